@@ -151,6 +151,16 @@ def check_keywords(
             raise _unknown(what, "keyword", keyword, {*named, *also_known})
 
 
+def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
+    """Raise a ConfigError, which begins with ``what``, if a callable does not take these arguments."""
+    try:
+        inspect.signature(called).bind(*args, **kwargs)
+    except TypeError as exc:
+        raise ConfigError(f"{what}: {exc}.") from exc
+    except ValueError:  # some functions written in C have no signature
+        pass
+
+
 def known_keywords(function: F) -> F:
     """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare TypeError.
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from lazyrag.errors import AnswerWarning, GenerationError, RetrievalError, sentence, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
-from lazyrag.models.embedding import callable_identity
+from lazyrag.models.embedding import callable_identity, shown
 from lazyrag.models.protocols import ChatChoice, ChatModel, ChatOptions, RerankModel, missing_members
 from lazyrag.models.structured_output import find_json, object_schema
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import Language, resolve_language
 from lazyrag.validation import (
+    check_call,
     is_list_of,
     known_arguments,
     require,
@@ -43,7 +44,7 @@ class CallableRerankModel:
             string, names the model.
 
     Raises:
-        ConfigError: If it is not callable.
+        ConfigError: If it cannot be called so, such as a class, or a method without its object.
 
     Example:
         >>> model = CallableRerankModel(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
@@ -53,7 +54,9 @@ class CallableRerankModel:
 
     def __init__(self, function: RerankCallable) -> None:
         expected = "a callable function(query, documents=[...], top_n=n)"
-        require(callable(function), "The rerank model", function, expected)
+        require(callable(function) and not isinstance(function, type), "The rerank model", function, expected)
+        called = f"The rerank model {shown(function)} cannot be called with (query, documents=[...], top_n=n)"
+        check_call(called, function, "", documents=[], top_n=1)
         self.function = function
 
     @property
@@ -85,7 +88,7 @@ def as_rerank_model(model: RerankModel | RerankCallable) -> RerankModel:
     """Return a `RerankModel` as it is, and wrap any other callable in a `CallableRerankModel`.
 
     Raises:
-        ConfigError: If it is not callable.
+        ConfigError: If it cannot be called as one.
     """
     is_model = not isinstance(model, type) and callable(model) and not missing_members(model, ["identity"])
     return cast("RerankModel", model) if is_model else CallableRerankModel(model)

@@ -46,6 +46,7 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
         ConfigError: If it is none of these.
     """
     if isinstance(reranker, Reranker):
+        require(reranker.output_format is None, "output_format of the reranker", reranker.output_format, "None")
         return _by_nodes(reranker), reranker.name
     is_name = isinstance(reranker, str) and reranker in rerankers
     require(not is_name, "reranker", reranker, "a reranker, not a name", f"Pass Reranker({reranker!r:.80}, ...).")
@@ -58,7 +59,7 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
     return _by_texts(AsyncReranker(reranker)), _name(reranker)
 
 
-def _by_nodes(reranker: Reranker) -> Rerank:
+def _by_nodes(reranker: Reranker[list[DocNode]]) -> Rerank:
     async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
         items: Sequence[DocNode | Hit] = found.items
         given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]

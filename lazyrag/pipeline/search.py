@@ -15,9 +15,8 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import hits_of
-from lazyrag.retrieval.postprocessors import check_call
 from lazyrag.retrieval.stages import callable_name
-from lazyrag.validation import require
+from lazyrag.validation import check_call, require
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lazyrag.data.result import Hit
     from lazyrag.retrieval.explain import Explanation
 
-OutputFormat: TypeAlias = Literal["content", "dict"]
+OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
 _FUSED_AT_LEAST = 50
 
@@ -400,11 +400,7 @@ class BaseRetriever(Generic[T_co]):
 
     def _set_output(self, output_format: OutputFormat | None, join: bool | str) -> None:
         """Validate and set the form of the results."""
-        if output_format is not None:
-            validate_choice("output_format", output_format, ("content", "dict"))
-        joins = isinstance(join, (bool, str)) and (join is False or output_format == "content")
-        require(joins, "join", join, "False, or True or a separator with output_format='content'")
-        self.output_format, self._join = output_format, join
+        self.output_format, self._join = checked_output(output_format, join)
 
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
         """Combine other retrievers and read what they read."""
@@ -532,6 +528,19 @@ def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:
     """`BaseRetriever.higher_is_better` of several retrievers; None where they differ or one is unknown."""
     found = {retriever.higher_is_better for retriever in retrievers}
     return found.pop() if len(found) == 1 else None
+
+
+def checked_output(output_format: OutputFormat | None, join: bool | str) -> tuple[OutputFormat | None, bool | str]:
+    """The arguments ``output_format`` and ``join``, validated; ``"node"`` becomes None.
+
+    Raises:
+        ConfigError: If one of them is none of its values, or texts are to be joined where there are none.
+    """
+    if output_format is not None:
+        validate_choice("output_format", output_format, ("node", "content", "dict"))
+    joins = isinstance(join, (bool, str)) and (join is False or output_format == "content")
+    require(joins, "join", join, "False, or True or a separator with output_format='content'")
+    return (None if output_format == "node" else output_format), join
 
 
 def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +34,15 @@ from lazyrag.retrieval.stages import (
     validate_stage,
 )
 from lazyrag.types import Embedding
-from lazyrag.validation import is_list_of, known_keywords, require, validate_boolean, validate_integer, validate_number
+from lazyrag.validation import (
+    check_call,
+    is_list_of,
+    known_keywords,
+    require,
+    validate_boolean,
+    validate_integer,
+    validate_number,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +69,8 @@ class RetrievalChain(BaseRetriever[T_co]):
         topk: At most so many nodes in the end; None for all that the steps leave.
         fetch: How many nodes the retriever returns. None: four times ``topk``, and at least 20, if there are steps,
             which may drop some; else ``topk``; without a ``topk``, the retriever's own number.
-        output_format: None: nodes. ``"content"``: texts. ``"dict"``: the fields of `lazyrag.data.result.Hit`.
+        output_format: None or ``"node"``: nodes. ``"content"``: texts. ``"dict"``: the fields of a
+            `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
 
     Raises:
@@ -92,7 +100,7 @@ class RetrievalChain(BaseRetriever[T_co]):
         *steps: Step,
         topk: int | None = ...,
         fetch: int | None = ...,
-        output_format: None = ...,
+        output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
     ) -> None: ...
     @overload
@@ -120,6 +128,8 @@ class RetrievalChain(BaseRetriever[T_co]):
         for step in steps:
             is_step = callable(step) and not isinstance(step, type)
             require(is_step, "Each step", step, "a callable (nodes, query) -> nodes, such as AutoMerge()")
+            if getattr(step, "output_format", None) is not None:
+                raise ConfigError(f"{step!r} returns no nodes. Set output_format= on the RetrievalChain instead.")
             check_call(f"The step {_step_name(step)!r} cannot be called with (nodes, query)", step, [], "")
         _check_directions(self.retrievers[0].higher_is_better, steps)
         self._steps = steps
@@ -279,16 +289,6 @@ def _finish_in(finish: Callable[[LazyStage], R], last: LazyStage, version: Any, 
 
 def _identity(found: LoadedStage) -> list[Any]:
     return [(node, node.score, node.segment) for node in found.nodes()]
-
-
-def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
-    """Raise a ConfigError if a callable does not take these arguments."""
-    try:
-        inspect.signature(called).bind(*args, **kwargs)
-    except TypeError as exc:
-        raise ConfigError(f"{what}: {exc}.") from exc
-    except ValueError:  # some functions written in C have no signature
-        pass
 
 
 def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:

@@ -9,9 +9,9 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -32,10 +32,13 @@ from lazyrag.models.rerank import (
 )
 from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.registry import Registry
+from lazyrag.retrieval.base import OutputFormat, checked_output, render
 from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
+from lazyrag.text.analyzers import analysers
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
+    check_call,
     check_keywords,
     function_name,
     is_list_of,
@@ -51,6 +54,7 @@ from lazyrag.validation import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+T_co = TypeVar("T_co", covariant=True)
 
 _SECRET = re.compile(
     r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?|cookie)$|^(?:pwd|auth)$"
@@ -58,6 +62,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRETS = frozenset({"embed_key"})
+_KEYWORDS = ("output_format", "join", "topk")
+"""Keywords of every Reranker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +156,19 @@ def register_reranker(
     return register if func is None else register(func)
 
 
-class Reranker:
+class Reranker(Generic[T_co]):
     """Reorders or filters retrieved nodes by a registered function (spec 001).
 
     Args:
         name: Name of a registered reranker, such as ``"ModuleReranker"`` or ``"KeywordFilter"``.
+        output_format: Form of the result, as that of a `Retriever`: None or ``"node"``, ``"content"`` or ``"dict"``.
+        join: With ``"content"``, one text: True joins by line ends, a text by itself.
+        topk: At most so many nodes, for every reranker; -1 means all. Passed on to functions that take it.
         kwargs: Passed to the function at every call.
 
     Raises:
         NotRegisteredError: If the name is unknown.
-        ConfigError: If the function takes no such keyword.
+        ConfigError: If another argument is out of its range, or the function takes no such keyword.
 
     Example:
         >>> keep = Reranker("KeywordFilter", required_keys=["tea"], exclude_keys=["iced"])
@@ -167,13 +176,46 @@ class Reranker:
         ['Green tea']
     """
 
-    def __init__(self, name: str = "ModuleReranker", **kwargs: Any) -> None:
+    @overload
+    def __init__(
+        self: Reranker[list[DocNode]],
+        name: str = ...,
+        *,
+        output_format: Literal["node"] | None = ...,
+        join: Literal[False] = ...,
+        topk: int = ...,
+        **kwargs: Any,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Reranker[Any],
+        name: str = ...,
+        *,
+        output_format: OutputFormat | None = ...,
+        join: bool | str = ...,
+        topk: int = ...,
+        **kwargs: Any,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str = "ModuleReranker",
+        *,
+        output_format: OutputFormat | None = None,
+        join: bool | str = False,
+        topk: int = -1,
+        **kwargs: Any,
+    ) -> None:
         self._function = rerankers[name]
-        self._kwargs = kwargs
+        self.output_format, self._join = checked_output(output_format, join)
         func, skip = self._function.func, 0 if self._function.makes_step else 1
         named, takes_any = keyword_names(func, skip=skip)
         self._takes_query = takes_any or "query" in named
-        check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip)
+        self._takes_topk = takes_any or "topk" in named
+        self._topk = _checked_topk(topk)
+        if topk != -1 and self._takes_topk:
+            kwargs["topk"] = topk
+        self._kwargs = kwargs
+        check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip, also_known=() if takes_any else _KEYWORDS)
         missing = [keyword for keyword in required_names(func, skip=skip) if keyword not in {"query", *kwargs}]
         if missing:
             raise ConfigError(f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}.")
@@ -208,29 +250,32 @@ class Reranker:
         return dict(self._kwargs)
 
     @known_keywords
-    def __call__(self, nodes: Iterable[DocNode], query: str = "") -> list[DocNode]:
+    def __call__(self, nodes: Iterable[DocNode], query: str = "", topk: int | None = None) -> T_co:
         """Rerank nodes.
 
         Args:
             nodes: The result of a retriever, in its order.
             query: The query of the retriever.
+            topk: Another limit for this call; -1 means all.
 
         Returns:
-            The nodes that are kept, in the new order.
+            The nodes that are kept, in the new order; or the form that ``output_format`` names.
 
         Raises:
             ConfigError: If something in nodes is not a DocNode.
             RetrievalError: If the function fails.
         """
         listed = validate_nodes(nodes, "Retrieve with output_format=None.")
-        return list(self.trace(Stage("step", "nodes", tuple(listed)), query).nodes)
+        found = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
+        return cast("T_co", render(found, self.output_format, self._join))
 
-    def trace(self, stage: Stage, query: str = "") -> Stage:
+    def trace(self, stage: Stage, query: str = "", topk: int | None = None) -> Stage:
         """Rerank the nodes of a stage and record how.
 
         Args:
             stage: The stage with the nodes.
             query: The query of the retriever.
+            topk: Another limit for this call; -1 means all.
 
         Returns:
             A stage above it, with the nodes of a call. Where scores are mixed (``weight=``), it is a fusion of the
@@ -239,14 +284,19 @@ class Reranker:
         Raises:
             RetrievalError: If the function fails.
         """
+        limit = self._topk if topk is None else _checked_topk(topk)
         if self._step is not None:
+            step = self._step if topk is None else replace(self._step, topk=limit)
             with errors_of(f"The reranker {self.name!r}", RetrievalError):
-                return self._step.trace(stage, query)
-        kwargs = {"query": query, **self._kwargs} if self._takes_query else self._kwargs
+                return step.trace(stage, query)
+        kwargs = {"query": query, **self._kwargs} if self._takes_query else dict(self._kwargs)
+        if topk is not None and self._takes_topk:
+            kwargs["topk"] = topk
         started = time.perf_counter()
         nodes = tuple(self._function(stage.nodes, **kwargs))
         seconds = time.perf_counter() - started
-        return Stage("reranker", self.name, nodes, (stage,), settings=shown_keywords(self._kwargs), seconds=seconds)
+        ranked = Stage("reranker", self.name, nodes, (stage,), settings=shown_keywords(self._kwargs), seconds=seconds)
+        return _cut(ranked, limit)
 
 
 def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,7 +335,7 @@ def keyword_filter(
         node: A node.
         required_keys: All of them must occur.
         exclude_keys: None of them may occur.
-        language: ``"en"`` or ``"zh"``; the keys' own script decides, so both give the same.
+        language: Name of a registered analyser, such as ``"en"``; the keys' own script decides, so all give the same.
 
     Returns:
         The node, or None to drop it.
@@ -300,7 +350,7 @@ def keyword_filter(
 
 
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
-    validate_choice("language of KeywordFilter", language, ("en", "zh"))
+    validate_choice("language of KeywordFilter", language, analysers)
     validate_texts("KeywordFilter's required_keys", required_keys)
     validate_texts("KeywordFilter's exclude_keys", exclude_keys)
 
@@ -352,7 +402,7 @@ class ModelStep:
     keywords: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
-        _check_topk(self.topk)
+        _checked_topk(self.topk)
         validate_number("weight", self.weight, "a number in [0, 1]", lambda weight: 0 <= weight <= 1)
         self._contributions([], [])  # checks normalise
 
@@ -450,9 +500,9 @@ def _cut(stage: Stage, topk: int) -> Stage:
     return Stage("cut", "topk", stage.nodes[:topk], (stage,), settings={"topk": topk})
 
 
-def _check_topk(topk: Any) -> None:
-    if not (isinstance(topk, numbers.Integral) and topk == -1):
-        validate_integer("topk (-1 for all)", topk, 1)
+def _checked_topk(topk: Any) -> int:
+    is_all = isinstance(topk, numbers.Integral) and topk == -1
+    return -1 if is_all else validate_integer("topk (-1 for all)", topk, 1)
 
 
 def pointwise_reranker(
@@ -603,19 +653,20 @@ def module_reranker(
         topk: At most so many nodes; -1 means all.
         weight: The share of the model's scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them alone.
         normalise: How both are brought to a common range, see there.
-        kwargs: Passed to the model, unless it is a folder or name.
+        kwargs: Passed to the model at every call.
 
     Raises:
         ConfigError: If a value is out of its range, or there is no such model.
         MissingDependencyError: If a package is needed that is not installed.
     """
-    found: Any = model
-    if isinstance(model, (str, os.PathLike)):
-        if kwargs:
-            raise ConfigError(f"A model in a folder takes no further keywords; got {next(iter(kwargs))}=.")
-        found = local_rerank_model(model)
+    found: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
     expected = "a folder, a name, a RerankModel, or a callable model(query, documents=[...], top_n=n)"
-    require(callable(found), "model", model, expected)
+    require(callable(found) and not isinstance(found, type), "model", model, expected)
+    what = f"The model {shown(model)} of ModuleReranker"
+    check_keywords(what, found, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS))
+    check_call(
+        f"{what} cannot be called with (query, documents=[...], top_n=n)", found, "", documents=[], top_n=1, **kwargs
+    )
     return ModelStep("ModuleReranker", lambda _: found, topk, weight, normalise, kwargs)
 
 
@@ -643,7 +694,7 @@ def bm25_reranker(
 class FusionStep:
     """Several rerankers and a fusion of their rankings; see `fusion_reranker`."""
 
-    rerankers: tuple[Reranker, ...]
+    rerankers: tuple[Reranker[Any], ...]
     fusing: BoundFusion
     incoming: bool
     topk: int
@@ -661,7 +712,7 @@ class FusionStep:
 
 
 def fusion_reranker(
-    rerankers: Sequence[Reranker | str],
+    rerankers: Sequence[Reranker[Any] | str],
     fusion: str = "rrf",
     incoming: bool = True,
     topk: int = -1,
@@ -684,7 +735,7 @@ def fusion_reranker(
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
     made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
     fusing = BoundFusion.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
-    _check_topk(topk)
+    _checked_topk(topk)
     fusing.try_out(len(made) + validate_boolean("incoming", incoming))
     return FusionStep(tuple(made), fusing, incoming, topk)
 

@@ -64,7 +64,8 @@ class Retriever(BaseRetriever[T_co]):
             score is the fused one.
         target: Map the hits to this group: to their ancestors or descendants, or through a common ancestor.
             Filters apply to the hits, not to the nodes they are mapped to.
-        output_format: None: nodes. ``"content"``: texts. ``"dict"``: the fields of `lazyrag.data.result.Hit`.
+        output_format: None or ``"node"``: nodes. ``"content"``: texts. ``"dict"``: the fields of a
+            `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
         similarity_kw: Keywords of the similarity function; further keyword arguments are passed to it, too.
 
@@ -89,7 +90,7 @@ class Retriever(BaseRetriever[T_co]):
         topk: int = ...,
         embed_keys: Sequence[str] | None = ...,
         target: str | None = ...,
-        output_format: None = ...,
+        output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
         similarity_kw: Mapping[str, Any] | None = ...,
         **more_similarity_kw: Any,

@@ -477,3 +477,77 @@ def test_the_result_is_what_the_model_ordered(found):
     assert texts(reranker(found, query="低温存放")) == ["绿茶要低温存放"]
     assert texts(found) == list(LINES)
     assert [node.score for node in found] == [None] * len(LINES)
+
+
+def test_output_format_and_join_are_those_of_a_retriever(found):
+    """「表示使用 `Reranker` 创建时指定的模型排序并返回排序后的结果」
+
+    The reference system's examples end a pipeline with the texts, as a Retriever gives them.
+    """
+    for output, expected in [("node", LINES), ("content", list(LINES)), (None, LINES)]:
+        given = Reranker("KeywordFilter", output_format=output)(found)
+        assert (texts(given) if output != "content" else given) == list(expected)
+    joined = Reranker("ModuleReranker", model=longest, topk=2, output_format="content", join=True)(found, query="茶")
+    assert joined == "Iced tea is green tea, too\nGreen tea is kept cool"
+    assert Reranker("KeywordFilter", output_format="content", join=" | ")(found[:2]) == " | ".join(LINES[:2])
+    [first, *_] = Reranker("KeywordFilter", output_format="dict")(found)
+    assert first["text"] == LINES[0]
+    with pytest.raises(ConfigError, match="join"):
+        Reranker("KeywordFilter", join=True)
+
+
+def test_topk_is_for_every_reranker_and_for_each_call(found):
+    """「返回相似度最高的 `topk` 篇文档」
+
+    A reranker that takes no topk of its own is cut; a call may set another one.
+    """
+    assert texts(Reranker("KeywordFilter", exclude_keys=["红茶"], topk=2)(found)) == list(LINES[:2])
+    reranker = Reranker("ModuleReranker", model=longest, topk=1)
+    assert len(reranker(found, query="茶")) == 1
+    assert (
+        texts(reranker(found, query="茶", topk=3)) == texts(Reranker("ModuleReranker", model=longest)(found, "茶"))[:3]
+    )
+    assert len(reranker(found, query="茶", topk=-1)) == len(LINES)
+
+    @register_reranker(batch=True, name="counted", replace=True)
+    def counted(nodes: List[DocNode], topk: int = 4, **kwargs) -> List[DocNode]:
+        return nodes[:topk]
+
+    assert [len(Reranker("counted")(found, topk=topk)) for topk in (None, 2)] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "named"),
+    [
+        ({"model": longest, "top_k": 3}, "topk"),
+        ({"model": longest, "instruction": "x"}, "instruction"),
+        ({"model": lambda query, documents, top_n, instruct="": [], "instrct": "x"}, "instruct"),
+    ],
+)
+def test_a_keyword_that_nobody_takes_is_refused(keywords, named):
+    """「`kwargs`：透传给排序函数的参数」
+
+    A keyword goes to the function, or to the model behind it; what neither takes would vanish.
+    """
+    with pytest.raises(ConfigError, match=named):
+        Reranker("ModuleReranker", **keywords)
+
+
+class Model:
+    """A rerank model that is an object."""
+
+    def rank(self, query, documents, top_n):
+        """As of a model."""
+        return longest(query, documents, top_n)
+
+
+@pytest.mark.parametrize("model", [Model, Model.rank, len])
+def test_what_cannot_be_called_is_refused_when_it_is_given(model):
+    """「结合用户输入的内容 `query`，对文档列表 `nodes` 进行排序」
+
+    A class, a method without its object, or another function fails when the Reranker is made, not when it is asked.
+    """
+    with pytest.raises(ConfigError, match="model"):
+        Reranker("ModuleReranker", model=model)
+    with pytest.raises(LazyRAGError):
+        Reranker(register_reranker(Model.rank, batch=True, name="unbound", replace=True) and "unbound")

@@ -153,7 +153,7 @@ def test_known_arguments_checks_a_constructor():
         (lambda: Retriever(Document(), "FineChunk", "bm25")("q", top_k=3), "Did you mean 'topk'"),
         (lambda: Document().get_nodes(filter={}), "Did you mean 'filters'"),
         (lambda: Document(embedding=len), "Did you mean 'embed'"),
-        (lambda: Reranker("KeywordFilter")([], topk=3), "Known: nodes, query"),
+        (lambda: Reranker("KeywordFilter")([], top_k=3), "Known: nodes, query, topk"),
         (lambda: Reranker("KeywordFilter", required_key=["a"]), "Did you mean 'required_keys'"),
         (lambda: register_similarity(mod="text"), "Did you mean 'mode'"),
         (lambda: register_reranker(batched=True), "Did you mean 'batch'"),

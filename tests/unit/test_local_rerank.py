@@ -146,7 +146,7 @@ def test_other_folders_are_refused(tmp_path):
 
 def test_a_model_by_folder_takes_no_keywords(tmp_path):
     """A misspelt one does not get lost."""
-    with pytest.raises(ConfigError, match=r"takes no further keywords; got instruction="):
+    with pytest.raises(ConfigError, match="instruction"):
         Reranker("ModuleReranker", model=write_cross_encoder(tmp_path / "m"), instruction="x")
 
 
