@@ -95,7 +95,8 @@ class Document:
     Args:
         dataset_path: A folder, or one file. None creates an empty Document.
         embed: A callable from one text to one vector (numbers, or a dict from dimension to weight), or several of them
-            by embed key. A callable with an attribute ``batch_size`` above 1 receives lists of texts.
+            by embed key. It is called by several threads, see ``workers``: it must be thread-safe, or pass
+            ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
         manager: Must be False: the service is not available yet.
         launcher: Must be None: clusters are not available yet.
         store_conf: Where segments and vectors are stored. The default is memory;
@@ -112,8 +113,9 @@ class Document:
             extracted by loaders.
         read_only: Query what another program stores in ``store_conf``'s file, and write nothing.
         keep_versions: Number of earlier versions of a document that are stored, for `rollback`.
-        workers: Threads that call loaders and transforms when one call takes more than a moment; None means one per
-            core, at most four. Pass 1 for functions that are not thread-safe.
+        workers: Threads that call loaders, transforms and embed functions of one text, when a call takes more than a
+            moment; None means one per core, at most four, and for embed functions four more, at most 32. Pass 1 for
+            functions that are not thread-safe.
         processes: Processes that load files, for many PDF or docx files. Loaders that cannot be imported by name run in
             this process. As with all multiprocessing, start the program under ``if __name__ == "__main__":``.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
@@ -173,7 +175,8 @@ class Document:
         if launcher is not None:
             raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
         self.name = "default" if name is None else validate_text("name", name)
-        embedders = make_embedders(embed)
+        workers = None if workers is None else validate_integer("workers", workers, 1)
+        embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
@@ -181,7 +184,7 @@ class Document:
         processes = validate_integer("processes", processes, 0)
         default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
-            workers=default_workers if workers is None else validate_integer("workers", workers, 1),
+            workers=workers or default_workers,
             processes=processes,
             limits=_load_limits(limits, processes),
             readers=self._file_readers,

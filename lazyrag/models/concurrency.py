@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     import asyncio
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _END: Any = object()
@@ -202,6 +203,20 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     context.run(_LEVEL.set, level + 1)
     call = functools.partial(context.run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(level), call)
+
+
+def map_in_threads(function: Callable[[S], T], items: Sequence[S], workers: int) -> Iterator[T]:
+    """Yield a function's results in the order of the items, called in threads with the caller's context variables.
+
+    An error is raised at its item, and calls that have not begun are dropped.
+
+    Example:
+        >>> list(map_in_threads(len, ["tea", "coffee"], 2))
+        [3, 6]
+    """
+    contexts = [copy_context() for _ in items]
+    with ThreadPoolExecutor(max(1, min(workers, len(items))), "lazyrag call") as pool:
+        yield from pool.map(lambda context, item: context.run(function, item), contexts, items)
 
 
 def _pool(level: int) -> ThreadPoolExecutor:

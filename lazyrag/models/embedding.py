@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import operator
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, NotBuiltError, StoreError
+from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.protocols import (
     Embedded,
     EmbeddedBatch,
@@ -24,6 +29,9 @@ from lazyrag.validation import keyword_names, require, validate_choice
 
 _DEFAULT_BATCH_SIZE = 64
 _MAX_FAILED_PARTS = 8  # of a batch; if all fail, the model is down
+_WORTH_THREADS_S = 0.002
+_TOGETHER = 32  # results of single calls, or those of a second: a cache writes them in one transaction
+_TOGETHER_S = 1.0
 
 NON_TEXT_ERRORS = (MissingDependencyError, NotBuiltError, StoreError)
 """Errors of an embedder that no other text would avoid."""
@@ -36,13 +44,18 @@ class CheckedEmbedder:
         embedder: The embedder.
         name: Its name in messages: ``"The embed of key 'dense'"``.
         key: Its embed key, for errors; "" if it has none.
+        workers: Threads that call a function of one text, when a call takes more than a moment; None means one per
+            core and four more, at most 32.
     """
 
-    def __init__(self, embedder: Embedder, name: str = "The embedder", key: str = "") -> None:
+    def __init__(
+        self, embedder: Embedder, name: str = "The embedder", key: str = "", workers: int | None = None
+    ) -> None:
         self.embedder = embedder
         self.user_object: object = getattr(embedder, "function", embedder)  # Documents may share it
         self.name = name
         self.key = key
+        self.workers = min(32, (os.cpu_count() or 1) + 4) if workers is None else workers
         self._batch_embedder = embedder if is_batch_embedder(embedder) else None
 
     def embed(self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document") -> Embeddings:
@@ -131,10 +144,44 @@ class CheckedEmbedder:
             return
         batch_size = getattr(self.embedder, "batch_size", None)
         size = batch_size if isinstance(batch_size, int) and batch_size > 0 else _DEFAULT_BATCH_SIZE
+        if size == 1 and isinstance(self.embedder, CallableEmbedder):
+            yield from self._one_by_one(texts, input_type)
+            return
         is_down = False
         for start in range(0, len(texts), size):
             batch = range(start, min(start + size, len(texts)))
             is_down = yield from self._bisect(texts, batch, input_type, skip_bisection=is_down)
+
+    def _one_by_one(self, texts: Sequence[str], input_type: InputType) -> Iterator[EmbeddedBatch]:
+        """Embed each text by a call of its own; a text that fails fails alone."""
+        results: list[Embedded] = []
+        start, since = 0, time.monotonic()
+        with closing(self._single_calls(texts, input_type)) as calls:
+            for result in calls:
+                results.append(result)
+                if len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S:
+                    yield EmbeddedBatch(range(start, start + len(results)), results)
+                    start, results, since = start + len(results), [], time.monotonic()
+        if results:
+            yield EmbeddedBatch(range(start, len(texts)), results)
+
+    def _single_calls(self, texts: Sequence[str], input_type: InputType) -> Generator[Embedded, None, None]:
+        """Yield the results of the calls in order; they run in threads from the first one that takes long."""
+
+        def call(text: str) -> Embedded:
+            returned = self._call([text], input_type)
+            return self._vector(
+                returned if isinstance(returned, EmbeddingError) else returned[0]
+            )  # it may reuse a buffer
+
+        for position, text in enumerate(texts):
+            started = time.perf_counter()
+            result = call(text)
+            took = time.perf_counter() - started
+            yield result
+            if self.workers > 1 and took > _WORTH_THREADS_S:
+                yield from map_in_threads(call, texts[position + 1 :], self.workers)
+                return
 
     def _bisect(
         self, texts: Sequence[str], batch: range, input_type: InputType, *, skip_bisection: bool
@@ -240,7 +287,7 @@ def as_vector(value: Any) -> Embedding:
 
     Args:
         value: Numbers in a list, a tuple or an array; or a mapping from dimension to weight, whose keys may be strings
-            of digits, as in JSON.
+            of digits, as in JSON. Or the JSON text of either, as services return it.
 
     Returns:
         A copy: (dim,) float32, finite; or a dict from dimensions below 2**64 to weights rounded to float32, without
@@ -253,6 +300,11 @@ def as_vector(value: Any) -> Embedding:
         >>> as_vector([1, 2]), as_vector({"7": 0.5, "9": 0})
         (array([1., 2.], dtype=float32), {7: 0.5})
     """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as exc:
+            raise ValueError(f"returned {shown(value)}, not a list of numbers, nor its JSON text") from exc
     if isinstance(value, Mapping):
         return _sparse(value)
     try:
@@ -441,9 +493,9 @@ def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedde
 
 
 def make_embedders(
-    embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None,
+    embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None, workers: int | None = None
 ) -> dict[str, CheckedEmbedder]:
-    """Return the embedders of a Document's embed argument, by embed key.
+    """Return the embedders of a Document's embed argument, by embed key; for ``workers`` see `CheckedEmbedder`.
 
     Raises:
         ConfigError: If it is neither a callable, an `Embedder`, nor a mapping of non-empty names to those.
@@ -453,10 +505,10 @@ def make_embedders(
     if isinstance(embed, Mapping):
         is_valid = len(embed) > 0 and all(isinstance(key, str) and key for key in embed)
         require(is_valid, "embed", dict(embed), "a callable, an Embedder, or a non-empty mapping of names to those")
-        return {key: _under(key, one) for key, one in embed.items()}
-    return {DEFAULT_EMBED_KEY: _under(DEFAULT_EMBED_KEY, embed)}
+        return {key: _under(key, one, workers) for key, one in embed.items()}
+    return {DEFAULT_EMBED_KEY: _under(DEFAULT_EMBED_KEY, embed, workers)}
 
 
-def _under(key: str, embed: Embedder | EmbedCallable) -> CheckedEmbedder:
+def _under(key: str, embed: Embedder | EmbedCallable, workers: int | None) -> CheckedEmbedder:
     what = f"embed of key {key!r}"
-    return CheckedEmbedder(as_embedder(embed, what), f"The {what}", key)
+    return CheckedEmbedder(as_embedder(embed, what), f"The {what}", key, workers)

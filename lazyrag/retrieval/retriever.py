@@ -18,6 +18,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.groups import group_name as normal_group_name
 from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
+from lazyrag.models.concurrency import map_in_threads
 from lazyrag.ranking.fusion import fusions, rank_by_sum
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
 from lazyrag.retrieval.similarity import (
@@ -146,10 +147,12 @@ class Retriever(BaseRetriever[T_co]):
         self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
 
     def prepare(self, query: Query) -> None:
-        """Embed the query."""
-        for embed_key in self._embed_keys:
-            for embedder in self._embedders[embed_key]:
-                query_vector(embedder, query.text, query.memo)
+        """Embed the query, by several models at the same time."""
+        models = [embedder for embed_key in self._embed_keys for embedder in self._embedders[embed_key]]
+        several = list({id(embedder.user_object): embedder for embedder in models}.values())
+        embed = partial(query_vector, text=query.text, memo=query.memo)
+        workers = min((embedder.workers for embedder in several), default=1)
+        list(map_in_threads(embed, several, workers) if len(several) > 1 < workers else map(embed, several))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Rank by each embed key, fuse the rankings, and map the hits to the target group."""

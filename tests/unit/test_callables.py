@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
 from lazyrag.errors import ConfigError, EmbeddingError
-from lazyrag.models.embedding import DEFAULT_EMBED_KEY, make_embedders
+from lazyrag.models.embedding import DEFAULT_EMBED_KEY, CallableEmbedder, CheckedEmbedder, make_embedders
+from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
 
 
 class Batched:
@@ -257,3 +261,83 @@ def test_handing_over_an_embedder_computes_nothing():
             return [[1.0]] * len(texts)
 
     assert checked("k", Lazy()).embed(["a"]).tolist() == [[1.0]]
+
+
+class TestThreads:
+    """A function of one text is called by several threads once a call takes long."""
+
+    @staticmethod
+    def slow(threads):
+        """An embed function that takes a moment and notes its thread and how many calls run."""
+        running = 0
+        lock = threading.Lock()
+
+        def embed(text):
+            nonlocal running
+            with lock:
+                running += 1
+                threads.append((threading.get_ident(), running))
+            time.sleep(0.01)
+            with lock:
+                running -= 1
+            if text == "bad":
+                raise ValueError(text)
+            return [float(len(text)), 1.0]
+
+        return embed
+
+    def test_calls_run_at_the_same_time_and_results_keep_their_order(self):
+        """The first text goes alone; of the others several are embedded at a time."""
+        threads = []
+        texts = [f"{'x' * n}" for n in range(1, 41)]
+        found = CheckedEmbedder(CallableEmbedder(self.slow(threads)), workers=8).embed(texts)
+        assert found[:, 0].tolist() == list(range(1, 41))
+        assert threads[0] == (threading.get_ident(), 1)
+        assert max(running for _, running in threads) > 2
+
+    def test_with_one_worker_there_is_no_thread(self):
+        """``workers=1`` is for functions that are not thread-safe."""
+        threads = []
+        docs = Document(embed={"a": self.slow(threads), "b": self.slow(threads)}, workers=1)
+        docs.add_texts({str(n): f"text {n}" for n in range(4)})
+        assert len(Retriever(docs, "FineChunk")("text")) == 4
+        assert {thread for thread, _ in threads} == {threading.get_ident()}
+
+    def test_a_text_that_fails_fails_alone(self):
+        """The calls after it go on."""
+        found = CheckedEmbedder(CallableEmbedder(self.slow([])), workers=4).embed_each(["a", "bad", "bb", "bad"])
+        assert [isinstance(one, EmbeddingError) for one in found] == [False, True, False, True]
+
+    def test_the_keys_of_a_query_are_embedded_at_the_same_time(self):
+        """Two models take as long as one."""
+        threads = []
+        embed = self.slow(threads)
+        docs = Document(embed={"a": embed, "b": lambda text: embed(text)})
+        docs.add_texts({"a": "tea"})
+        retriever = Retriever(docs, "FineChunk")
+        retriever("tea")
+        threads.clear()
+        retriever("coffee")
+        assert sorted(running for _, running in threads) == [1, 2]
+
+    def test_a_cache_stores_vectors_together(self, tmp_path, monkeypatch):
+        """Calls of one text do not write one transaction each."""
+        written = []
+        put_many = EmbeddingCache.put_many
+        monkeypatch.setattr(
+            EmbeddingCache,
+            "put_many",
+            lambda self, space, some: (written.append(len(some)), put_many(self, space, some)),
+        )
+        with CachedEmbedder(lambda text: [float(len(text))], tmp_path / "cache.db", identity="length") as embedder:
+            embedder.embed([f"text {n}" for n in range(100)])
+        assert sum(written) == 100
+        assert len(written) < 10
+
+
+def test_the_json_text_of_a_vector_is_a_vector():
+    """Services answer with it; other text is an error that says so."""
+    assert checked("k", lambda text: "[1, 2.5]").embed(["tea"]).tolist() == [[1.0, 2.5]]
+    assert checked("k", lambda text: '{"7": 0.5}').embed(["tea"]) == [{7: 0.5}]
+    with pytest.raises(EmbeddingError, match="JSON"):
+        checked("k", lambda text: "no vector").embed(["tea"])
