@@ -37,7 +37,7 @@ from lazyrag.retrieval import (
 from tests.behaviour.retrievers import chinese, dense, english, hybrid, own_search
 
 
-def _fails(query, nodes, **kwargs):
+def _fails(query, documents=(), top_n=None):
     msg = "out of order"
     raise OSError(msg)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 
 import numpy as np
 import pytest
 
+from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, EmbeddingError
 from lazyrag.models.embedding import DEFAULT_EMBED_KEY, CallableEmbedder, CheckedEmbedder, make_embedders
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
@@ -312,7 +314,7 @@ class TestThreads:
         """Two models take as long as one."""
         threads = []
         embed = self.slow(threads)
-        docs = Document(embed={"a": embed, "b": lambda text: embed(text)})
+        docs = Document(embed={"a": embed, "b": functools.partial(embed)})
         docs.add_texts({"a": "tea"})
         retriever = Retriever(docs, "FineChunk")
         retriever("tea")
@@ -324,11 +326,12 @@ class TestThreads:
         """Calls of one text do not write one transaction each."""
         written = []
         put_many = EmbeddingCache.put_many
-        monkeypatch.setattr(
-            EmbeddingCache,
-            "put_many",
-            lambda self, space, some: (written.append(len(some)), put_many(self, space, some)),
-        )
+
+        def counted(cache, space, vectors):
+            written.append(len(vectors))
+            put_many(cache, space, vectors)
+
+        monkeypatch.setattr(EmbeddingCache, "put_many", counted)
         with CachedEmbedder(lambda text: [float(len(text))], tmp_path / "cache.db", identity="length") as embedder:
             embedder.embed([f"text {n}" for n in range(100)])
         assert sum(written) == 100
