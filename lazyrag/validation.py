@@ -85,7 +85,7 @@ def function_name(what: str, function: Any, name: str | None) -> str:
     if not callable(function):
         raise ConfigError(f"{what} got {function!r}; give a function or a class.")
     named = name or getattr(function, "__name__", None)
-    if not isinstance(named, str):
+    if not isinstance(named, str) or named == "<lambda>":
         raise ConfigError(f"{what} got {function!r}, which has no name of its own. Pass name='...'.")
     return named
 
@@ -113,6 +113,21 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
     """
     parameters = (_parameters(function) or [])[skip:]
     return [one.name for one in parameters if one.kind in _BY_KEYWORD and one.default is one.empty]
+
+
+def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str, str]]:
+    """Names and annotations of a function's first parameters, as they are written; "" where there is none.
+
+    Example:
+        >>> def score(query: list[float], node) -> float: ...
+        >>> first_parameters(score, 2)
+        [('query', 'list[float]'), ('node', '')]
+    """
+    found = [
+        (one.name, "" if one.annotation is one.empty else inspect.formatannotation(one.annotation).strip("'"))
+        for one in (_parameters(function) or [])[:count]
+    ]
+    return found + [("", "")] * (count - len(found))
 
 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

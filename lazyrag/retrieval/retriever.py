@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
@@ -26,10 +26,12 @@ from lazyrag.retrieval.similarity import (
     KeywordSearch,
     Search,
     SearchRequest,
+    Similarity,
     TermSearch,
     VectorSearch,
     feedback_vector,
     indexes,
+    make_similarity,
     query_vector,
     similarities,
     validate_feedback,
@@ -52,8 +54,8 @@ class Retriever(BaseRetriever[T_co]):
     Args:
         doc: A Document, or several: their nodes are ranked together, with common BM25 statistics.
         group_name: The node group to search; `LAZY_ROOT_NAME` for whole documents.
-        similarity: Name of a registered similarity; None: the metric of each embed key's vectors, ``"cosine"`` where
-            they are dense, ``"ip"`` where they are sparse.
+        similarity: Name of a registered similarity, or a function as `register_similarity` takes it. None: the metric
+            of each embed key's vectors, ``"cosine"`` where they are dense, ``"ip"`` where they are sparse.
         similarity_cut_off: Drop nodes with a worse score; an equal score stays. A number, or a mapping from embed key
             to number, for each key's ranking.
         index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
@@ -85,7 +87,7 @@ class Retriever(BaseRetriever[T_co]):
         self: Retriever[list[DocNode]],
         doc: Document | Sequence[Document],
         group_name: str,
-        similarity: str | None = ...,
+        similarity: str | Callable[..., Any] | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
         index: str = ...,
         topk: int = ...,
@@ -101,7 +103,7 @@ class Retriever(BaseRetriever[T_co]):
         self: Retriever[Any],
         doc: Document | Sequence[Document],
         group_name: str,
-        similarity: str | None = ...,
+        similarity: str | Callable[..., Any] | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
         index: str = ...,
         topk: int = ...,
@@ -116,7 +118,7 @@ class Retriever(BaseRetriever[T_co]):
         self,
         doc: Document | Sequence[Document],
         group_name: str,
-        similarity: str | None = None,
+        similarity: str | Callable[..., Any] | None = None,
         similarity_cut_off: float | Mapping[str, float] = -math.inf,
         index: str = "default",
         topk: int = 6,
@@ -130,7 +132,7 @@ class Retriever(BaseRetriever[T_co]):
         self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
-        self.similarity = OWN_METRIC if similarity is None else similarities[similarity]
+        self.similarity = _similarity(similarity)
         require(isinstance(similarity_kw, (Mapping, type(None))), "similarity_kw", similarity_kw, "a mapping")
         keywords = {**(similarity_kw or {}), **more_similarity_kw}
         self.similarity.check_kwargs(similarity_kw or {})
@@ -363,6 +365,18 @@ class Retriever(BaseRetriever[T_co]):
                 below = part.related_nodes_function(self.group)(DocNode.from_segment(segment, part.source))
                 found += [(part, (source.uid, part.document_index, source.key), source) for source in below]
         return found
+
+
+def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
+    """The registered similarity of a name or a function; a new one of another function."""
+    if similarity is None:
+        return OWN_METRIC
+    if not callable(similarity):
+        return similarities[similarity]
+    name = getattr(similarity, "__name__", type(similarity).__name__)
+    if name in similarities and similarities[name].func is similarity:
+        return similarities[name]
+    return make_similarity(name, similarity)
 
 
 def validate_documents(doc: Any) -> list[Document]:

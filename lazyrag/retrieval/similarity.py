@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.nodes import SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, Snapshot, keyed, merge_rankings
-from lazyrag.errors import ConfigError, RetrievalError, TransformError, warn_user
+from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.registry import Registry
@@ -23,10 +24,13 @@ from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
+    check_call,
     check_keywords,
+    first_parameters,
     function_name,
     keyword_names,
     known_keywords,
+    required_names,
     validate_choice,
     validate_number,
 )
@@ -225,7 +229,14 @@ class Similarity:
             else:
                 values = [func(query, node, **kwargs) for node in nodes]
         except Exception as exc:
-            raise RetrievalError(f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}") from exc
+            msg = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}"
+            if isinstance(exc, (TypeError, AttributeError)):
+                other = "embedding" if self.mode == "text" else "text"
+                msg = (
+                    f"{msg}. It was called with {self._arguments}. Pass batch={not self.batch} or mode={other!r} where "
+                )
+                msg += "it is registered, if it expects that"
+            raise RetrievalError(f"{msg}.") from exc
         if not self.batch:
             return nodes, self._scores(values)
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
@@ -238,11 +249,17 @@ class Similarity:
             uid = node.uid if isinstance(node, DocNode) else ""
             if uid not in nodes_by_uid or uid in by_uid:
                 raise RetrievalError(
-                    f"The similarity {self.name!r} returned {pair!r:.80}; a batch function must return a list of pairs "
-                    "(node, score), each of the given nodes at most once."
+                    f"The similarity {self.name!r} returned {pair!r:.80}; called with {self._arguments}, it must "
+                    "return a list of pairs (node, score), each of the given nodes at most once."
                 )
             by_uid[uid] = value
         return [nodes_by_uid[uid] for uid in by_uid], self._scores(list(by_uid.values()))
+
+    @property
+    def _arguments(self) -> str:
+        query = "a text" if self.mode == "text" else "a vector"
+        nodes = "a list of nodes (batch=True)" if self.batch else "one node (batch=False)"
+        return f"{query} (mode={self.mode!r}) and {nodes}"
 
     def is_worse(self, score: float, cut_off: float) -> bool:
         """Whether a score is worse than a cut-off; an equal one is not."""
@@ -270,7 +287,10 @@ class Similarity:
         except (TypeError, ValueError):
             score = math.nan
         if math.isnan(score):
-            raise RetrievalError(f"The similarity {self.name!r} returned the score {value!r:.80}; it must be a number.")
+            msg = f"The similarity {self.name!r} returned the score {value!r:.80}; it must be a number."
+            if isinstance(value, (list, tuple)) and not self.batch:
+                msg = f"{msg} A function that returns pairs (node, score) is registered with batch=True."
+            raise RetrievalError(msg)
         return score
 
 
@@ -324,9 +344,9 @@ similarities: Registry[Similarity] = Registry("similarity", entry_point_group="l
 @overload
 def register_similarity(
     func: F,
-    mode: Mode = ...,
+    mode: Mode | None = ...,
     descend: bool | None = ...,
-    batch: bool = ...,
+    batch: bool | None = ...,
     *,
     name: str | None = ...,
     replace: bool = ...,
@@ -335,9 +355,9 @@ def register_similarity(
 @overload
 def register_similarity(
     func: None = ...,
-    mode: Mode = ...,
+    mode: Mode | None = ...,
     descend: bool | None = ...,
-    batch: bool = ...,
+    batch: bool | None = ...,
     *,
     name: str | None = ...,
     replace: bool = ...,
@@ -346,9 +366,9 @@ def register_similarity(
 @known_keywords
 def register_similarity(
     func: F | None = None,
-    mode: Mode = "text",
+    mode: Mode | None = None,
     descend: bool | None = None,
-    batch: bool = False,
+    batch: bool | None = None,
     *,
     name: str | None = None,
     replace: bool = False,
@@ -370,24 +390,26 @@ def register_similarity(
 
     Args:
         func: The function; without one, a decorator is returned.
-        mode: What the query is, and whether nodes carry vectors.
+        mode: What the query is, and whether nodes carry vectors. By default ``"embedding"`` where the first parameter
+            is annotated as a list of floats, else ``"text"``.
         descend: Whether a higher score is better; True by default.
-        batch: Whether the function gets all nodes at once.
-        name: Its name; by default ``func.__name__``.
+        batch: Whether the function gets all nodes at once. By default where the second parameter is named ``nodes`` or
+            annotated as a list.
+        name: Its name; by default ``func.__name__``. A lambda needs one.
         replace: Whether to replace another similarity of this name.
-        decend: Spec 001's spelling of ``descend``; deprecated.
+        decend: Spec 001's spelling of ``descend``.
 
     Returns:
         The function, unchanged.
 
     Raises:
-        ConfigError: If the mode is unknown or func is not callable.
+        ConfigError: If the mode is unknown, or func cannot be called with a query and nodes.
         AlreadyRegisteredError: If the name is taken.
         TypeError: If both spellings are given.
 
     Example:
-        >>> @register_similarity(mode="text", batch=False, replace=True)
-        ... def same_length(query, node):
+        >>> @register_similarity(replace=True)
+        ... def same_length(query: str, node: DocNode) -> float:
         ...     return -abs(len(query) - len(node.get_text()))
         >>> same_length("abc", DocNode(text="ab"))
         -1
@@ -395,17 +417,39 @@ def register_similarity(
     if decend is not None:
         if descend is not None:
             raise TypeError("register_similarity got descend and decend, two spellings of one parameter. Pass descend.")
-        warn_user("decend is deprecated and goes with lazyrag 1.0; write descend.", DeprecationWarning)
         descend = decend
-    validate_choice("mode", mode, ("text", "embedding"))
-    higher = True if descend is None else descend
+    if mode is not None:
+        validate_choice("mode", mode, ("text", "embedding"))
 
     def register(function: F) -> F:
         label = function_name("register_similarity", function, name)
-        similarities.register(label, Similarity(label, function, mode, higher, batch), replace=replace)
+        found = make_similarity(label, function, mode, batch, descend=descend is not False)
+        similarities.register(label, found, replace=replace)
         return function
 
     return register if func is None else register(func)
+
+
+def make_similarity(
+    name: str, func: Callable[..., Any], mode: Mode | None = None, batch: bool | None = None, *, descend: bool = True
+) -> Similarity:
+    """A similarity of a function; for what is None see `register_similarity`.
+
+    Raises:
+        ConfigError: If the function cannot be called with a query and nodes.
+    """
+    more = dict.fromkeys(required_names(func, skip=2))  # similarity_kw gives them
+    check_call(f"The similarity {name!r} cannot be called with (query, node)", func, "", None, **more)
+    query, nodes = first_parameters(func, 2)
+    if mode is None:
+        mode = "embedding" if _FLOATS.search(query[1]) else "text"
+    if batch is None:
+        batch = nodes[0] == "nodes" or _SEVERAL.match(nodes[1]) is not None
+    return Similarity(name, func, mode, descend, batch)
+
+
+_FLOATS = re.compile(r"(?:list|sequence|ndarray)\[.*float|\bVector\b", re.IGNORECASE)
+_SEVERAL = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable)\[", re.IGNORECASE)
 
 
 indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -16,7 +17,8 @@ import pytest
 
 import lazyrag
 from lazyrag import LAZY_ROOT_NAME, DataType, DocField, DocNode, Document, Retriever, register_similarity
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
+from lazyrag.retrieval import similarities
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 PICKING = "茶园/采摘须知.txt"
@@ -493,18 +495,81 @@ def test_higher_is_better_by_default(documents):
 def test_decend_false_means_lower_is_better(documents):
     """「`decend`：是否降序排列，默认为 `True`」
 
-    With decend=False the lowest score comes first and a cut-off drops what is higher; the spelling warns that it goes.
+    With decend=False the lowest score comes first and a cut-off drops what is higher.
     """
-    with pytest.warns(DeprecationWarning, match="write descend"):
 
-        @register_similarity(mode="text", batch=False, decend=False)
-        def length(query, node):
-            return float(len(node.get_text()))
+    @register_similarity(mode="text", batch=False, decend=False)
+    def length(query, node):
+        return float(len(node.get_text()))
 
     scores = [node.score for node in Retriever(documents, "sentence", similarity="length", topk=8)("?")]
     assert scores == [5.0, 5.0, 6.0, 6.0, 6.0, 6.0, 6.0, 23.0]
     kept = Retriever(documents, "sentence", similarity="length", similarity_cut_off=5.0)("?")
     assert [node.score for node in kept] == [5.0, 5.0]
+
+
+def test_similarity_may_be_a_function(documents):
+    """「`similarity`：指定用来计算 `Node` 和用户查询内容之间的相似度的函数名称」
+
+    The function itself does, too. What it takes is read off its parameters: ``nodes`` or a list is a batch function, a
+    query of floats makes it one over embeddings.
+    """
+
+    def longest(query, node):
+        return float(len(node.get_text()))
+
+    def longest_of(query, nodes):
+        return [(node, float(len(node.get_text()))) for node in nodes]
+
+    def by_annotation(query: str, found: List[DocNode]) -> List[Tuple[DocNode, float]]:
+        return longest_of(query, found)
+
+    by_name = [node.score for node in Retriever(documents, "sentence", similarity=longest)("?")]
+    assert by_name == [23.0, 6.0, 6.0, 6.0, 6.0, 6.0]
+    for function in (longest_of, by_annotation, functools.partial(longest)):
+        assert [node.score for node in Retriever(documents, "sentence", similarity=function)("?")] == by_name
+
+
+def test_the_mode_follows_the_annotation_of_the_query():
+    """「`mode`：计算模式，支持 `text` 和 `embedding` 两种，会影响传给 `func` 的参数」
+
+    Explicit values win.
+    """
+
+    def dot(query: List[float], node: DocNode) -> float:
+        return sum(a * b for a, b in zip(query, node.embedding, strict=True))
+
+    docs = Document(embed=lambda text: [float(len(text)), 1.0])
+    docs.add_texts({"a": "tea", "b": "coffee"})
+    assert [node.score for node in Retriever(docs, "FineChunk", similarity=dot)("tea")] == [19.0, 10.0]
+    register_similarity(dot, mode="text", name="dot of texts")
+    assert similarities["dot of texts"].mode == "text"
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda query, node: list(node), "batch=True"),
+        (lambda query, node: [(node, 1.0)], "batch=True"),
+        (lambda query, nodes: nodes[0].score.real, "batch=True"),
+        (lambda query, nodes: 3.0, "pairs"),
+    ],
+)
+def test_a_function_of_another_shape_is_told_the_fix(documents, function, named):
+    """「根据 `mode` 和 `batch` 不同的取值，用户自定义的相似度计算函数的原型有以下几种形式」
+
+    The error of the first call names what the function was called with and how to register it.
+    """
+    with pytest.raises(RetrievalError, match=named):
+        Retriever(documents, "sentence", similarity=function)("?")
+
+
+def test_a_function_without_a_query_and_a_lambda_without_a_name_are_refused():
+    """「`func`：用于计算相似度的函数」"""
+    with pytest.raises(ConfigError, match="query, node"):
+        register_similarity(lambda node: 1.0, name="one parameter")
+    with pytest.raises(ConfigError, match="name="):
+        register_similarity(lambda query, node: 1.0)
 
 
 @pytest.mark.parametrize("batch", [True, False])

@@ -62,11 +62,9 @@ class TestRegistration:
         with pytest.raises(ConfigError, match="Did you mean 'embedding'"):
             register_similarity(lambda query, node: 0.0, mode="embeding", name="x")
 
-    def test_decend_warns_and_works(self):
-        """Spec 001's spelling is accepted with a DeprecationWarning that names the right one."""
-        with pytest.warns(DeprecationWarning, match="descend") as caught:
-            register_similarity(lambda query, node: 0.0, name="old", decend=False)
-        assert caught[0].filename == __file__  # Python shows it only where the user's own line is named
+    def test_decend_works(self):
+        """Spec 001's spelling of descend."""
+        register_similarity(lambda query, node: 0.0, name="old", decend=False)
         assert similarities["old"].descend is False
 
     def test_both_spellings_are_a_type_error(self):
