@@ -14,7 +14,7 @@ import numpy as np
 from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.document.ingest import output_digest
-from lazyrag.document.lease import LedgerConnection
+from lazyrag.document.lease import WAIT_S, LedgerConnection
 from lazyrag.document.ledger import (
     CopiedBuild,
     CopiedGroup,
@@ -37,7 +37,6 @@ from lazyrag.validation import is_list_of, known_keywords, require
 R = TypeVar("R", Segment, VectorRow)
 
 _BATCH_ROWS = 200  # may be whole documents' texts, and are in memory twice
-_WAIT_S = 30.0  # for a program that is writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +125,13 @@ def migrate(
         opened = stack.enter_context(closing(source.open()))
         ledgers = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
         for here in ledgers:
-            stack.enter_context(here.lease.held(_WAIT_S))
+            stack.enter_context(here.lease.held(WAIT_S))
         for here in ledgers:
             _refuse_unfit_target(here, target)
         into = stack.enter_context(closing(target.open()))
         copies = [_DocumentCopy(opened, into, here, on_progress) for here in ledgers]
         for copy in copies:
-            stack.enter_context(copy.there.lease.held(_WAIT_S))
+            stack.enter_context(copy.there.lease.held(WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
         begin_copies(pairs)
         for copy in copies:
