@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -363,7 +365,7 @@ def test_names_that_are_not_there(tmp_path, names, told):
 
 
 def test_a_call_that_comes_second_changes_nothing(tmp_path):
-    """It waits for the first one, and then says that the copy is complete; what was added since stays."""
+    """It waits for the first one, and finds a complete copy; what was added since stays."""
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
     with Document(store_conf=old) as docs:
         docs.add_texts({"a": "tea"})
@@ -371,10 +373,7 @@ def test_a_call_that_comes_second_changes_nothing(tmp_path):
 
     def wait():
         begun.set()
-        try:
-            migrate(old, new)
-        except StoreError as exc:
-            second.append(str(exc))
+        second.append(migrate(old, new))
 
     thread = threading.Thread(target=wait)
 
@@ -383,14 +382,86 @@ def test_a_call_that_comes_second_changes_nothing(tmp_path):
             thread.start()
             begun.wait()
 
-    migrate(old, new, on_progress=meanwhile)
+    first = migrate(old, new, on_progress=meanwhile)
+    thread.join()
+    assert second == [replace(first, present=1)]
     with Document(store_conf=new) as docs:
         docs.add_texts({"b": "coffee"})
-        thread.join()
+        with pytest.raises(StoreError, match="holds a complete copy of Document 'default' already, and one of them"):
+            migrate(old, new)
         assert sorted(node.text for node in docs.get_nodes()) == ["coffee", "tea"]
         assert docs.verify() == ()
-    assert len(second) == 1
-    assert "holds a complete copy of Document 'default' already" in second[0]
+
+
+CUTS = [
+    (module, name, when)
+    for module, name in (
+        ("lazyrag.document.migration", "begin_copies"),
+        ("lazyrag.document.migration", "copy_array_files"),
+        ("lazyrag.document.migration", "copy_ledgers"),
+        ("lazyrag.document.migration", "_copy_cache"),
+        ("sqlite3", "connect"),
+        ("lazyrag.stores.sqlite", "MapFileSegmentStore.upsert"),
+        ("lazyrag.stores.sqlite", "MapFileVectorStore.create"),
+        ("lazyrag.stores.sqlite", "MapFileVectorStore.upsert"),
+    )
+    for when in ("before", "after")
+]
+KILLED = """
+import importlib, json, os, sys
+from lazyrag import migrate
+source, target, module, name, when = json.loads(sys.argv[1])
+*path, name = name.split(".")
+owner = importlib.import_module(module)
+for part in path:
+    owner = getattr(owner, part)
+function = getattr(owner, name)
+def ended(*args, **kwargs):
+    if name == "connect" and "unfinished" not in str(args[0]):
+        return function(*args, **kwargs)
+    when == "before" and os._exit(9)
+    function(*args, **kwargs)
+    os._exit(9)
+setattr(owner, name, ended)
+migrate(source, target)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "name", "when"), CUTS)
+def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
+    """The same call again completes it, wherever the program was killed, also after the copy had become visible."""
+    old, new = (
+        conf(
+            tmp_path,
+            f"{side}-nodes",
+            vector_store={"type": "map", "kwargs": {"uri": str(tmp_path / f"{side}-vectors.db")}},
+            ledger=str(tmp_path / f"{side}.db"),
+        )
+        for side in ("old", "new")
+    )
+
+    def opened(store_conf):
+        docs = Document(embed=Letters(), store_conf=store_conf)
+        docs.create_node_group("line", transform=str.splitlines)
+        return docs
+
+    def found(docs):
+        answers = [Retriever(docs, "line", similarity=one)("green tea") for one in ("bm25", "cosine")]
+        return list(docs.dump()), [[(node.uid, node.score) for node in nodes] for nodes in answers]
+
+    with opened(old) as docs:
+        docs.add_texts(TEXTS)
+        expected = found(docs)
+    run = python("-c", KILLED, json.dumps([old, new, module, name, when]))
+    assert (run.returncode, run.stderr) == (9, "")
+    told = migrate(old, new)
+    assert (told, migrate(old, new).present) == (replace(told, segments=160, vectors=120), 280)
+    Letters.texts = 0
+    with opened(new) as docs:
+        assert found(docs) == expected
+        assert docs.verify() == ()
+        assert Letters.texts == 1  # the question, which the cache does not keep
 
 
 def test_rows_that_the_ledger_lists_are_all_there_or_the_call_fails(tmp_path):
