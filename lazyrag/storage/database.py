@@ -241,7 +241,8 @@ class Database:
         """
         self.check_open()
         with self._turn:
-            self._follow()
+            if self._unchanging is not None:
+                self._follow()
             try:
                 [version] = self._connection.execute("PRAGMA data_version").fetchone()
             except (UnicodeDecodeError, sqlite3.Error) as exc:
@@ -287,7 +288,8 @@ class Database:
         with self._turn:
             if self._closed:  # while this thread waited
                 self.check_open()
-            self._follow()
+            if self._unchanging is not None:
+                self._follow()
             connection = self._connection
             # It cannot be changed within a transaction, where BEGIN fails as well.
             durable = durable and not connection.in_transaction
@@ -298,7 +300,8 @@ class Database:
                     connection.execute(begin)
                     try:
                         yield connection
-                        self._ensure_unchanged()
+                        if self._unchanging is not None:
+                            self._ensure_unchanged()
                         connection.execute("COMMIT")
                     except BaseException:
                         if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
@@ -320,16 +323,13 @@ class Database:
             return status.st_ino, status.st_size, status.st_mtime_ns
         return ()
 
-    def _has_changed(self) -> bool:
-        return self._unchanging is not None and self._unchanging != self._signature()
-
     def _ensure_unchanged(self) -> None:
-        if self._has_changed():
+        if self._unchanging != self._signature():
             raise self._error("was changed while it was read. Repeat the query.")
 
     def _follow(self) -> None:
         """Open a file again that was taken for unchanging, and has changed."""
-        if self._connection.in_transaction or not self._has_changed():
+        if self._connection.in_transaction or self._unchanging == self._signature():
             return
         self._finalizer()
         try:
