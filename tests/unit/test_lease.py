@@ -455,11 +455,12 @@ def test_definitions_of_who_is_gone(file, program):
     define(file, Program(), line="two")
 
 
-def test_definitions_of_a_machine_that_is_silent(file):
+@pytest.mark.parametrize("ago_s", [leases.LEASE_S + 1, -86_400], ids=["long ago", "clock set back"])
+def test_definitions_of_a_machine_that_is_silent(file, ago_s):
     """A program of another machine that has not worked for the length of a lease has no say any more."""
     define(file, elsewhere(), line="one")
     with file.writing() as connection:
-        connection.execute("UPDATE program SET seen_at = seen_at - ?", (leases.LEASE_S + 1,))
+        connection.execute("UPDATE program SET seen_at = seen_at - ?", (ago_s,))
     define(file, Program(), line="two")
 
 
