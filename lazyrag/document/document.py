@@ -28,6 +28,7 @@ from lazyrag.document.groups import (
     make_group,
 )
 from lazyrag.document.indexer import Indexer
+from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
 from lazyrag.document.nodes import NodeStore
@@ -283,7 +284,7 @@ class Document:
         on_error: OnError = "collect",
         max_deleted: float = MAX_DELETED,
         max_calls: int | None = None,
-        wait_s: float = 30.0,
+        wait_s: float = WAIT_S,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -299,7 +300,7 @@ class Document:
                 all, are missing, they are kept and reported as withheld: an unmounted folder looks the same. Pass 1 to
                 allow any deletion.
             max_calls: Do nothing if `plan` estimates more model calls.
-            wait_s: How long to wait for another writing program, in seconds.
+            wait_s: How long to wait for another writing program, in seconds. The default outlasts a lost one.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.

@@ -269,7 +269,7 @@ class _Importer:
         """Return the path of a file that a manifest names, which must be directly in the folder."""
         is_plain = isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\", ":", "\0"} & set(name)
         path = self._folder / name if is_plain else self._folder
-        if not is_plain or path.is_symlink():
+        if not is_plain or path.is_symlink() or (path.exists() and not path.is_file()):
             raise self._damaged(_MANIFEST, f"{name!r} is not a file in the folder itself")
         return path
 

@@ -21,6 +21,7 @@ from lazyrag.document.ingest import (
     renewed_root,
     root_digest,
 )
+from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Ledger
 from lazyrag.document.load_files import Loading
 from lazyrag.document.nodes import NodeCache, NodeStore
@@ -35,7 +36,6 @@ from lazyrag.text.analyzers import analysers
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
-_WAIT_S = 30.0  # for another program that is writing what is needed
 
 
 @dataclass(eq=False, repr=False)
@@ -189,7 +189,7 @@ class Indexer:
             if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
             try:
-                with self.writing(0.0 if there else _WAIT_S):
+                with self.writing(0.0 if there else WAIT_S):
                     if not self.is_synced:
                         self._first_sync()
                     view = self.now()
@@ -239,7 +239,7 @@ class Indexer:
             yield True
 
     @contextmanager
-    def writing(self, wait_s: float = _WAIT_S) -> Iterator[None]:
+    def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
         """Hold the ledger's lease, with definitions that no other program contradicts.
 
         Raises:

@@ -22,8 +22,38 @@ from lazyrag.stores.sqlite import StoreFile
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
 
+WAIT_S = 65.0
+"""Default wait of a writer for another one: longer than a lease, so that one of a lost machine is waited out."""
+
 _RENEWED = 4  # times while a lease lasts
 _POLL_S = 0.05
+_UNKNOWN = uuid.uuid4().hex  # of this process alone
+_holding: set[str] = set()  # ids of the programs in this process that hold a lease
+
+
+def _host() -> str:
+    """The host name; on Linux with the boot and the PID namespace, since containers may share a host name.
+
+    Earlier releases wrote the name alone. They take each other's leases, and ours, for those of another machine.
+    """
+    if not sys.platform.startswith("linux"):
+        return platform.node()
+    place = _UNKNOWN
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        place = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return f"{platform.node()} {place}"
+
+
+def _started(pid: int) -> int:
+    """When a process began, as its system counts; 0 if unknown, -1 if it has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        if Path("/proc/self").readlink() != Path(str(os.getpid())):
+            return 0  # it is the /proc of another PID namespace
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        state, *rest = text.rpartition(")")[2].split()
+        return -1 if state in "ZX" else int(rest[18])  # a zombie has ended
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +63,14 @@ class Program:
     Args:
         id: Unique id of one opened ledger in it.
         name: Name of its script.
-        host: Its machine.
+        host: Where its process id is valid, see `_host`.
         pid: Its process id.
         started: When that process began, as its system counts; 0 if unknown. Process ids are reused.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     name: str = field(default_factory=lambda: Path(sys.argv[0] if sys.argv else "").name or "python")
-    host: str = field(default_factory=platform.node)
+    host: str = field(default_factory=_host)
     pid: int = field(default_factory=os.getpid)
     started: int = field(default_factory=lambda: _started(os.getpid()))
 
@@ -54,17 +84,17 @@ class Program:
         return cls(identity, **json.loads(text))
 
     def __str__(self) -> str:
-        here = " (this process)" if (self.host, self.pid) == (platform.node(), os.getpid()) else ""
-        return f"{self.name!r}, process {self.pid} on {self.host}{here}"
+        here = " (this process)" if self.is_here else ""
+        return f"{self.name!r}, process {self.pid} on {self.host.partition(' ')[0]}{here}"
 
     @property
     def is_here(self) -> bool:
         """Whether it is this process."""
-        return (self.host, self.pid, self.started) == (platform.node(), os.getpid(), _started(os.getpid()))
+        return (self.host, self.pid, self.started) == (_host(), os.getpid(), _started(os.getpid()))
 
     def has_ended(self) -> bool:
-        """Whether it is known to have ended; False for programs on other machines."""
-        if self.host != platform.node() or sys.platform == "win32":  # a signal 0 would end a process there
+        """Whether it is certain that it has ended; False for programs on other machines and in other containers."""
+        if self.host != _host() or sys.platform == "win32":  # a signal 0 would end a process there
             return False
         try:
             os.kill(self.pid, 0)
@@ -73,15 +103,6 @@ class Program:
         except OSError:
             return False  # another user's
         return bool(self.started) and _started(self.pid) not in {0, self.started}
-
-
-def _started(pid: int) -> int:
-    """When a process began, as its system counts; 0 if unknown, -1 if it has ended."""
-    with suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        state, *rest = text.rpartition(")")[2].split()
-        return -1 if state in "ZX" else int(rest[18])  # a zombie has ended
-    return 0
 
 
 class Lease:
@@ -101,6 +122,7 @@ class Lease:
         self._copies = copies
         self._depth = 0
         self._turn = threading.RLock()
+        self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
     @contextmanager
     def held(self, wait_s: float = 0.0) -> Iterator[None]:
@@ -114,7 +136,12 @@ class Lease:
         """
         with self._turn:
             if self._depth == 0:
-                self._acquire(wait_s)
+                _holding.add(self.program.id)  # before others see it in the file
+                try:
+                    self._acquire(wait_s)
+                except BaseException:
+                    _holding.discard(self.program.id)
+                    raise
             self._depth += 1
             ended = threading.Event()
             try:
@@ -125,7 +152,8 @@ class Lease:
                 ended.set()
                 self._depth -= 1
                 if self._depth == 0:
-                    with suppress(StoreError):  # the next holder sees that it has expired
+                    _holding.discard(self.program.id)
+                    with suppress(StoreError):  # on a full disk: this process knows that it has ended, others wait
                         self._release()
 
     def ensure_held(self, connection: sqlite3.Connection) -> None:
@@ -167,15 +195,26 @@ class Lease:
             holder, description, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
-            if holder and holder != self.program.id and expires > time.time():
+            if holder and holder != self.program.id and not self._has_expired(holder, expires):
                 program = Program.from_json(description, holder)
-                if not program.has_ended():
+                is_held = holder in _holding if program.is_here else not program.has_ended()
+                if is_held:
                     return program
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
             )
             return None
+
+    def _has_expired(self, holder: str, expires: float) -> bool:
+        """Whether another's lease has run out: by the clock, or since nobody renewed it while this program watched.
+
+        A clock that was set back puts the end of a lease far into the future.
+        """
+        now = time.monotonic()
+        if self._seen[0] != (holder, expires):
+            self._seen = (holder, expires), now
+        return expires <= time.time() or now - self._seen[1] > LEASE_S
 
     def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
@@ -296,7 +335,7 @@ class LedgerConnection:
                 other = Program.from_json(description, identity)
                 if other.is_here:
                     continue
-                is_silent = other.host != program.host and time.time() - seen_at > LEASE_S
+                is_silent = other.host != program.host and abs(time.time() - seen_at) > LEASE_S
                 if is_silent or other.has_ended():
                     connection.execute("DELETE FROM program WHERE id = ?", (identity,))
                     continue

@@ -434,6 +434,10 @@ _COVERED = (
     "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status = 'written' "
     "AND number > ? ORDER BY number"
 )
+_LIVE_ROWS = (
+    "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
+    "SELECT number, output FROM live JOIN build ON number = build WHERE live.node_group IN kept_group ORDER BY number",
+)
 _ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN kept_space"
 
 
@@ -500,7 +504,7 @@ def copied_builds(
         last = some[-1][0]
 
 
-def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> None:
+def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> bool:
     """Mark ledgers as unfinished copies; a copy that was begun is continued.
 
     From here on nobody else writes their file.
@@ -508,18 +512,26 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
     Args:
         ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
 
+    Returns:
+        Whether they are complete copies already, of what is live in the ledgers now.
+
     Raises:
-        StoreError: If that file has documents, or copies of other ledgers.
+        StoreError: If that file has other documents, or copies of other ledgers.
     """
     file = ledgers[0][1].file
     wanted = {there.name: here.token for here, there in ledgers}
+    if all(_is_copy(here, there) for here, there in ledgers):
+        return True
     with file.writing(durable=True) as connection:
         for name, incoming, copied_from, holds in connection.execute(
             "SELECT name, incoming, copied_from, "
             "id IN (SELECT ledger FROM document UNION SELECT ledger FROM node_group) FROM ledger"
         ):
             if holds and copied_from and copied_from == wanted.get(name):
-                what = f"{file.path} holds a complete copy of Document {name!r} already: there is nothing left to do."
+                what = (
+                    f"{file.path} holds a complete copy of Document {name!r} already, and one of them has changed "
+                    "since. Name another file for the target's ledger."
+                )
             elif holds:
                 what = (
                     f"{file.path} holds the Document {name!r} already, and migrate() needs a target without it. "
@@ -535,6 +547,18 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
             raise StoreError(what, store=str(file.path))
         for name, token in wanted.items():
             connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
+    return False
+
+
+def _is_copy(here: LedgerConnection, there: LedgerConnection) -> bool:
+    [(origin,)] = there.select("SELECT copied_from FROM ledger WHERE id = ?", (there.id,))
+    return bool(origin == here.token and _live_rows(here) == _live_rows(there))
+
+
+def _live_rows(ledger: LedgerConnection) -> list[Any]:
+    """What is live in a ledger, with the numbers that a copy has, too."""
+    with ledger.reading() as connection:
+        return [_select_copied(connection, query, ledger.id).fetchall() for query in _LIVE_ROWS]
 
 
 def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.document.ingest import output_digest
-from lazyrag.document.lease import LedgerConnection
+from lazyrag.document.lease import WAIT_S, LedgerConnection
 from lazyrag.document.ledger import (
     CopiedBuild,
     CopiedGroup,
@@ -37,7 +37,6 @@ from lazyrag.validation import is_list_of, known_keywords, require
 R = TypeVar("R", Segment, VectorRow)
 
 _BATCH_ROWS = 200  # may be whole documents' texts, and are in memory twice
-_WAIT_S = 30.0  # for a program that is writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def migrate(
     ledger when they are read, and read back and compared after they are written. The source does not change; it cannot
     be written meanwhile, but it can be queried. The Documents appear in the target all at once, at the end; until then
     no other program can write there. Repeat an interrupted call to continue it: rows that are there already are
-    compared, and not written again.
+    compared, and not written again. Repeating a complete one changes nothing, as long as neither side has changed.
 
     Afterwards open the Document with ``store_conf=target_conf`` and its other arguments as before; on a server, a
     Document without a name is called ``name="default"``.
@@ -91,8 +90,8 @@ def migrate(
             Document, or the target cannot store it.
         UnsupportedError: If there are sparse vectors and the target's vector store does not support them.
         StoreBusyError: If another program writes the source or the target.
-        StoreError: If a store fails, the source lacks rows, the target contains documents or another copy, or returns
-            other rows than were written.
+        StoreError: If a store fails, the source lacks rows, the target contains other documents or another copy, or
+            returns other rows than were written.
 
     Example:
         >>> import pathlib, tempfile
@@ -126,18 +125,19 @@ def migrate(
         opened = stack.enter_context(closing(source.open()))
         ledgers = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
         for here in ledgers:
-            stack.enter_context(here.lease.held(_WAIT_S))
+            stack.enter_context(here.lease.held(WAIT_S))
         for here in ledgers:
             _refuse_unfit_target(here, target)
         into = stack.enter_context(closing(target.open()))
         copies = [_DocumentCopy(opened, into, here, on_progress) for here in ledgers]
         for copy in copies:
-            stack.enter_context(copy.there.lease.held(_WAIT_S))
+            stack.enter_context(copy.there.lease.held(WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
-        begin_copies(pairs)
+        is_complete = begin_copies(pairs)
         for copy in copies:
-            copy.run()
-        copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
+            copy.run(is_complete=is_complete)
+        if not is_complete:
+            copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
         _copy_cache(opened, into)  # last: it only saves calls
     return Migration(
         tuple(here.name for here in ledgers),
@@ -207,14 +207,28 @@ class _DocumentCopy:
             msg = f"Document {here.name!r} has sparse vectors, which {store} does not support."
             raise UnsupportedError(f"{msg} Configure another vector store.", store=store)
 
-    def run(self) -> None:
-        """Copy all rows, and the array files of lexical indexes; the ledger's rows are copied last."""
+    def run(self, *, is_complete: bool) -> None:
+        """Copy all rows, and the array files of lexical indexes; the ledger's rows are copied last.
+
+        Args:
+            is_complete: Only count what an earlier call has copied: the target may be in use.
+        """
+        if is_complete:
+            self._count()
+            return
         for group in copied_groups(self.here):
             self._copy_segments(group)
             for index in group.indexes:
                 if index.kind == "vectors":
                     self._copy_vectors(group, index)
         copy_array_files(self.here, self.there)
+
+    def _count(self) -> None:
+        for group in copied_groups(self.here):
+            self.segments += sum(one.build.size for one in copied_builds(self.here, group))
+            vectors = [index for index in group.indexes if index.kind == "vectors" and index.dimension]
+            self.vectors += sum(one.build.size for index in vectors for one in copied_builds(self.here, group, index))
+        self.present = self.segments + self.vectors
 
     def _copy_segments(self, group: CopiedGroup) -> None:
         copy = self._rename(group, group.collection)

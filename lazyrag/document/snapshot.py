@@ -32,7 +32,7 @@ from lazyrag.document.nodes import PAGE, SearchMode, batches_reaching, ensure_co
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
-from lazyrag.models.embedding import length_of
+from lazyrag.models.embedding import MODEL_CHANGED, length_of
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class LocalSnapshot(Snapshot):
             msg = (
                 f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
                 f"{_described(vector_index.dimension)}: the embed callable returned vectors of different lengths or "
-                "kinds."
+                f"kinds. {MODEL_CHANGED}."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         wanted = self._scope if filters is None else self._wanted(filters)

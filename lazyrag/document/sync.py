@@ -27,6 +27,7 @@ from lazyrag.document.changes import (
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, text_root
+from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.report import Failure, IngestReport
@@ -62,7 +63,7 @@ def sync(
     on_error: OnError = "collect",
     max_deleted: float = MAX_DELETED,
     max_calls: int | None = None,
-    wait_s: float = 30.0,
+    wait_s: float = WAIT_S,
 ) -> IngestReport:
     """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`."""
     validate_choice("on_error", on_error, get_args(OnError))

@@ -350,12 +350,16 @@ def length_of(vector: Embedding) -> int:
     return SPARSE if isinstance(vector, dict) else len(vector)
 
 
+MODEL_CHANGED = "If the model was changed, give the embed another `identity`, so that all vectors are built again"
+"""Way out, as the end of a message without its period, where vectors do not fit those in an index."""
+
+
 def _difference(length: int, expected: int) -> str:
     """Describe how a vector differs from the others, as a part of a message."""
     if SPARSE in (length, expected):
         one, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
         return f"returned a {one} vector where the others are {others}; vectors of one embed key are of one kind"
-    return f"returned vectors of different lengths: {length} instead of {expected} numbers"
+    return f"returned vectors of different lengths: {length} instead of {expected} numbers. {MODEL_CHANGED}"
 
 
 def stack_embeddings(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -41,8 +41,9 @@ _EXPLANATIONS = {
     ),
     "readonly": "cannot be written. Check the permissions of the file and of its folder, which both must be writable.",
     "unable to open": (
-        "cannot be opened. Check the permissions of the file and of its folder: both must be writable, even for "
-        "reading, since SQLite keeps two more files beside it."
+        "cannot be opened. Check the permissions of the file and of its folder, where SQLite keeps two more files "
+        "(-wal and -shm). read_only=True reads a folder that is not writable if both are there and readable, or "
+        "neither is: otherwise close it once in a program that may write the folder."
     ),
     "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
     "malformed": "is damaged. {damaged}",
@@ -91,7 +92,8 @@ class Database:
     Args:
         path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
         file_format: Kind of the file. A new or empty file becomes one, an older one is migrated.
-        read_only: Write nothing, and neither create nor migrate the file.
+        read_only: Write nothing, and neither create nor migrate the file. Its folder need not be writable: a file that
+            nobody has open is then read as it is, and opened again when a writer has come.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
@@ -136,14 +138,22 @@ class Database:
             self._ensure_usable_path()
         self._process = os.getpid()
         self._turn = threading.RLock()
+        self._openings = 0
         try:
             self._open()
         except (UnicodeDecodeError, sqlite3.Error) as exc:
             raise self._explained(exc) from exc
 
     def _open(self) -> None:
+        self._openings += 1
+        self._unchanging: tuple[int, ...] | None = None
+        mode = "ro" if self.read_only else "rwc"
+        # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the file not to change.
+        if self.read_only and not _is_writable(os.path.dirname(os.path.realpath(self.path))):  # noqa: PTH120
+            self._unchanging = self._signature()
+            mode += "&immutable=1" * (self._unchanging is not None)
         self._connection = sqlite3.connect(
-            _MEMORY if self.in_memory else f"{self.path.as_uri()}?mode={'ro' if self.read_only else 'rwc'}",
+            _MEMORY if self.in_memory else f"{self.path.as_uri()}?mode={mode}",
             uri=not self.in_memory,
             timeout=self._timeout_s,
             isolation_level=None,  # transactions begin where we say so
@@ -231,11 +241,13 @@ class Database:
         """
         self.check_open()
         with self._turn:
+            if self._unchanging is not None:
+                self._follow()
             try:
                 [version] = self._connection.execute("PRAGMA data_version").fetchone()
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
-        return int(version)
+        return int(version) + (self._openings << 32)  # SQLite's numbers have 32 bits
 
     def check_open(self) -> None:
         """Raise unless the database can be used.
@@ -276,6 +288,8 @@ class Database:
         with self._turn:
             if self._closed:  # while this thread waited
                 self.check_open()
+            if self._unchanging is not None:
+                self._follow()
             connection = self._connection
             # It cannot be changed within a transaction, where BEGIN fails as well.
             durable = durable and not connection.in_transaction
@@ -286,6 +300,8 @@ class Database:
                     connection.execute(begin)
                     try:
                         yield connection
+                        if self._unchanging is not None:
+                            self._ensure_unchanged()
                         connection.execute("COMMIT")
                     except BaseException:
                         if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
@@ -296,6 +312,30 @@ class Database:
                         connection.execute("PRAGMA synchronous = NORMAL")
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
+
+    def _signature(self) -> tuple[int, ...] | None:
+        """What changes with the file's content; None if a program writes it, or was killed while it did."""
+        path = os.path.realpath(self.path)
+        if os.path.exists(f"{path}-wal"):  # noqa: PTH110
+            return None
+        with suppress(OSError):
+            status = os.stat(path)  # noqa: PTH116
+            return status.st_ino, status.st_size, status.st_mtime_ns
+        return ()
+
+    def _ensure_unchanged(self) -> None:
+        if self._unchanging != self._signature():
+            raise self._error("was changed while it was read. Repeat the query.")
+
+    def _follow(self) -> None:
+        """Open a file again that was taken for unchanging, and has changed."""
+        if self._connection.in_transaction or self._unchanging == self._signature():
+            return
+        self._finalizer()
+        try:
+            self._open()
+        except (UnicodeDecodeError, sqlite3.Error) as exc:
+            raise self._explained(exc) from exc
 
     def _prepare(self) -> None:
         """Check the file before anything is written to it, then migrate it."""
@@ -391,6 +431,10 @@ class Database:
     def _error(self, what: str) -> StoreError:
         path = os.fspath(self.path)
         return StoreError(f"The {self.file_format.name} {path!r} {what}", store=path)
+
+
+def _is_writable(folder: str) -> bool:
+    return os.access(folder, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _close(connection: sqlite3.Connection, process: int) -> None:

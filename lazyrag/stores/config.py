@@ -276,6 +276,8 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
     kwargs = {} if entry.get("kwargs") is None else validate_mapping(where, entry["kwargs"])
     require(all(isinstance(name, str) for name in kwargs), where, kwargs, "a mapping of keyword arguments")
     if kind == "map":
+        # Accepted empty, as of every type, so that a program can switch types; a store file has no client.
+        kwargs = {name: value for name, value in kwargs.items() if name != "client_kwargs" or value not in ({}, None)}
         validate_mapping(where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s"))
         if "uri" in kwargs:
             _path(f"{where}['uri']", kwargs["uri"])

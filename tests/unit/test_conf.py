@@ -145,6 +145,20 @@ def test_spec_001s_configurations_are_understood(store_conf):
     assert conf.ledger == "ledger.db"
 
 
+@pytest.mark.parametrize(
+    ("kind", "kwargs"), [("map", {"uri": "a.db"}), ("map", {}), ("memory", {}), ("sqlite", {"uri": "a.db"})]
+)
+def test_no_client_has_no_arguments(kind, kwargs):
+    """Of a store without a client `client_kwargs` may be given empty, as of every other one, and not otherwise."""
+    expected = StoreConf.parse({"segment_store": {"type": kind, "kwargs": kwargs}})
+    for empty in ({}, None):
+        given = {"type": kind, "kwargs": {**kwargs, "client_kwargs": empty}}
+        assert StoreConf.parse({"segment_store": given, "vector_store": given}).segment == expected.segment
+    given["kwargs"]["client_kwargs"] = {"user": "u"}
+    with pytest.raises(ConfigError, match="client_kwargs"):
+        StoreConf.parse({"segment_store": given})
+
+
 FOLDER = {"type": "chromadb", "kwargs": {"dir": "vectors"}}
 FILE = {"type": "milvus", "kwargs": {"uri": "vectors.db"}}
 CHROMA = {"type": "chromadb", "kwargs": {"uri": "h:8000"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -197,6 +198,15 @@ def test_a_symbolic_link(copy, original, tmp_path, name, format_):
         downgrade(copy)
     (copy / name).rename(tmp_path / name)
     (copy / name).symlink_to(tmp_path / name)
+    check_refused(copy, original, StoreError, "is not a file in the folder itself")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are none here")
+@pytest.mark.parametrize("name", ["nodes-1.jsonl", "manifest.json"])
+def test_a_pipe(copy, original, name):
+    """Reading it would wait for ever, so it is refused."""
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
     check_refused(copy, original, StoreError, "is not a file in the folder itself")
 
 

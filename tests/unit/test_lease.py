@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -118,6 +120,26 @@ def test_two_programs_in_one_process(file):
         assert row(file)[0] == second.program.id
 
 
+def test_several_threads_take_turns(tmp_path):
+    """Opened ledgers of one process never hold it at the same time, and each gets it in the end."""
+    entering, turns = threading.Lock(), []
+
+    def work():
+        with closing(StoreFile(tmp_path / "store.db")) as file:
+            lease = Lease(file, Ledger(file, "default").id, Program())
+            for _ in range(40):
+                with lease.held(LONG_S), file.writing() as connection:
+                    assert entering.acquire(blocking=False)
+                    lease.ensure_held(connection)
+                    entering.release()
+                    turns.append(lease)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work) for _ in range(4)]:
+            future.result()
+    assert len(turns) == 160
+
+
 def test_it_is_waited_for(file):
     """Who has patience gets it as soon as it is given back."""
     first, second = Lease(file, 1, Program()), Lease(file, 1, Program())
@@ -188,6 +210,83 @@ def test_a_holder_that_nobody_has_waited_for(file):
             pass
     finally:
         child.communicate()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no PID namespaces")
+@pytest.mark.parametrize("part", [1, 2])
+def test_processes_of_another_namespace(file, part):
+    """Process ids of another boot or container mean nothing here, not even ours: only the clock ends such a lease."""
+    here = Program()
+    place = here.host.split(" ")
+    place[part] = "another"
+    there = replace(here, id="there", host=" ".join(place))
+    old = replace(here, id="old", host=platform.node())  # as earlier releases wrote it
+    for program in (there, replace(there, pid=ended().pid), old):
+        assert not program.is_here
+        assert not program.has_ended()
+        entered(file, program, LONG_S)
+        with pytest.raises(StoreBusyError, match=rf"process {program.pid} on {platform.node()}\."):
+            Lease(file, 1, Program()).held().__enter__()
+
+
+def test_a_clock_that_was_set_back(file, monkeypatch):
+    """A lease far into the future ends where nobody renews it while a program waits; renewed ones do not."""
+    monkeypatch.setattr(leases, "LEASE_S", 0.3)
+    lease, other = Lease(file, 1, Program()), elsewhere()
+    deadline = time.monotonic() + 0.6
+    while time.monotonic() < deadline:  # over several calls
+        entered(file, other, 86_400)
+        with pytest.raises(StoreBusyError):
+            lease.held(0.1).__enter__()
+    since = time.monotonic()
+    with lease.held(LONG_S):
+        assert 0.1 < time.monotonic() - since < LONG_S / 2
+
+
+WRITER = """
+import os, sys
+from lazyrag import Document
+conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[1]}}}
+with Document(store_conf=conf) as docs:
+    for number in range(12):
+        docs.add_texts({f"{sys.argv[2]}-{number}.txt": "Green tea keeps for a year."})
+print(os.getpid())
+"""
+
+
+def in_namespace(*command):
+    """A command in a PID namespace of its own, under this host name."""
+    return ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc", *command]
+
+
+@pytest.mark.slow
+def test_writers_in_two_containers(tmp_path):
+    """Containers that share a volume and a host name take turns: nobody is taken for dead, every write succeeds."""
+    if not shutil.which("unshare") or subprocess.run(in_namespace("true"), capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespaces can be made here")
+    path = str(tmp_path / "store.db")
+    script = tmp_path / "writer.py"
+    script.write_text(WRITER)
+    programs = [
+        subprocess.Popen(
+            in_namespace(
+                "sh",
+                "-c",
+                f"{sys.executable} {script} {path} {name}a & {sys.executable} {script} {path} {name}b & wait",
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in "xy"
+    ]
+    answers = [program.communicate(timeout=120) for program in programs]
+    assert [errors for _, errors in answers] == ["", ""]
+    numbers = [sorted(map(int, output.split())) for output, _ in answers]
+    assert numbers[0] == numbers[1]  # the same process ids in both
+    with Document(store_conf={"segment_store": {"type": "map", "kwargs": {"uri": path}}}) as docs:
+        assert len(docs.get_nodes()) == 48
+        assert docs.verify() == ()
 
 
 def test_a_long_operation_keeps_it(file, monkeypatch):
@@ -283,7 +382,7 @@ def test_ledgers_of_one_file(file):
 
 
 def test_a_file_that_is_closed_meanwhile(tmp_path):
-    """Giving back what lies in a closed file raises nothing: who comes next sees that it has run out."""
+    """Giving back what lies in a closed file, or on a full disk, raises nothing; its process is not blocked by it."""
     opened = StoreFile(tmp_path / "store.db")
     Ledger(opened, "default")
     lease = Lease(opened, 1, Program())
@@ -291,7 +390,6 @@ def test_a_file_that_is_closed_meanwhile(tmp_path):
         opened.close()
     with closing(StoreFile(tmp_path / "store.db")) as again:
         assert row(again)[0] == lease.program.id
-        entered(again, lease.program, -1)
         with Lease(again, 1, Program()).held():
             pass
 
@@ -357,11 +455,12 @@ def test_definitions_of_who_is_gone(file, program):
     define(file, Program(), line="two")
 
 
-def test_definitions_of_a_machine_that_is_silent(file):
+@pytest.mark.parametrize("ago_s", [leases.LEASE_S + 1, -86_400], ids=["long ago", "clock set back"])
+def test_definitions_of_a_machine_that_is_silent(file, ago_s):
     """A program of another machine that has not worked for the length of a lease has no say any more."""
     define(file, elsewhere(), line="one")
     with file.writing() as connection:
-        connection.execute("UPDATE program SET seen_at = seen_at - ?", (leases.LEASE_S + 1,))
+        connection.execute("UPDATE program SET seen_at = seen_at - ?", (ago_s,))
     define(file, Program(), line="two")
 
 

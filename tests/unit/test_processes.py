@@ -462,7 +462,7 @@ def test_a_sync_that_waits_keeps_no_question_waiting(library, first):
 @pytest.mark.slow
 def test_a_busy_store_names_who_writes(library, monkeypatch):
     """Who needs what is not built, while another program writes, learns which program that is and what to do."""
-    monkeypatch.setattr(indexer, "_WAIT_S", 0.2)
+    monkeypatch.setattr(indexer, "WAIT_S", 0.2)
     with library.open() as docs:
         build(docs)
     with library.process(HOLDING) as process, library.open() as docs:
@@ -531,7 +531,7 @@ def test_an_expired_lease_of_another_machine(library):
 
 def test_a_lease_of_another_machine(library, monkeypatch):
     """It may be running: it is not taken over, and named by machine and program."""
-    monkeypatch.setattr(indexer, "_WAIT_S", 0.2)
+    monkeypatch.setattr(indexer, "WAIT_S", 0.2)
     with library.open() as docs:
         build(docs)
         hold_elsewhere(library, time.time() + 3600)

@@ -8,7 +8,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from lazyrag.document import term_index
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
 from tests.privileges import without_privileges
 from tests.shelf import Shelf
@@ -181,6 +182,74 @@ def test_a_store_that_may_not_be_written(common_shelf):
         for path in (common_shelf.root, *common_shelf.root.glob("store.db*")):
             path.chmod(0o755)
     assert common_shelf.build() == dump
+
+
+@contextmanager
+def unwritable(shelf):
+    """As somebody who may read the store, and neither write it nor its folder."""
+    for path in (*shelf.root.glob("store.db*"), shelf.root):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with without_privileges():
+            yield
+    finally:
+        for path in (shelf.root, *shelf.root.glob("store.db*")):
+            path.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_reading_without_the_right_to_write(common_shelf):
+    """A reader follows writers who come and go, and makes no file; without them, too."""
+    dump = common_shelf.build()
+    beside = sorted(path.name for path in common_shelf.root.iterdir())
+    with unwritable(common_shelf):
+        reader = common_shelf.open(read_only=True)
+        assert list(reader.dump()) == dump
+        assert [hit.text for hit in Retriever(reader, "line", similarity="bm25")("green")] == ["green tea"]
+        assert Retriever(reader, "line", similarity="cosine")("green")
+        assert reader.verify() == ()
+    assert sorted(path.name for path in common_shelf.root.iterdir()) == beside
+    with common_shelf.open() as writer:
+        common_shelf.edit()
+        writer.sync()
+        edited = list(writer.dump())
+        assert edited != dump
+        with unwritable(common_shelf), common_shelf.open(read_only=True) as other:
+            assert list(other.dump()) == list(reader.dump()) == edited
+    with unwritable(common_shelf):
+        assert list(reader.dump()) == edited
+        reader.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_a_writer_that_comes_during_a_read(common_shelf):
+    """What was read may be of two states, so the read fails, and the next one goes on with the new state."""
+    common_shelf.build()
+    with unwritable(common_shelf):
+        reader = StoreFile(common_shelf.store, read_only=True)
+        before = reader.commit_counter()
+    common_shelf.edit()
+    with pytest.raises(StoreError, match="changed while it was read"), reader.reading():
+        common_shelf.build()
+    assert reader.commit_counter() != before
+    with reader.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM document").fetchone() == (3,)
+    reader.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_a_log_that_cannot_be_read(common_shelf):
+    """What a killed writer left has to be read by one who may write: the error says so."""
+    common_shelf.build()
+    with common_shelf.open():
+        log = Path(f"{common_shelf.store}-wal").read_bytes()
+    Path(f"{common_shelf.store}-wal").write_bytes(log)
+    with unwritable(common_shelf), pytest.raises(StoreError, match="close it once in a program that may write"):
+        common_shelf.open(read_only=True)
+    with common_shelf.open():
+        pass
+    with unwritable(common_shelf), common_shelf.open(read_only=True):
+        pass
 
 
 @pytest.mark.slow

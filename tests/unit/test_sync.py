@@ -563,6 +563,27 @@ def test_vectors_of_two_lengths_are_never_mixed(shelf):
         assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_a_model_of_another_dimension_under_one_identity(shelf, on_disk):
+    """Adding and querying name both dimensions and the way out, which works: another identity."""
+    shelf.store = shelf.store if on_disk else None
+    embed = Letters()
+    with shelf.open(embed=embed) as docs, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asked(docs)
+        embed.dimension = 5
+        shelf.write({"a.txt": "white tea"})
+        [failure] = docs.sync().failed
+        assert "5 instead of 8 numbers. If the model was changed, give the embed another `identity`" in str(failure)
+        with pytest.raises(EmbeddingError, match=r"of 5 numbers and .* of 8 numbers.* another `identity`"):
+            Retriever(docs, "line", similarity="cosine")("a query of its own")
+    embed.identity = "five letters"
+    with shelf.open(embed=embed) as docs:
+        asked(docs)
+        assert docs.last_report.failed == ()
+        assert {len(node.embedding) for node in docs.get_nodes("line")} == {5}
+
+
 def test_retrying_what_failed(shelf):
     """retry_failed() brings in what is mended, and its report says of every file what became of it in both runs."""
     transform = Lines("coffee")
