@@ -132,6 +132,7 @@ class Retriever(BaseRetriever[T_co]):
         self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
+        self._check_groups()
         self.similarity = _similarity(similarity)
         require(isinstance(similarity_kw, (Mapping, type(None))), "similarity_kw", similarity_kw, "a mapping")
         keywords = {**(similarity_kw or {}), **more_similarity_kw}
@@ -143,7 +144,6 @@ class Retriever(BaseRetriever[T_co]):
         self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
         self._topk = validate_integer("topk", topk, 1)
         self._set_output(output_format, join)
-        self._check_groups()
         self._embedders = {key: [doc.reader.embedders([key])[0] for doc in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None
         self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())

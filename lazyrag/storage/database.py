@@ -411,11 +411,13 @@ class Database:
         """Checks that SQLite lacks, or reports less clearly."""
         if self.path.is_dir():
             raise self._error("is a folder. Give the path of a file.")
-        if not self.path.parent.is_dir():
-            raise self._error("cannot be made: its folder does not exist. Make the folder, or give another path.")
         there = self.path.exists()
         if self.read_only and not there:
             raise self._error("does not exist, and read_only=True makes none. Give another path.")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise self._error(f"cannot be made, as its folder cannot: {exc.strerror}. Give another path.") from exc
         if there and 0 < self.path.stat().st_size < _SMALLEST_BYTES:
             raise self._error(_EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged))
 

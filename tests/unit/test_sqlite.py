@@ -126,13 +126,22 @@ def test_a_timeout_is_bounded(path, timeout_s):
 
 
 def test_a_place_where_no_file_can_be(tmp_path):
-    """A folder, or a folder that is not there: said in those words, with the path."""
+    """A folder, or beneath a file: said in those words, with the path."""
     with pytest.raises(StoreError, match="is a folder") as caught:
         Database(tmp_path, NOTES)
     assert caught.value.store == str(tmp_path)
-    with pytest.raises(StoreError, match=r"'.*none.notes\.db' cannot be made: its folder does not exist"):
-        Database(tmp_path / "none" / "notes.db", NOTES)
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"'.*notes\.db' cannot be made"):
+        Database(tmp_path / "file" / "notes.db", NOTES)
+
+
+def test_folders_that_are_not_there_are_made(tmp_path):
+    """Those above the file; not where it is only read."""
+    with pytest.raises(StoreError, match="read_only"):
+        Database(tmp_path / "none" / "notes.db", NOTES, read_only=True)
     assert list(tmp_path.iterdir()) == []
+    with Database(tmp_path / "a" / "b" / "notes.db", NOTES) as database:
+        write(database, "tea")
 
 
 def test_an_older_file_is_migrated(path):
