@@ -17,7 +17,7 @@ from lazyrag.document.document import Document
 from lazyrag.document.groups import Step
 from lazyrag.document.groups import group_name as normal_group_name
 from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, related
-from lazyrag.errors import ConfigError, NotRegisteredError, known_names
+from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.ranking.fusion import fusions, rank_by_sum
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
@@ -52,7 +52,8 @@ class Retriever(BaseRetriever[T_co]):
     """Finds the best nodes of a node group for a query (spec 001). It may be shared by threads.
 
     Args:
-        doc: A Document, or several: their nodes are ranked together, with common BM25 statistics.
+        doc: A Document, or several: their nodes are ranked together, with common BM25 statistics. One that lacks the
+            group contributes nothing, with a warning.
         group_name: The node group to search; `LAZY_ROOT_NAME` for whole documents.
         similarity: Name of a registered similarity, or a function as `register_similarity` takes it. None: the metric
             of each embed key's vectors, ``"cosine"`` where they are dense, ``"ip"`` where they are sparse.
@@ -73,7 +74,7 @@ class Retriever(BaseRetriever[T_co]):
         similarity_kw: Keywords of the similarity function; further keyword arguments are passed to it, too.
 
     Raises:
-        NotRegisteredError: If the group or the similarity is unknown.
+        NotRegisteredError: If no Document has the group, or the similarity is unknown.
         ConfigError: If another argument is out of its range, or a keyword unknown.
 
     Example:
@@ -132,7 +133,8 @@ class Retriever(BaseRetriever[T_co]):
         self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
-        self._check_groups()
+        self._lacking = self._without_groups()
+        self._documents = [document for document in self._documents if document not in self._lacking]
         self.similarity = _similarity(similarity)
         require(isinstance(similarity_kw, (Mapping, type(None))), "similarity_kw", similarity_kw, "a mapping")
         keywords = {**(similarity_kw or {}), **more_similarity_kw}
@@ -244,6 +246,8 @@ class Retriever(BaseRetriever[T_co]):
             params = {"query": query.text, "group": self.group, "topk": query.topk}
             if embed_key is not None:
                 params["embed_key"] = embed_key
+            if self._lacking:
+                params["without the group"] = ", ".join(map(str, (one.reader for one in self._lacking)))
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text
@@ -325,14 +329,25 @@ class Retriever(BaseRetriever[T_co]):
                 raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
         return tuple(dict.fromkeys(keys[0]))
 
-    def _check_groups(self) -> None:
+    def _without_groups(self) -> tuple[Document, ...]:
+        """The Documents that lack the group or the target; they contribute nothing.
+
+        Raises:
+            NotRegisteredError: If all of them do.
+        """
+        problems: dict[Document, NotRegisteredError] = {}
         for document in self._documents:
-            for name in (self.group, self.target):
-                try:
-                    if name is not None:
-                        document.reader.line(name)
-                except NotRegisteredError as exc:
-                    raise NotRegisteredError(f"{exc} (in {document!r})") from exc
+            try:
+                for name in {self.group, self.target} - {None}:
+                    document.reader.line(str(name))
+            except NotRegisteredError as exc:
+                problems[document] = exc
+        for document, problem in problems.items():
+            message = f"{problem} (in {document!r})"
+            if len(problems) == len(self._documents):
+                raise NotRegisteredError(message) from problem
+            warn_user(f"{message}. That Document contributes nothing.", UserWarning)
+        return tuple(problems)
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not in a ranking; nodes outside of a restricted view do not exist."""

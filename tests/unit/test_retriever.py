@@ -417,12 +417,16 @@ class TestSeveralDocuments:
         assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in whole]
         assert calls.count("a question of its own") == 1
 
-    def test_a_group_that_one_of_them_lacks_is_an_error(self, folder):
-        """No Document is silently left out: the error names the one without the group."""
+    def test_a_document_without_the_group_contributes_nothing(self, folder):
+        """It is not left out in silence: a warning names it, and so does the explanation. None with it is an error."""
         first, second = Document(folder({"a.txt": "tea"}), name="first"), Document(name="second")
         first.create_node_group("line", transform=str.splitlines)
+        with pytest.warns(UserWarning, match="second"):
+            retriever = Retriever([second, first], "line", "bm25")
+        assert [node.text for node in retriever("tea")] == ["tea"]
+        assert "second" in str(retriever.explain("tea"))
         with pytest.raises(NotRegisteredError, match="second"):
-            Retriever([first, second], "line", "bm25")
+            Retriever([second, Document()], "line", "bm25")
 
     def test_different_embed_keys_are_an_error(self):
         """Documents that are searched together by embedding need the same keys."""
