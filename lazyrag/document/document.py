@@ -46,6 +46,7 @@ from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
 from lazyrag.stores.config import StoreConf
+from lazyrag.text.analyzers import term_function
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -53,6 +54,7 @@ from lazyrag.validation import (
     validate_boolean,
     validate_integer,
     validate_text,
+    validate_texts,
 )
 
 if TYPE_CHECKING:
@@ -423,21 +425,41 @@ class Document:
         """
         return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
 
-    def activate_group(self, *names: str) -> None:
-        """Build groups now instead of at the first query.
+    @known_keywords
+    def activate_group(
+        self, *names: str | Sequence[str], embed_keys: Sequence[str] = (), analysers: Sequence[str] = ()
+    ) -> None:
+        """Build groups, their vectors and their term indexes now instead of at the first query.
+
+        Syncs keep them up to date, and a Document that opens the store with ``read_only=True`` finds them.
+
+        Args:
+            names: Groups, or lists of them.
+            embed_keys: Embed keys of the vectors to build, for each of the groups.
+            analysers: Analysers of the term indexes to build: ``"en"`` for ``similarity="bm25"``, ``"zh"`` for
+                ``"bm25_chinese"``.
 
         Raises:
-            NotRegisteredError: If a group is not defined.
+            NotRegisteredError: If a group is not defined, or an analyser is not registered.
+            ConfigError: If an embed key is unknown.
             IngestionError: If every file fails.
 
         Example:
             >>> docs = Document()
-            >>> docs.activate_group("FineChunk", "CoarseChunk")
+            >>> docs.activate_group("FineChunk", "CoarseChunk", analysers=["en"])
             >>> print(docs.last_report)
             0 added, 0 failed, 0 skipped
         """
-        for name in names:
-            self._indexer.group(self._defined(name))
+        groups = [self._defined(one) for name in names for one in ([name] if isinstance(name, str) else name)]
+        keys = validate_texts("embed_keys", embed_keys)
+        if keys:
+            self._reader.embedders(keys)  # raises for an unknown one
+        for name in validate_texts("analysers", analysers):
+            term_function(name)  # raises for an unknown one
+        steps = [Step(group) for group in groups]
+        steps += [Step(group, embed_key=key) for group in groups for key in keys]
+        steps += [Step(group, analyser=name) for group in groups for name in analysers]
+        self._indexer.view(frozenset(steps))
 
     @known_keywords
     def watch(

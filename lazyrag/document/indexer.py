@@ -214,8 +214,8 @@ class Indexer:
         group = self.ledger.tree.groups.get(step.group)
         if group is not None and not self.definitions.is_current(group):
             why = "it was built by another definition. Define it as the program does that writes"
-        elif group is None:
-            why = "it was never built. Ask for it once in the program that writes"
+        elif group is None or self.planner.live_index(self.now(), step) is None:
+            why = "it was never built. Build it in the program that writes, by a query or activate_group"
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"

@@ -156,14 +156,19 @@ class CheckedEmbedder:
         """Embed each text by a call of its own; a text that fails fails alone."""
         results: list[Embedded] = []
         start, since = 0, time.monotonic()
+        interrupt: BaseException | None = None
         with closing(self._single_calls(texts, input_type)) as calls:
-            for result in calls:
-                results.append(result)
-                if len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S:
+            while start + len(results) < len(texts) and interrupt is None:
+                try:
+                    results.append(next(calls))
+                except BaseException as exc:  # noqa: BLE001  raised when the results before it are handed over
+                    interrupt = exc
+                is_due = len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S
+                if results and (is_due or interrupt is not None or start + len(results) == len(texts)):
                     yield EmbeddedBatch(range(start, start + len(results)), results)
                     start, results, since = start + len(results), [], time.monotonic()
-        if results:
-            yield EmbeddedBatch(range(start, len(texts)), results)
+        if interrupt is not None:
+            raise interrupt
 
     def _single_calls(self, texts: Sequence[str], input_type: InputType) -> Generator[Embedded, None, None]:
         """Yield the results of the calls in order; they run in threads from the first one that takes long."""

@@ -17,9 +17,11 @@ from lazyrag.errors import (
     ConfigError,
     EmbeddingError,
     IngestionError,
+    LazyRAGError,
     LoadError,
     NotRegisteredError,
     RetrievalError,
+    StoreError,
     TransformError,
 )
 from lazyrag.retrieval import similarities
@@ -692,6 +694,36 @@ def test_the_report_of_a_clean_run(folder):
     assert docs.last_report.failed == ()
     assert docs.last_report.skipped == ((".hidden", "hidden"),)
     assert str(docs.last_report) == "3 added, 0 failed, 1 skipped"
+
+
+def test_activate_group_builds_vectors_and_terms_ahead(folder, tmp_path):
+    """A sync keeps them, and a read-only Document of another program answers from them at once."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    dataset = folder({"a.txt": "green tea", "b.txt": "coffee"})
+    calls = []
+
+    def embed(text):
+        calls.append(text)
+        return [float(len(text)), 1.0]
+
+    with Document(dataset, embed={"length": embed}, store_conf=conf) as docs:
+        docs.activate_group(["FineChunk"], embed_keys=["length"], analysers=["en"])
+        assert len(calls) == 2
+        (dataset / "c.txt").write_text("black tea")
+        docs.sync()
+        assert len(calls) == 3
+        with Document(dataset, embed={"length": embed}, store_conf=conf, read_only=True) as other:
+            assert len(Retriever(other, "FineChunk", similarity="bm25")("tea")) == 2
+            assert len(Retriever(other, "FineChunk")("tea")) == 3
+            with pytest.raises(StoreError, match="activate_group"):
+                Retriever(other, "FineChunk", similarity="bm25_chinese")("tea")
+        for wrong, named in [
+            ({"embed_keys": ["lenght"]}, "length"),
+            ({"analysers": ["eng"]}, "en"),
+            ({"embed": 1}, "embed_keys"),
+        ]:
+            with pytest.raises(LazyRAGError, match=named):
+                docs.activate_group("FineChunk", **wrong)
 
 
 def test_activate_group_builds_several(folder):
