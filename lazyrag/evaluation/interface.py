@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import inspect
 import math
 import numbers
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
-from lazyrag.errors import ConfigError, InterfaceError, known_names, missing_package
+from lazyrag.errors import (
+    AnswerWarning,
+    ConfigError,
+    InterfaceError,
+    LazyRAGError,
+    known_names,
+    missing_package,
+    warn_user,
+)
+from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
@@ -23,6 +34,9 @@ from lazyrag.validation import is_list_of, known_arguments, require, validate_in
 if TYPE_CHECKING:
     from ragas import EvaluationDataset, SingleTurnSample
 
+
+_AT_A_TIME = 16
+_REMEMBERED = 10_000
 
 PAIRS = (("retrieve", "retrieve_with_metadata"), ("generate", "generate_with_metadata"))
 """The old and the new form of each step. A system implements at least one form of each pair."""
@@ -35,7 +49,8 @@ class RAGInterface(Generic[M_co]):
     candidates, confidence and metadata (`retrieve_with_metadata`, `generate_with_metadata`). Each form has a default
     that calls the other one and passes the same objects on. If you implement both, each is used as written.
 
-    The ``batch_`` methods loop over these. Override them if your system is faster on many queries. Where a default has
+    The ``batch_`` methods loop over these. Override them if your system is faster on many queries. Methods may be
+    coroutine functions: those of many queries run concurrently, at most 16 at a time. Where a default has
     the choice, it prefers the method that keeps metadata to the one that is fast.
 
     A class that implements neither form of a pair is refused when it is defined. So is a class that implements the old
@@ -134,7 +149,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries)
         if not _overrides(type(self), "batch_retrieve_with_metadata"):
-            return [self.retrieve(query) for query in queries]
+            return _settled([self.retrieve(query) for query in queries])
         return [result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)]
 
     def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[M_co]]:
@@ -149,7 +164,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries)
         if _overrides(type(self), "retrieve_with_metadata") or not _overrides(type(self), "batch_retrieve"):
-            return [self.retrieve_with_metadata(query) for query in queries]
+            return _settled([self.retrieve_with_metadata(query) for query in queries])
         return [RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)]
 
     def batch_generate(self, queries: Sequence[str], contexts_list: Sequence[list[str]]) -> list[str]:
@@ -168,7 +183,8 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries, contexts_list)
         if not _overrides(type(self), "batch_generate_with_metadata"):
-            return [self.generate(query, contexts) for query, contexts in zip(queries, contexts_list, strict=True)]
+            pairs = zip(queries, contexts_list, strict=True)
+            return _settled([self.generate(query, contexts) for query, contexts in pairs])
         results = _call_batch(self, "batch_generate_with_metadata", queries, contexts_list)
         return [result.response for result in results]
 
@@ -191,7 +207,7 @@ class RAGInterface(Generic[M_co]):
         _validate_queries(queries, contexts_list)
         if _overrides(type(self), "generate_with_metadata") or not _overrides(type(self), "batch_generate"):
             pairs = zip(queries, contexts_list, strict=True)
-            return [self.generate_with_metadata(query, contexts) for query, contexts in pairs]
+            return _settled([self.generate_with_metadata(query, contexts) for query, contexts in pairs])
         return [GenerationResult(answer) for answer in _call_batch(self, "batch_generate", queries, contexts_list)]
 
 
@@ -243,7 +259,7 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
             f"Implement one of them without calling super().{default}()."
         )
         raise InterfaceError(msg)
-    returned = getattr(system, other)(*args)
+    [returned] = _settled([getattr(system, other)(*args)])
     kinds, expected = _RETURNS[other]
     if not isinstance(returned, kinds):
         raise _wrong_return(system, other, returned, expected)
@@ -252,11 +268,65 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
 
 def _call_batch(system: RAGInterface[Any], method: str, queries: Sequence[str], *args: Any) -> Sequence[Any]:
     """Call a batch method, which must return one result of the right type for each query."""
-    returned = getattr(system, method)(queries, *args)
+    [returned] = _settled([getattr(system, method)(queries, *args)])
     kinds, expected = _RETURNS[method.removeprefix("batch_")]
     if not is_list_of(returned, kinds) or len(returned) != len(queries):
         raise _wrong_return(system, method, returned, f"a list of {len(queries)} items, each {expected} for one query")
     return returned  # type: ignore[no-any-return]  # validated above
+
+
+def _settled(results: list[Any]) -> list[Any]:
+    """Results as they are, or those of coroutines, which are run concurrently."""
+    return concurrency.run(_gathered(results)) if any(map(inspect.isawaitable, results)) else results
+
+
+async def _gathered(results: list[Any]) -> list[Any]:
+    import asyncio
+
+    turn = asyncio.Semaphore(_AT_A_TIME)
+
+    async def settle(result: Any) -> Any:
+        async with turn:
+            return await result if inspect.isawaitable(result) else result
+
+    return await concurrency.together(*map(settle, results))
+
+
+def _in_threads(system: RAGInterface[Any], method: str, workers: int, *args: Sequence[Any]) -> list[Any]:
+    """Call a method for many queries in threads; in place of a result there may be the error that it raised."""
+
+    def call(one: tuple[Any, ...]) -> Any:
+        try:
+            return getattr(system, method)(*one)
+        except LazyRAGError as exc:
+            return exc
+
+    return list(concurrency.map_in_threads(call, list(zip(*args, strict=True)), workers))
+
+
+def _raise_first(results: list[Any]) -> list[Any]:
+    for result in results:
+        if isinstance(result, LazyRAGError):
+            raise result
+    return results
+
+
+class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
+    """A system whose methods may be called by several threads."""
+
+    workers: int
+
+    def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[Mapping[str, Any]]]:
+        """See `RAGInterface.batch_retrieve_with_metadata`; ``workers`` queries at a time."""
+        _validate_queries(queries)
+        return _raise_first(_in_threads(self, "retrieve_with_metadata", self.workers, queries))
+
+    def batch_generate_with_metadata(
+        self, queries: Sequence[str], contexts_list: Sequence[list[str]]
+    ) -> list[GenerationResult[Mapping[str, Any]]]:
+        """See `RAGInterface.batch_generate_with_metadata`; ``workers`` queries at a time."""
+        _validate_queries(queries, contexts_list)
+        return _raise_first(_in_threads(self, "generate_with_metadata", self.workers, queries, contexts_list))
 
 
 def _wrong_return(system: RAGInterface[Any], method: str, returned: Any, expected: str) -> InterfaceError:
@@ -290,7 +360,7 @@ def passages_prompt(query: str, contexts: Sequence[str]) -> tuple[Message, ...]:
 
 
 @known_arguments
-class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
+class RetrieverRAG(_Adapter):
     """A retriever and a chat model as a system under evaluation.
 
     Contexts have the uids of their nodes as ids, and their scores. Metadata of a retrieval: the files
@@ -306,6 +376,8 @@ class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
         options: For the model. If ``n`` is above 1, ``multi_responses`` has all candidates, and the first one is the
             response.
         prompt: Writes the prompt from a query and its contexts.
+        workers: Number of queries that the batch methods and `prepare` work on at a time; 1 for a retriever or a model
+            that is not thread-safe.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -330,6 +402,7 @@ class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
         topk: int | None = None,
         options: ChatOptions | None = None,
         prompt: Callable[[str, Sequence[str]], Prompt] = passages_prompt,
+        workers: int = _AT_A_TIME,
     ) -> None:
         require(callable(retriever), "retriever", retriever, "a callable")
         require(callable(prompt), "prompt", prompt, "a callable")
@@ -338,6 +411,7 @@ class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
         self._options = options or ChatOptions()
         self._prompt = prompt
+        self.workers = validate_integer("workers", workers, 1)
 
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
         """Call the retriever.
@@ -382,7 +456,7 @@ class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
 
 
 @known_arguments
-class PipelineRAG(RAGInterface[Mapping[str, Any]]):
+class PipelineRAG(_Adapter):
     """A `RAGPipeline` as a system under evaluation.
 
     Contexts are those that `RAGPipeline.answer` would use, reranked if the pipeline reranks. Metadata of a retrieval
@@ -393,6 +467,7 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
         pipeline: The pipeline. Without a generator only its retrieval can be evaluated.
         top_k: Number of hits to retrieve; None: the pipeline's setting.
         max_tokens: Maximum size of the contexts built for answers; None: the pipeline's setting.
+        workers: Number of queries that the batch methods and `prepare` work on at a time.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -407,12 +482,21 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
         '80 degrees [1].'
     """
 
-    def __init__(self, pipeline: RAGPipeline, *, top_k: int | None = None, max_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: RAGPipeline,
+        *,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        workers: int = _AT_A_TIME,
+    ) -> None:
         is_pipeline = isinstance(pipeline, RAGPipeline)
         require(is_pipeline, "pipeline", pipeline, "a RAGPipeline", "For a retriever use RetrieverRAG.")
         self._pipeline = pipeline
         self._top_k = None if top_k is None else validate_integer("top_k", top_k, 1)
         self._max_tokens = None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        self.workers = validate_integer("workers", workers, 1)
+        self._found: OrderedDict[str, Sequence[Hit]] = OrderedDict()  # by query, to answer from
 
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
         """Retrieve, and rerank if the pipeline reranks.
@@ -422,11 +506,17 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
         """
         sync = self._pipeline.sync
         found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(query, self._top_k)
+        self._found[query] = found
+        self._found.move_to_end(query)
+        if len(self._found) > _REMEMBERED:
+            self._found.popitem(last=False)
         metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
         return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
 
     def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Mapping[str, Any]]:
-        """Answer from contexts. Without contexts the answer says that nothing was found.
+        """Answer from contexts, with the files and locations of those that were retrieved for the query.
+
+        Without contexts the answer says that nothing was found.
 
         Raises:
             ConfigError: If the pipeline has no generator, or the question is blank.
@@ -435,7 +525,8 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
         Warns:
             AnswerWarning: For each problem of the answer.
         """
-        hits = [Hit(str(number), text, math.nan) for number, text in enumerate(contexts, start=1)]
+        known = {hit.text: hit for hit in self._found.get(query, ())}
+        hits = [known.get(text, Hit(str(number), text, math.nan)) for number, text in enumerate(contexts, start=1)]
         return self._pipeline.sync.answer_from(hits, self._max_tokens, query=query).generation
 
 
@@ -565,7 +656,8 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
         records: What is expected, by RAGAS's names: always ``user_input``, the question; where known ``reference``,
             ``reference_contexts``, ``reference_context_ids``, ``rubrics``, ``persona_name``, ``query_style`` and
             ``query_length``.
-        rag: The system. Fields that it does not fill are None.
+        rag: The system. Fields that it does not fill are None, and so is the response where a `RetrieverRAG` or a
+            `PipelineRAG` fails for some records.
         generate: Whether to generate answers; if False, only retrieval can be evaluated.
 
     Returns:
@@ -574,6 +666,9 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
     Raises:
         ConfigError: If a record has no question, an unknown field, or a field of the wrong type.
         InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong type.
+
+    Warns:
+        AnswerWarning: If some answers failed.
 
     Example:
         >>> class Tea(RAGInterface):
@@ -594,8 +689,26 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
     if not generate:  # else the samples were validated before any model is paid for
         return samples
     contexts = [result.contexts for result in found]
-    answers = _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
+    answers: Sequence[Any]
+    if isinstance(rag, _Adapter):
+        answers = _answers(rag, queries, contexts)
+    else:
+        answers = _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
     return [_sample(number, *row) for number, row in enumerate(zip(records, found, answers, strict=True), start=1)]
+
+
+def _answers(rag: _Adapter, queries: Sequence[str], contexts: Sequence[list[str]]) -> list[Any]:
+    """The answers of an adapter; None for one that failed, unless all did."""
+    answers = _in_threads(rag, "generate_with_metadata", rag.workers, queries, contexts)
+    failed = {number: one for number, one in enumerate(answers, start=1) if isinstance(one, LazyRAGError)}
+    if failed:
+        first = next(iter(failed.values()))
+        if len(failed) == len(answers):
+            raise first
+        which = ", ".join(map(str, failed))
+        missing = f"{len(failed)} of {len(answers)} answers failed, of record {which}"
+        warn_user(f"{missing}. The first error: {first}", AnswerWarning)
+    return [None if isinstance(one, LazyRAGError) else one for one in answers]
 
 
 def make_sample(

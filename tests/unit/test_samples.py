@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+
 import pytest
 
 from lazyrag import (
@@ -10,12 +14,13 @@ from lazyrag import (
     HttpChatModel,
     HybridRetriever,
     RAGInterface,
+    RAGPipeline,
     RetrievalChain,
     RetrievalResult,
     Retriever,
 )
-from lazyrag.errors import ConfigError, GenerationError, InterfaceError, RetrievalError
-from lazyrag.evaluation import RetrieverRAG, Sample, evaluate, make_sample, prepare, to_ragas_dataset
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, InterfaceError, RetrievalError
+from lazyrag.evaluation import PipelineRAG, RetrieverRAG, Sample, evaluate, make_sample, prepare, to_ragas_dataset
 from lazyrag.evaluation.interface import FIELDS, passages_prompt
 from lazyrag.models import ChatOptions
 
@@ -210,3 +215,92 @@ def test_the_adapter_is_an_interface(retriever):
     assert isinstance(rag, RAGInterface)
     assert rag.retrieve("green tea") == rag.retrieve_with_metadata("green tea").contexts
     assert rag.batch_generate(["q", "r"], [[], []]) == ["x", "x"]
+
+
+class TestManyQuestions:
+    """Adapters answer several questions at a time, and keep the answers of the others when one fails."""
+
+    QUESTIONS = tuple(f"How hot is tea {number}?" for number in range(12))
+
+    @staticmethod
+    def system(docs, chat, **keywords):
+        """A retriever and a chat function as a system."""
+        return RetrieverRAG(Retriever(docs, "FineChunk", "bm25"), chat, **keywords)
+
+    @pytest.fixture
+    def docs(self):
+        """Two texts."""
+        made = Document()
+        made.add_texts({"tea.txt": "Tea takes water of 80 degrees.", "coffee.txt": "Coffee takes 95."})
+        return made
+
+    def test_answers_are_generated_at_the_same_time(self, docs):
+        """``workers=1`` is for a model that is not thread-safe; the order is that of the records."""
+        lock, running, most = threading.Lock(), [0], [0]
+
+        def chat(text):
+            with lock:
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+            time.sleep(0.02)
+            with lock:
+                running[0] -= 1
+            return text.rpartition(" ")[2]
+
+        records = [{"user_input": question} for question in self.QUESTIONS]
+        answers = [sample.response for sample in prepare(records, self.system(docs, chat))]
+        assert answers == [f"{number}?" for number in range(12)]
+        assert most[0] > 2
+        most[0] = 0
+        prepare(records, self.system(docs, chat, workers=1))
+        assert most[0] == 1
+
+    def test_one_answer_that_fails_does_not_lose_the_others(self, docs):
+        """It is None, and a warning names the record; if all fail, that is an error."""
+
+        def chat(text):
+            if " 3?" in text:
+                raise TimeoutError
+            return "80 degrees"
+
+        records = [{"user_input": question} for question in self.QUESTIONS]
+        with pytest.warns(AnswerWarning, match="1 of 12 answers failed, of record 4"):
+            samples = prepare(records, self.system(docs, chat))
+        assert [sample.response for sample in samples].count("80 degrees") == 11
+        assert samples[3].response is None
+        assert samples[3].retrieved_contexts == ["Tea takes water of 80 degrees."]
+        with pytest.raises(GenerationError):
+            prepare([records[3]], self.system(docs, chat))
+
+    def test_a_pipeline_answers_from_the_hits_that_it_found(self, docs):
+        """Its prompt has the files' names, as in `RAGPipeline.answer`."""
+        prompts = []
+
+        def chat(prompt):
+            prompts.append(prompt)
+            return "80 degrees [1]."
+
+        pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat)
+        rag = PipelineRAG(pipeline)
+        found = rag.retrieve_with_metadata("How hot is tea?")
+        assert rag.generate("How hot is tea?", found.contexts) == "80 degrees [1]."
+        assert "tea.txt" in prompts[0]
+
+    def test_a_system_may_be_asynchronous(self):
+        """Its coroutines run concurrently."""
+
+        class System(RAGInterface):
+            """Both steps as coroutine functions."""
+
+            async def retrieve(self, query):
+                """One text."""
+                await asyncio.sleep(0.01)
+                return [query.upper()]
+
+            async def generate_with_metadata(self, query, contexts):
+                """The text."""
+                await asyncio.sleep(0.01)
+                return GenerationResult(contexts[0])
+
+        samples = prepare([{"user_input": question} for question in self.QUESTIONS], System())
+        assert [sample.response for sample in samples] == [question.upper() for question in self.QUESTIONS]
