@@ -6,7 +6,7 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.evaluation.answers": "answer_accuracy answer_recall compression_rate compression_ratio "
+        "lazyrag.evaluation.answers": "answer_accuracy answer_recall compression_rate "
         "context_recall exact_match overlap_accuracy token_f1",
         "lazyrag.evaluation.golden": "Golden GoldenReport JudgedQuestion MeasureReport Verdict has_answer "
         "judge read_golden",

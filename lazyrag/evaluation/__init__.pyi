@@ -3,7 +3,6 @@
 from lazyrag.evaluation.answers import answer_accuracy as answer_accuracy
 from lazyrag.evaluation.answers import answer_recall as answer_recall
 from lazyrag.evaluation.answers import compression_rate as compression_rate
-from lazyrag.evaluation.answers import compression_ratio as compression_ratio
 from lazyrag.evaluation.answers import context_recall as context_recall
 from lazyrag.evaluation.answers import exact_match as exact_match
 from lazyrag.evaluation.answers import overlap_accuracy as overlap_accuracy

@@ -122,26 +122,15 @@ def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> i
     return sum(counting.count(text) for text in _texts("texts", texts))
 
 
-def compression_ratio(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
+def compression_rate(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
     """Tokens after divided by tokens before: 0.3 keeps three tenths. None if there were none before.
 
     Example:
-        >>> compression_ratio(["绿茶绿茶绿"], ["绿"])
+        >>> compression_rate(["绿茶绿茶绿"], ["绿"])
         0.2
     """
     tokens = total_tokens(before, counter)
     return total_tokens(after, counter) / tokens if tokens else None
-
-
-def compression_rate(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
-    """Tokens before divided by tokens after: 5.0 is a fifth of the text. None if nothing is left.
-
-    Example:
-        >>> compression_rate(["绿茶绿茶绿"], ["绿"])
-        5.0
-    """
-    tokens = total_tokens(after, counter)
-    return total_tokens(before, counter) / tokens if tokens else None
 
 
 def doc_ratio(before: Sequence[str], after: Sequence[str]) -> float | None:

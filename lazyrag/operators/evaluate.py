@@ -178,9 +178,8 @@ class TokenCountEvaluate(EvaluateOperator):
 class CompressionRateEvaluate(EvaluateOperator):
     """Compression of ``refining_docs`` compared with ``retrieval_docs``.
 
-    ``compression_ratio``: tokens refined divided by tokens retrieved, as in ``refining_results``: 0.3 keeps three
-    tenths. ``compression_rate``: its inverse, 3.3 is a third. ``doc_ratio``: numbers of texts, as in spec 000's
-    formula.
+    ``compression_rate``: tokens refined divided by tokens retrieved: 0.3 keeps three tenths. ``doc_ratio``: numbers of
+    texts, as in spec 000's formula.
 
     Args:
         counter: See `TokenCountEvaluate`.
@@ -188,7 +187,7 @@ class CompressionRateEvaluate(EvaluateOperator):
     Example:
         >>> data = {"retrieval_docs": ["绿茶绿茶绿", "红"], "refining_docs": ["绿茶"]}
         >>> CompressionRateEvaluate().measure(data)
-        {'compression_ratio': 0.3333333333333333, 'compression_rate': 3.0, 'doc_ratio': 0.5}
+        {'compression_rate': 0.3333333333333333, 'doc_ratio': 0.5}
     """
 
     def __init__(self, counter: TokenCounter | str = "utf8") -> None:
@@ -199,9 +198,8 @@ class CompressionRateEvaluate(EvaluateOperator):
         """See the class."""
         before, after = data.get("retrieval_docs"), data.get("refining_docs")
         if before is None or after is None:
-            return {"compression_ratio": None, "compression_rate": None, "doc_ratio": None}
+            return {"compression_rate": None, "doc_ratio": None}
         return {
-            "compression_ratio": answers.compression_ratio(before, after, self.counter),
             "compression_rate": answers.compression_rate(before, after, self.counter),
             "doc_ratio": answers.doc_ratio(before, after),
         }
@@ -210,8 +208,8 @@ class CompressionRateEvaluate(EvaluateOperator):
 class LatencyEvaluate(EvaluateOperator):
     """Seconds of each stage, and in total.
 
-    ``latency`` is the sum of all stages. ``total_latency`` is spec 000's: refining and generation alone; a skipped
-    stage takes no time.
+    ``latency`` is the sum of all stages, None without any. ``total_latency`` is spec 000's: refining and generation
+    alone; a skipped stage takes no time.
 
     Example:
         >>> LatencyEvaluate().measure({"retrieval_time": 0.5, "generation_time": 1.0})
@@ -224,9 +222,9 @@ class LatencyEvaluate(EvaluateOperator):
         for name, value in stages.items():
             is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
             require(is_valid, name, value, "a number of seconds >= 0", error=EvaluationError)
-        named = [stages[name] for name in ("refining_time", "generation_time") if name in stages]
+        total = stages.get("refining_time", 0.0) + stages.get("generation_time", 0.0)
         latency = sum(stages.values()) if stages else None
-        return {**stages, "latency": latency, "total_latency": sum(named) if named else None}
+        return {**stages, "latency": latency, "total_latency": total}
 
 
 def evaluate_traces(

@@ -139,10 +139,10 @@ class FunctionOperator(Operator):
     The function gets a copy of the dict: what it adds, for example by ``data.update(...)``, is appended.
 
     Args:
-        function: The function; it may be asynchronous.
+        function: The function, or an object whose method ``execute`` is one; it may be asynchronous.
 
     Raises:
-        ConfigError: If it is not a function.
+        ConfigError: If it is neither.
 
     Example:
         >>> def count(data):
@@ -152,10 +152,12 @@ class FunctionOperator(Operator):
         2
     """
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        is_function = callable(function) and not isinstance(function, type)
-        require(is_function, "An operator", function, "an Operator or a function from a dict to a dict")
-        self.function = function
+    def __init__(self, function: Any) -> None:
+        call = function if callable(function) else getattr(function, "execute", None)
+        is_function = callable(call) and not isinstance(function, type)
+        expected = "an Operator, a function from a dict to a dict, or an object with a method execute"
+        require(is_function, "An operator", function, expected)
+        self.function = cast("Callable[[Any], Any]", call)
 
     def __repr__(self) -> str:
         return f"FunctionOperator({callable_name(self.function)})"

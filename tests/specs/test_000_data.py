@@ -10,7 +10,7 @@ import pytest
 from lazyrag import Document, Retriever
 from lazyrag import operators as ops
 from lazyrag.errors import ConfigError
-from lazyrag.operators import QAPromptor, RAGData, RefinerOperator, RerankOperator, RetrieveOperator
+from lazyrag.operators import OperatorChain, QAPromptor, RAGData, RefinerOperator, RerankOperator, RetrieveOperator
 
 FIELDS = {
     "query": str,
@@ -181,6 +181,13 @@ def test_a_function_over_the_data_is_an_operator():
     assert data["custom_count"] == 2
     assert "prompt" in data
     assert given == {"query": "茶?", "retrieval_docs": ["a", "b"]}
+
+    class MyOperator:
+        def execute(self, data: RAGData) -> RAGData:
+            return my_operator(data)
+
+    data = OperatorChain(MyOperator(), QAPromptor()).execute(given)
+    assert data["custom_count"] == 2
 
 
 def test_replacing_a_standard_field_is_an_error():
