@@ -215,7 +215,7 @@ class ContextBuilder:
 
     Args:
         model: The chat model whose tokens count, by OpenAI's name. Its vocabulary is used if tiktoken is installed and
-            the vocabulary is on this machine; else tokens are counted by ``"utf8"``, which overestimates prose.
+            the vocabulary is on this machine; else ``"estimate"`` estimates them, on the safe side.
             ``counter.name`` is the one in use.
         counter: Another `TokenCounter`, or the name of a registered one.
         template: A `ContextTemplate`, or a text with ``{sources}`` and ``{query}``. None: spec 003's for Chinese, its
@@ -258,7 +258,7 @@ class ContextBuilder:
         dedupe: bool = True,
     ) -> None:
         self.model = validate_text("model", model)
-        self.counter = resolve_counter(counter_for_model(model) or "utf8" if counter is None else counter)
+        self.counter = resolve_counter(counter_for_model(model) or "estimate" if counter is None else counter)
         self.template = None if template is None else as_template(template)
         self.language: Language = validate_choice("language", language, get_args(Language))
         self.order: Order = validate_choice("order", order, get_args(Order))

@@ -120,10 +120,10 @@ def test_unknown_names_are_refused(asked):
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("model", ["gpt-3.5-turbo", "gpt-4o", "qwen-max", "gpt2"])
 def test_a_builder_falls_back_and_says_so(model):
-    """Without vocabulary, or for a model that tiktoken does not know, "utf8" counts, and the metadata say it."""
+    """Without vocabulary, or for a model that tiktoken does not know, "estimate" counts, and the metadata say it."""
     builder = ContextBuilder(model)
-    assert builder.counter.name == "utf8"
-    assert builder.build("q", []).metadata["counter"] == "utf8"
+    assert builder.counter.name == "estimate"
+    assert builder.build("q", []).metadata["counter"] == "estimate"
 
 
 def test_without_the_package():
@@ -142,5 +142,5 @@ except ImportError as exc:
     print(exc)
 """,
     )
-    assert done.stdout.splitlines()[0] == "utf8"
+    assert done.stdout.splitlines()[0] == "estimate"
     assert 'pip install "lazyrag[tiktoken]"' in done.stdout

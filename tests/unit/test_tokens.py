@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.text.tokens import FittingTokenCounter, Utf8TokenCounter, token_counters, with_fit_methods
+from lazyrag import ContextBuilder
+from lazyrag.data.result import Hit
+from lazyrag.text.tokens import (
+    EstimatedTokenCounter,
+    FittingTokenCounter,
+    Utf8TokenCounter,
+    token_counters,
+    with_fit_methods,
+)
+from tests.interpreter import ROOT
 
 _text = st.text(st.sampled_from("ab é茶𝕏👩\u200d\u0301\r\n") | st.characters(), max_size=30)
 
@@ -113,3 +126,38 @@ def test_the_default_counter_does_not_depend_on_what_is_installed():
     """It is registered under its own name, which takes part in fingerprints."""
     assert isinstance(token_counters["utf8"], Utf8TokenCounter)
     assert token_counters["utf8"].name == "utf8"
+
+
+RECORDED = json.loads((Path(__file__).parent / "cl100k_tokens.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_an_estimate_is_not_below_cl100k_base(name):
+    """And uses three quarters of a budget or more. The true numbers are tiktoken's: `benchmarks/tokens.py --record`."""
+    text = (ROOT / name).read_text(encoding="gb18030" if "入住" in name else "utf-8")
+    digest, tokens = RECORDED[name]
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, "the text has changed: record it again"
+    assert tokens <= EstimatedTokenCounter().count(text) <= tokens / 0.75
+
+
+@given(_text, st.characters())
+def test_adding_a_character_never_lowers_an_estimate(text, more):
+    """Nor at the front."""
+    count = EstimatedTokenCounter().count
+    assert count(text) <= min(count(text + more), count(more + text))
+
+
+@pytest.mark.parametrize("one", ["=", "A", "a", "Ab", " ", "\n", "1", "é", "绿", "👩", "\ud800"])
+def test_repeated_text_never_lowers_an_estimate(one):
+    """A line of marks costs no less than a part of it."""
+    counts = [EstimatedTokenCounter().count(one * times) for times in range(30)]
+    assert counts == sorted(counts)
+
+
+def test_a_context_of_chinese_stays_within_the_budget():
+    """A third of the bytes undercounts Chinese by a fifth: the default of contexts is the estimate."""
+    hits = [Hit(str(number), "绿茶要低温存放，红茶需要完全发酵。" * 9, 1.0) for number in range(30)]
+    builder = ContextBuilder(model="no vocabulary of this model")
+    assert builder.counter.name == "estimate"
+    context = builder.build("绿茶怎么存放？", hits, max_tokens=1000)
+    assert Utf8TokenCounter().count(context.context) < 900
