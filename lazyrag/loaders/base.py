@@ -334,6 +334,8 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
         return
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
+    if not stat.S_ISREG(status.st_mode):  # a pipe would block, and a device may have no end
+        raise LoadError(f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that.")
     if limits.bytes is not None and status.st_size > limits.bytes:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
 
