@@ -145,6 +145,11 @@ HOSTILE = {
         lambda: long_pdf(1, [zlib.compress(packed(256))], b"[/FlateDecode/FlateDecode]"),
         "more than 64 MiB",
     ),
+    "plain.pdf": (lambda: long_pdf(1, [b"(a) Tj\n" * 1_000_000], b"null").replace(b"/Filter null", b""), "strings"),
+    "picture.pdf": (
+        lambda: long_pdf(1, [zlib.compress(b"(a) Tj\n" * 1_000_000)], b"/FlateDecode/Subtype/Image"),
+        "more than 600,000 strings",
+    ),
     "flate85.pdf": (
         lambda: long_pdf(1, [base64.a85encode(packed(100)) + b"~>"], b"[/A85/Fl]"),
         "more than 64 MiB",

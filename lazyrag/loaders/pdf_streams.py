@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import mmap
 import re
 import zlib
@@ -21,12 +22,12 @@ _DICTIONARY = 2048  # bytes before a stream that are searched for its type
 _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _PICTURE = re.compile(rb"/Subtype\s*/Image\b")
 _ASCII85 = re.compile(rb"/(?:A85|ASCII85Decode)\b")
-_HEX = re.compile(rb"/(?:AHx|ASCIIHexDecode)\b")
 _BLANKS = bytes.maketrans(b"\0\t\n\f\r", b"     ")
 # Beginnings of strings, and of operators that paint or save state: pdfium holds 200 to 600 bytes for each. Counting
 # them is ten times as fast as a regular expression.
 _OBJECTS = (b"(", b"<", b" S", b" s", b" f", b" F", b" B", b" b", b" q", b" Do")
 _LETTERS = b"(<SsfFBbqD"
+_TEXT = bytes(range(32, 127)) + b"\t\n\f\r"
 
 
 def count_objects(path: Path, max_objects: int, check_time: Callable[[], None]) -> int:
@@ -83,35 +84,31 @@ def _count(piece: bytes) -> int:
 def _unpacked(data: mmap.mmap, keyword: int, start: int) -> Iterator[bytes]:
     """The unpacked bytes of a stream; of a picture none."""
     dictionary = data[max(0, keyword - _DICTIONARY) : keyword].rpartition(b" obj")[2]
+    if b"/Filter" not in dictionary:
+        end = data.find(b"endstream", start)
+        yield from (data[at : min(at + _PIECE, end)] for at in range(start, end, _PIECE))
+        return
     if _ASCII85.search(dictionary):
-        packed = iter([_decoded(data, start, b"~>", base64.a85decode)])
-    elif _HEX.search(dictionary):
-        packed = iter([_decoded(data, start, b">", lambda text: bytes.fromhex(text.decode("ascii")))])
+        packed = iter([_decoded(data, start)])
     else:
         packed = (data[at : at + _PIECE] for at in range(start, len(data), _PIECE))
     pieces = _inflated(packed)
     for _ in range(_MAX_FILTERS):
         first = next(pieces, b"")
-        if _PICTURE.search(dictionary) and not (first.isascii() and first.decode("ascii").isprintable()):
-            return
+        if _PICTURE.search(dictionary) and first.translate(None, _TEXT):
+            return  # a content stream that pretends to be a picture is text
         if not _is_zlib(first):
-            yield first
-            yield from pieces
+            yield from itertools.chain([first], pieces)
             return
-        pieces = _inflated(_chained(first, pieces))
+        pieces = _inflated(itertools.chain([first], pieces))
 
 
-def _decoded(data: mmap.mmap, start: int, end: bytes, decode: Callable[[bytes], bytes]) -> bytes:
-    stop = data.find(end, start)
+def _decoded(data: mmap.mmap, start: int) -> bytes:
+    stop = data.find(b"~>", start)
     try:
-        return decode(data[start : stop if stop >= 0 else len(data)])
+        return base64.a85decode(data[start : stop if stop >= 0 else len(data)])
     except ValueError:
         return b""
-
-
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def _is_zlib(data: bytes) -> bool:
