@@ -118,11 +118,10 @@ class Endpoint:
         self.timeout_s = validate_seconds("timeout_s", timeout_s)
         self.connect_timeout_s = validate_seconds("connect_timeout_s", connect_timeout_s)
         self._has_deadline = deadline_s is not None
-        default_s = _DEADLINE_FACTOR * self.timeout_s
-        self.deadline_s = default_s if deadline_s is None else validate_seconds("deadline_s", deadline_s)
-        if max_answer_bytes is not None:
-            validate_integer("max_answer_bytes", max_answer_bytes, 1)
-        self.max_answer_bytes = max_answer_bytes
+        deadline_s = _DEADLINE_FACTOR * self.timeout_s if deadline_s is None else deadline_s
+        self.deadline_s = validate_seconds("deadline_s", deadline_s)
+        most = max_answer_bytes
+        self.max_answer_bytes = most if most is None else validate_integer("max_answer_bytes", most, 1)
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
         self.requests_per_minute = requests_per_minute
@@ -188,7 +187,7 @@ class Endpoint:
             async with contextlib.aclosing(pieces):
                 while piece is not _END:
                     yield piece
-                    call.has_progressed()
+                    call.restart()
                     with self._library_errors():
                         piece = await call.within_deadline(anext(pieces, _END))
 
@@ -411,7 +410,7 @@ class _Call:
             sleep=asyncio.sleep,
             reraise=True,
         )
-        self._restart()
+        self.restart()
 
         async def once() -> T:
             began = time.monotonic()
@@ -424,13 +423,10 @@ class _Call:
         result: T = await retrying(once)
         return result
 
-    def has_progressed(self) -> None:
-        """Note a piece of a stream. Without a deadline for all of it the next piece gets one of its own."""
-        if not self._endpoint._has_deadline:
-            self._restart()
-
-    def _restart(self) -> None:
-        self._until = time.monotonic() + self._endpoint.deadline_s
+    def restart(self) -> None:
+        """Start the deadline, for a stream without one of its own once more with each piece."""
+        if self._until == math.inf or not self._endpoint._has_deadline:
+            self._until = time.monotonic() + self._endpoint.deadline_s
 
     async def within_deadline(self, awaitable: Awaitable[T]) -> T:
         """Await something until the deadline of the call.
