@@ -131,7 +131,9 @@ class RawServer:
         self._scripts = scripts
         self._hold = hold
         self._again = again
+        self._lock = threading.Lock()
         self.connections = 0
+        self.open = 0  # of them
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/v1"
         self.requests = []
@@ -153,6 +155,8 @@ class RawServer:
                 connection, _ = self._listening.accept()
                 script = self._scripts[min(self.connections, len(self._scripts) - 1)]
                 self.connections += 1
+                with self._lock:
+                    self.open += 1
                 threading.Thread(target=self._answer, args=(connection, script), daemon=True).start()
 
     def _answer(self, connection, script):
@@ -165,6 +169,8 @@ class RawServer:
                     pass
             if self._again or self._hold:
                 self.gone.set()
+        with self._lock:
+            self.open -= 1
 
     def _answer_one(self, connection, script):
         self.requests.append(_request(connection))

@@ -195,8 +195,9 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
         pieces: Its bytes.
 
     Raises:
-        LoadError: If it cannot be read.
+        LoadError: If it cannot be read, or there are too many members.
     """
+    reading().count_member()
     suffix = known_suffix(Path(name.replace("\\", "/").rpartition("/")[2]))
     path = folder / f"member{suffix if _SAFE_SUFFIX.match(suffix) else ''}"
     try:
@@ -227,6 +228,8 @@ def with_attachments(
         try:
             loaded = load()
         except LoadError as exc:
+            if reading().has_too_many_members:
+                raise
             unread[name] = str(exc)
             continue
         unread |= unread_within(loaded, name)
@@ -273,7 +276,7 @@ def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
         >>> unread_within(LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}}), "teas.zip")
         {'teas.zip > a.exe': 'No loader.'}
     """
-    found = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages"))
+    found = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages", "lines"))
     return {f"{label} > {name}": str(why) for some in found if isinstance(some, Mapping) for name, why in some.items()}
 
 

@@ -39,6 +39,7 @@ class LoadLimits:
         bytes: Size of a file. 0 or None removes a limit, here and below.
         pages: Pages or slides.
         unpacked_bytes: Uncompressed size of a container, nested ones included.
+        members: Files in a container, nested ones and attachments included.
         time_s: Seconds for one file.
         memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without child processes. Linux
             only; elsewhere an explicit limit is refused.
@@ -55,6 +56,7 @@ class LoadLimits:
     bytes: int | None = 1 << 30
     pages: int | None = 5_000
     unpacked_bytes: int | None = 1 << 29
+    members: int | None = 50_000
     time_s: float | None = 300.0
     memory_bytes: int | None = 1 << 32
     files_per_process: int | None = 500
@@ -129,7 +131,25 @@ class Reading:
     readers: FindReader | None = None
     depth: int = 0
     unpacked: int = 0
+    members: int = 0
     exceeded: bool = False
+
+    def count_member(self) -> None:
+        """Count a file within the file.
+
+        Raises:
+            LoadError: If their number exceeds the limit.
+        """
+        self.members += 1
+        if self.has_too_many_members:
+            self.exceeded = True
+            most = self.limits.members or 0
+            raise over_limit(f"The file holds more than {most:,} files", "members", most)
+
+    @property
+    def has_too_many_members(self) -> bool:
+        """Whether the number of files within the file exceeds the limit."""
+        return self.limits.members is not None and self.members > self.limits.members
 
     def count_unpacked(self, count: int, what: str) -> None:
         """Count uncompressed bytes.
@@ -334,6 +354,8 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
         return
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
+    if not stat.S_ISREG(status.st_mode):  # a pipe would block, and a device may have no end
+        raise LoadError(f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that.")
     if limits.bytes is not None and status.st_size > limits.bytes:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
 

@@ -211,7 +211,7 @@ def _reason_to_skip(entry: os.DirEntry[str]) -> str:
         linked_folder = False
     if linked_folder:
         return "link to a folder"
-    return "link that leads nowhere" if entry.is_symlink() else "not a regular file"
+    return "link that leads nowhere" if entry.is_symlink() and not Path(entry.path).exists() else "not a regular file"
 
 
 def _open_unnoticed(path: str, flags: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
-from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.base import LoadedFile, join_parts, reading
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.html import read_html
 
@@ -72,6 +72,8 @@ class MboxLoader:
                     mails.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))))
                     unread |= unread_within(mails[-1], str(number))
                 except LoadError as exc:
+                    if reading().has_too_many_members:
+                        raise
                     unread[str(number)] = str(exc)
                     mails.append(LoadedFile(""))  # the others keep their numbers
         finally:

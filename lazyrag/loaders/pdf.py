@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import io
 import logging
 import re
@@ -30,6 +31,7 @@ from lazyrag.loaders.pdf_layout import (
     turned,
     without_repeated_lines,
 )
+from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -62,6 +64,7 @@ class PdfLoader:
         drop_repeated: Leave out lines that are repeated at the top or bottom of most pages, page numbers too.
         max_pages: Refuse files with more pages; None for the Document's `LoadLimits` alone.
         max_seconds: Refuse files that take longer. Checked after each page.
+        max_objects: Refuse files with more strings and painted lines on a page, each of which takes memory.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -79,12 +82,14 @@ class PdfLoader:
         drop_repeated: bool = False,
         max_pages: int | None = None,
         max_seconds: float = 600.0,
+        max_objects: int = 600_000,
     ) -> None:
         require(ocr is None or callable(ocr), "ocr", ocr, "a function from an image to a text")
         self.ocr = ocr
         self.drop_repeated = validate_boolean("drop_repeated", drop_repeated)
         self.max_pages = None if max_pages is None else validate_integer("max_pages", max_pages, 1)
         self.max_seconds = validate_seconds("max_seconds", max_seconds)
+        self.max_objects = validate_integer("max_objects", max_objects, 1)
         self._passwords = (password,) if isinstance(password, str) else validate_texts("password", password)
 
     def __repr__(self) -> str:
@@ -104,8 +109,11 @@ class PdfLoader:
             LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
         """
         until = time.monotonic() + self.max_seconds
+        objects = count_objects(path, self.max_objects, functools.partial(self._check_time, 0, 0, until))
         with closing(self._open(path)) as file:
             check_pages(file.count)
+            if objects > self.max_objects * max(1, file.count):
+                raise too_many_objects(self.max_objects)
             if self.max_pages is not None and file.count > self.max_pages:
                 msg = (
                     f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. Split it, or allow more: "
@@ -163,9 +171,10 @@ class PdfLoader:
 
     def _check_time(self, done: int, count: int, until: float) -> None:
         if time.monotonic() > until:
+            read = f"{done} of its {count} pages were" if count else "none of its pages was"
             msg = (
-                f"Reading the PDF took longer than {self.max_seconds:g} s; {done} of its {count} pages were read by "
-                "then. Split it, or allow more: PdfLoader(max_seconds=...)."
+                f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. Split it, or "
+                "allow more: PdfLoader(max_seconds=...)."
             )
             raise LoadError(msg)
 

@@ -455,6 +455,7 @@ def _is_header(first: list[str], below: list[list[str]]) -> bool:
 MAX_DEPTH = 200
 """Levels of nesting that are read. Python's own JSON parser ends at about a thousand."""
 _MAX_PATH_LENGTH = 10_000
+_MAX_UNREAD = 100  # lines in the metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,10 +473,14 @@ RecordValue: TypeAlias = "str | bool | list[RecordValue] | OrderedFields | None"
 """A nested value. Numbers are texts, as the file spells them; None means no value."""
 
 
-def too_deep() -> LoadError:
+class TooDeepError(LoadError):
+    """Values are nested too deep."""
+
+
+def too_deep() -> TooDeepError:
     """The error for values nested too deep."""
     msg = f"Its values are nested deeper than {MAX_DEPTH} levels, which no writer of data does. Flatten it."
-    return LoadError(msg)
+    return TooDeepError(msg)
 
 
 def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
@@ -582,7 +587,8 @@ class JsonLoader:
 class JsonLinesLoader:
     r"""Reads a JSON value in each line; each is a record and a location, with an empty line between them.
 
-    A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``.
+    A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``; lines
+    that are nested too deep are left out and become ``unread_lines``, with the reason.
 
     Args:
         fields: Paths to read, in this order; () for all.
@@ -647,24 +653,30 @@ def read_value(
 
 
 def read_lines(text: str, selection: Selection) -> LoadedFile:
-    """Read JSON lines.
+    """Read JSON lines. A line nested too deep is left out, and reported in the metadata ``unread_lines``.
 
     Raises:
-        LoadError: If a line is not JSON.
+        LoadError: If a line is not JSON, or all are nested too deep.
     """
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
     count = 0
+    unread: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):  # other line ends may be inside a JSON text
         if not line.strip():
             continue
         try:
-            value = _parsed(line)
+            writer.add(leaves(_parsed(line)), "line", str(number))
+        except TooDeepError as exc:
+            unread[str(number)] = str(exc)
+            continue
         except json.JSONDecodeError as exc:
             msg = f"Line {number} is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the line."
             raise LoadError(msg) from exc
-        writer.add(leaves(value), "line", str(number))
         count += 1
-    return writer.loaded({"records": count})
+    if unread and not count:
+        raise too_deep()
+    reported = {"unread_lines": dict(islice(unread.items(), _MAX_UNREAD))} if unread else {}
+    return writer.loaded({"records": count, **reported})
 
 
 def _parsed(text: str) -> RecordValue:

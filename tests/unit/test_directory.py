@@ -207,7 +207,9 @@ def test_what_is_no_regular_file_is_passed_over(folder):
     root = folder({"a.txt": "text"})
     os.mkfifo(root / "pipe.txt")
     assert identities(root) == ["a.txt"]
-    assert skipped(root) == {"pipe.txt": "not a regular file"}
+    (root / "zero.txt").symlink_to("/dev/zero")
+    (root / "link.txt").symlink_to(root / "pipe.txt")
+    assert skipped(root) == dict.fromkeys(["pipe.txt", "zero.txt", "link.txt"], "not a regular file")
 
 
 def test_a_folder_that_is_a_link_itself(folder, tmp_path):

@@ -219,3 +219,19 @@ def test_any_text_loads_or_fails_with_load_error(tmp_path_factory, text):
         JsonLoader().load(path)
     except LoadError:
         assert not well
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, "[" * 300 + "1" + "]" * 300])
+def test_a_line_that_is_nested_too_deep_fails_alone(tmp_path, deep):
+    """The other lines are read, and the file says which is not; a file of such lines alone fails."""
+    path = tmp_path / "teas.jsonl"
+    path.write_text(f'{{"tea": "Sencha"}}\n{deep}\n{{"tea": "Assam"}}\n', encoding="utf-8")
+    loaded = load_file(path)
+    assert loaded.text == "tea: Sencha\n\ntea: Assam"
+    assert [location.label for location in loaded.locations] == ["1", "3"]
+    assert loaded.metadata["records"] == 2
+    assert list(loaded.metadata["unread_lines"]) == ["2"]
+    assert "nested deeper than 200 levels" in loaded.metadata["unread_lines"]["2"]
+    path.write_text(f"{deep}\n{deep}\n", encoding="utf-8")
+    with pytest.raises(LoadError, match="nested deeper"):
+        load_file(path)

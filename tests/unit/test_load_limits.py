@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,89 +16,8 @@ from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
+from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, zipped
 from tests.interpreter import ROOT
-
-MEBIBYTE = 1 << 20
-
-
-def zipped(entries: dict[str, bytes]) -> bytes:
-    """A zip file of some entries."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries.items():
-            archive.writestr(name, content)
-    return data.getvalue()
-
-
-def long_pdf(pages: int) -> bytes:
-    """A PDF of so many empty pages."""
-    kids = b" ".join(b"%d 0 R" % (number + 3) for number in range(pages))
-    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, kids)]
-    objects += [b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>"] * pages
-    data = b"%PDF-1.4\n"
-    offsets = []
-    for number, one in enumerate(objects, start=1):
-        offsets.append(len(data))
-        data += b"%d 0 obj%sendobj\n" % (number, one)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(data))
-    return data + head + table + end
-
-
-def cyclic_ole() -> bytes:
-    """A compound file whose chains of sectors point to themselves."""
-    header = bytearray(512)
-    header[:8] = bytes.fromhex("d0cf11e0a1b11ae1")
-    header[24:34] = bytes.fromhex("3e000300feff09000600")
-    header[44:48] = (1).to_bytes(4, "little")  # one sector of the table
-    header[48:52] = (1).to_bytes(4, "little")  # the directory begins in sector 1
-    header[56:60] = (4096).to_bytes(4, "little")
-    header[60:64] = header[68:72] = (0xFFFFFFFE).to_bytes(4, "little")
-    header[76:512] = b"\xff" * 436
-    header[76:80] = (0).to_bytes(4, "little")
-    table = b"".join(number.to_bytes(4, "little") for number in (0xFFFFFFFD, 1, 2)) + b"\xff" * 500
-    entry = bytearray(128)
-    name = "Workbook".encode("utf-16-le")
-    entry[: len(name)] = name
-    entry[64:68] = (len(name) + 2).to_bytes(2, "little") + b"\x02\x01"
-    entry[68:80] = b"\xff" * 12
-    entry[116:124] = (2).to_bytes(4, "little") + (1 << 30).to_bytes(4, "little")
-    root = bytearray(entry)
-    root[:22] = "Root Entry\0".encode("utf-16-le")
-    root[64:68] = (22).to_bytes(2, "little") + b"\x05\x01"
-    root[76:80] = (1).to_bytes(4, "little")
-    return bytes(header) + table + bytes(root) + bytes(entry) + bytes(256) + bytes(512)
-
-
-def laughs(levels: int = 12) -> bytes:
-    """A billion laughs and more, in XML."""
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, levels))
-    return f'<?xml version="1.0"?><!DOCTYPE r [<!ENTITY e0 "tea">{entities}]><r>&e{levels - 1};</r>'.encode()
-
-
-def word_with(part: bytes) -> bytes:
-    """A Word document whose body is that."""
-    types = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
-    return zipped({"[Content_Types].xml": types, "word/document.xml": part})
-
-
-BOMB = bytes(64 * MEBIBYTE)
-HOSTILE = {
-    "bomb.zip": (lambda: zipped({"a.txt": BOMB}), "packed like a zip bomb"),
-    "bomb.docx": (lambda: word_with(BOMB), "packed like a zip bomb"),
-    "nested.zip": (lambda: zipped({"inner.zip": zipped({"a.txt": BOMB})}), "packed like a zip bomb"),
-    "laughs.xml": (laughs, "declares an entity"),
-    "laughs.docx": (lambda: word_with(laughs()), "."),
-    "outside.xml": (lambda: b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>', "declares an entity"),
-    "deep.json": (lambda: b"[" * 100_000, "nested deeper"),
-    "deep.yaml": (lambda: b"[" * 100_000, "."),
-    "deep.xml": (lambda: b"<a>" * 100_000, "nested deeper"),
-    "long.pdf": (lambda: long_pdf(10_000), "10,000 pages; the limit pages=5,000 is exceeded"),
-    "cyclic.xls": (cyclic_ole, "."),
-    "cyclic_without_suffix": (cyclic_ole, "."),
-}
-"""Files that are made to harm, and words of what is said of each."""
 
 
 @pytest.mark.sample(3)
@@ -116,6 +33,47 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
     assert (failure.path, type(failure.error)) == (name, LoadError)
     assert time.monotonic() - started < 30
     assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", [name for name in HOSTILE if name.endswith(".pdf")])
+@pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
+def test_pdf_bombs_stay_small(tmp_path, name):
+    """In a process of its own, whose peak counts: strings, streams within streams."""
+    make, words = HOSTILE[name]
+    (tmp_path / name).write_bytes(make())
+    peak, seconds, found = peak_of(tmp_path / name)
+    assert found.startswith("LoadError")
+    assert words in found
+    assert peak < PEAK_MEBIBYTES
+    assert seconds < 30
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
+def test_pages_just_within_the_limits_stay_small(tmp_path):
+    """What is not refused takes no more memory than that either."""
+    (tmp_path / "many.pdf").write_bytes(long_pdf(1, [lines(590_000)]))
+    peak, _, found = peak_of(tmp_path / "many.pdf")
+    assert "no text layer" in found
+    assert peak < PEAK_MEBIBYTES
+
+
+def test_members_share_a_limit(folder):
+    """Files within files count together, however deep they are: archives, mails, and both in each other."""
+    limits = LoadLimits(members=12)
+    enough, many = zipped({f"{at}.txt": b"tea" for at in range(3)}), zipped({f"{at}.txt": b"tea" for at in range(7)})
+    good = folder({"a.zip": zipped({f"{at}.zip": enough for at in range(3)})}) / "a.zip"
+    assert load_file(good, limits=limits).text.count("tea") == 9
+    words = r"more than 12 files; the limit members=12 is exceeded.*LoadLimits\(members="
+    for name, data in (
+        ("b.zip", zipped({f"{at}.zip": many for at in range(2)})),
+        ("c.eml", many_mails(3, 4)),
+        ("d.zip", zipped({"a.eml": many_mails(3, 4)})),
+        ("e.mbox", b"From a@b Thu Jan  1 00:00:00 1970\n" + many_mails(3, 4)),
+    ):
+        with pytest.raises(LoadError, match=words):
+            load_file(folder({name: data}) / name, limits=limits)
 
 
 def test_many_levels_of_archives(folder):

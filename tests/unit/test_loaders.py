@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, register_loader
@@ -437,6 +439,22 @@ def test_what_is_no_file_is_told(tmp_path):
     for no_path in (b"tea.txt", ["tea.txt"], 5, None):
         with pytest.raises(ConfigError, match=r"path must be the path of a file"):
             load_file(no_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("name", ["pipe.txt", "pipe", "zero.txt", "zero.pdf", "zero.zip", "link.txt"])
+def test_only_regular_files_are_read(tmp_path, name):
+    """A pipe would block, and a link to a device fill the memory: both are refused before they are opened."""
+    path = tmp_path / name
+    if name.startswith("zero"):
+        path.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(tmp_path / "queue" if name == "link.txt" else path)
+        if name == "link.txt":
+            path.symlink_to(tmp_path / "queue")
+    with pytest.raises(LoadError, match="not a regular file") as caught:
+        load_file(path)
+    assert caught.value.path == str(path)
 
 
 def test_a_result_of_a_wrong_type_names_its_loader(tmp_path):

@@ -197,7 +197,7 @@ def test_limits_of_pages_and_time(written):
     path = written(pages(*["tea"] * 11))
     with pytest.raises(LoadError, match=r"has 11 pages; at most 10 are read.*PdfLoader\(max_pages=11\)"):
         PdfLoader(max_pages=10).load(path)
-    with pytest.raises(LoadError, match=r"longer than 1e-09 s; 0 of its 11 pages.*max_seconds"):
+    with pytest.raises(LoadError, match=r"longer than 1e-09 s; none of its pages.*max_seconds"):
         PdfLoader(max_seconds=1e-9).load(path)
 
 

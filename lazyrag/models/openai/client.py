@@ -43,6 +43,11 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 20.0  # before the second try, doubling; each pause is a random part of it
 
+_ANSWER_BYTES, _TEXT_BYTES = 1 << 24, 1 << 17  # by default: of an answer, and more for each text of the request
+_STREAM_BYTES = 1 << 26
+_ERROR_BYTES = 1 << 20  # of an unsuccessful response
+_DEADLINE_FACTOR = 10
+
 _END: Any = object()
 
 
@@ -51,7 +56,8 @@ class EndpointOptions(TypedDict, total=False):
 
     timeout_s: float
     connect_timeout_s: float
-    deadline_s: float
+    deadline_s: float | None
+    max_answer_bytes: int | None
     retries: int
     concurrency: int
     requests_per_minute: int | None
@@ -73,7 +79,10 @@ class Endpoint:
         timeout_s: Maximum silence of the server, in seconds.
         connect_timeout_s: Timeout for connecting, in seconds.
         deadline_s: Timeout for a call as a whole, in seconds: every try, the pauses between them, a whole stream.
-            Waiting for the two limits below does not count.
+            Waiting for the limits of concurrency and rate does not count. None: ``10 * timeout_s``, which for a stream
+            holds until the first piece and between two pieces.
+        max_answer_bytes: Maximum size of an answer, uncompressed. None: 16 MiB, and 128 KiB for each text of the
+            request; 64 MiB for a stream.
         retries: How often to retry after a transient failure, at least 0.
         concurrency: Maximum number of concurrent calls, at least 1; a call that pauses counts.
         requests_per_minute: Maximum number of tries that start in any 60 seconds; None for no limit.
@@ -92,7 +101,8 @@ class Endpoint:
         *,
         timeout_s: float = 120.0,
         connect_timeout_s: float = 10.0,
-        deadline_s: float = 600.0,
+        deadline_s: float | None = None,
+        max_answer_bytes: int | None = None,
         retries: int = 4,
         concurrency: int = 8,
         requests_per_minute: int | None = None,
@@ -107,7 +117,11 @@ class Endpoint:
             raise ConfigError(f"base_url must be a URL; got {self.base_url!r:.200}: {exc}.") from exc
         self.timeout_s = validate_seconds("timeout_s", timeout_s)
         self.connect_timeout_s = validate_seconds("connect_timeout_s", connect_timeout_s)
+        self._has_deadline = deadline_s is not None
+        deadline_s = _DEADLINE_FACTOR * self.timeout_s if deadline_s is None else deadline_s
         self.deadline_s = validate_seconds("deadline_s", deadline_s)
+        most = max_answer_bytes
+        self.max_answer_bytes = most if most is None else validate_integer("max_answer_bytes", most, 1)
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
         self.requests_per_minute = requests_per_minute
@@ -125,12 +139,13 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r})"
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def post(self, path: str, body: Mapping[str, Any], texts: int = 0) -> Any:
         """Send JSON and return the JSON of the answer; runs on the private loop.
 
         Args:
             path: Under the base URL: ``"/embeddings"``.
             body: Request body.
+            texts: Number of texts in it, for the default of ``max_answer_bytes``.
 
         Raises:
             EndpointError: If it fails for good.
@@ -140,11 +155,12 @@ class Endpoint:
         async def attempt() -> Any:
             response = await self._send(call.url, content)
             try:
-                return parse_json(await response.aread(), self._secrets.hidden)
+                return parse_json(await self._read(response, most), self._secrets.hidden)
             finally:
                 await response.aclose()
 
         content = _encode(body)
+        most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
         async with self._pool().slots:
             return await call.retry(attempt)
 
@@ -171,6 +187,7 @@ class Endpoint:
             async with contextlib.aclosing(pieces):
                 while piece is not _END:
                     yield piece
+                    call.restart()
                     with self._library_errors():
                         piece = await call.within_deadline(anext(pieces, _END))
 
@@ -225,9 +242,9 @@ class Endpoint:
         except http.ConnectError as exc:
             msg = f"no connection ({exc}). Check base_url, and whether the server runs."
             raise EndpointError(msg, retries=ALWAYS) from exc
-        except http.SSEError as exc:
-            raise EndpointError(f"the stream cannot be read: {exc} Check base_url.") from exc
         except http.RequestError as exc:
+            # The messages of it and its causes may quote the server, which may repeat the key.
+            exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None
             raise EndpointError(f"the connection broke ({type(exc).__name__}: {exc}).", retries=ALWAYS) from exc
 
     async def _shut(self) -> None:
@@ -256,29 +273,61 @@ class Endpoint:
         if self._closed:
             raise EndpointError(f"{self!r} is closed. Make a new one.")
         client = self._pool().client
-        request = client.build_request("POST", url, content=content, headers={"Content-Type": "application/json"})
+        request = client.build_request(
+            "POST",
+            url,
+            content=content,
+            headers={"Content-Type": "application/json"},
+            extensions={"trace": _close_unsecured()},
+        )
         response = await client.send(request, stream=True)
         if response.is_success:
             return response
         try:
-            body = await response.aread()
+            body = await self._read(response, _ERROR_BYTES)
+        except EndpointError:  # the status matters more
+            body = b""
         finally:
             await response.aclose()
         raise response_error(response.status_code, response.headers, body, self._secrets.hidden)
 
+    async def _read(self, response: httpx2.Response, most: int) -> bytes:
+        """Read the body of a response, up to a size."""
+        pieces, size = [], 0
+        async with contextlib.aclosing(response.aiter_bytes()) as body:
+            async for piece in body:
+                size += len(piece)
+                if size > most:
+                    raise self._too_large(most)
+                pieces.append(piece)
+        return b"".join(pieces)
+
+    def _too_large(self, most: int) -> EndpointError:
+        return EndpointError(f"the answer is larger than max_answer_bytes={most:,}. Raise that if it may.")
+
     async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[Any, None]:
         """Yield the parsed events of a response, and close it."""
+        most, size = self.max_answer_bytes or _STREAM_BYTES, 0
+        content_type = response.headers.get("content-type", "")
         try:
-            if "json" in response.headers.get("content-type", ""):
-                yield parse_json(await response.aread(), self._secrets.hidden)
+            if "json" in content_type:
+                yield parse_json(await self._read(response, most), self._secrets.hidden)
                 yield None
                 return
-            async for event in self._http.EventSource(response):
+            if content_type.partition(";")[0].strip().lower() != "text/event-stream":
+                found = self._secrets.hidden(content_type)
+                raise EndpointError(f"the answer is no stream, but of content type {found!r:.80}. Check base_url.")
+            async for event in self._http.EventSource(response, max_event_size=most):
+                size += len(event.data)
+                if size > most:
+                    raise self._too_large(most)
                 if event.data == "[DONE]":
                     yield None
                     return
                 if event.data:  # some servers send empty events to keep the connection
                     yield parse_json(event.data, self._secrets.hidden)
+        except self._http.SSEError as exc:  # of an event; the content type is checked above
+            raise self._too_large(most) from exc
         finally:
             await response.aclose()
 
@@ -290,6 +339,20 @@ class _Pool:
     client: httpx2.AsyncClient
     slots: asyncio.Semaphore
     limit: RateLimit | None
+
+
+def _close_unsecured() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+    """Return a trace that closes a connection whose TLS handshake fails: cancelled in it, httpcore2 leaves it open."""
+    stream: Any = None
+
+    async def trace(event: str, info: Mapping[str, Any]) -> None:
+        nonlocal stream
+        if event.endswith("connect_tcp.complete"):
+            stream = info["return_value"]
+        elif event.endswith("start_tls.failed") and stream is not None:
+            await stream.aclose()
+
+    return trace
 
 
 def _release(client: httpx2.AsyncClient, loop: asyncio.AbstractEventLoop) -> None:
@@ -347,7 +410,7 @@ class _Call:
             sleep=asyncio.sleep,
             reraise=True,
         )
-        self._until = time.monotonic() + self._endpoint.deadline_s
+        self.restart()
 
         async def once() -> T:
             began = time.monotonic()
@@ -359,6 +422,11 @@ class _Call:
 
         result: T = await retrying(once)
         return result
+
+    def restart(self) -> None:
+        """Start the deadline, for a stream without one of its own once more with each piece."""
+        if self._until == math.inf or not self._endpoint._has_deadline:
+            self._until = time.monotonic() + self._endpoint.deadline_s
 
     async def within_deadline(self, awaitable: Awaitable[T]) -> T:
         """Await something until the deadline of the call.

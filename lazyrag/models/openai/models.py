@@ -174,12 +174,12 @@ class HttpChatModel(_HttpModel):
     async def _post(self, messages: tuple[Message, ...], options: ChatOptions) -> tuple[Any, ChatOptions]:
         """Send a request; returns the answer, and the options without the schema if the endpoint rejects that."""
         try:
-            return await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options)), options
+            return await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options), options.n), options
         except EndpointError as exc:
             if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
                 raise
         options = dataclasses.replace(options, json_schema=None)
-        answer = await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options))
+        answer = await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options), options.n)
         self.endpoint.without_schema.add(self.model)
         return answer, options
 
@@ -522,7 +522,7 @@ class HttpEmbedder(_HttpModel):
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimension is not None:
             body["dimensions"] = self.dimension
-        answer = await self.endpoint.post("/embeddings", body)
+        answer = await self.endpoint.post("/embeddings", body, len(texts))
         probes.accepted = True
         return [self._vector(value) for value in _in_order(answer, len(texts))]
 
@@ -644,11 +644,11 @@ class HttpRerankModel(_HttpModel):
         top_n = min(top_n, len(documents))
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
-            answer = await self.endpoint.post("/rerank", body)
+            answer = await self.endpoint.post("/rerank", body, len(documents))
             results = answer.get("results") if isinstance(answer, dict) else None
             score, form = "relevance_score", "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
-            results = answer = await self.endpoint.post("/rerank", {"query": query, "texts": documents})
+            results = answer = await self.endpoint.post("/rerank", {"query": query, "texts": documents}, len(documents))
             score, form = "score", "[{'index', 'score'}, ...]"
         if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
             raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
