@@ -433,7 +433,7 @@ class Document:
             0 added, 0 failed, 0 skipped
         """
         for name in names:
-            self._indexer.group(self._defined(name))
+            self._reader.build(frozenset([Step(self._defined(name))]))
 
     @known_keywords
     def watch(
