@@ -2,8 +2,8 @@
 
     python benchmarks/restricted.py [--nodes 100000] [--language en] [--shares 0.01 0.5] [--check]
 
-A file has a hundred nodes and the field "label"; a scope shows a share of the files. Candidates take turns. "cold_ms" is
-the first query of each of some scopes that no query had before, in a Document whose index is loaded. With --check a
+A file has a hundred nodes and the field "label"; a scope shows a share of the files. Candidates take turns. "cold_ms"
+is the slowest first query of some scopes that no query had before, in a Document whose index is loaded. With --check a
 warm restricted query that takes more than twice the unrestricted one, or a cold scope of more than a second, is an
 error. Results go to build/bench.
 """

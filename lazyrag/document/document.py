@@ -118,6 +118,8 @@ class Document:
             this process. As with all multiprocessing, start the program under ``if __name__ == "__main__":``.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
+        follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
+            and reported in `IngestReport.skipped`. Links to folders are never followed.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -167,6 +169,7 @@ class Document:
         processes: int = 0,
         on_progress: OnProgress | None = None,
         limits: LoadLimits | None = None,
+        follow_links: bool = False,
     ) -> None:
         if manager is not False:
             raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
@@ -175,7 +178,8 @@ class Document:
         self.name = "default" if name is None else validate_text("name", name)
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
-        dataset = make_dataset(dataset_path, doc_files, file_metadata)
+        follow_links = validate_boolean("follow_links", follow_links)
+        dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(type(self)._file_readers)
         processes = validate_integer("processes", processes, 0)

@@ -107,7 +107,7 @@ class Reader:
             view = self.indexer.view(needs)
             has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(view, needs)
         except IngestionError:
-            if not self._documents():
+            if self.indexer.failures.steps() and not self._documents():
                 return self._empty_view(needs)
             has_failed = True
         if has_failed:
@@ -118,20 +118,20 @@ class Reader:
     def _all_failed(self, view: View, needs: Needs) -> bool:
         """Whether all visible documents lack one of the groups that are needed, and some failed in its step."""
         seen = self._documents()
-        live = {one.uid for one in view.tree.documents.values() if one.identity in seen}
-        names = {name for step in needs for name in self.line(step.group)[:-1]}
-        failed = any(self.indexer.failures.has([Step(name) for name in names], one) for one in seen)
-        return failed and any(live.isdisjoint(view.groups[name].builds) for name in names)
+        names = {name for step in needs for name in self.line(step.group)[:-1]} & view.groups.keys()
+        stages = {str(Step(name)) for name in names}
+        failed = any(one.stage in stages and one.path in seen for one in self.indexer.failures)
+        return failed and not all(any(uid in view.groups[name].builds for uid in seen.values()) for name in names)
 
-    def _documents(self) -> frozenset[str]:
-        """Identities of the documents whose root node is in scope."""
+    def _documents(self) -> Mapping[str, str]:
+        """Documents whose root node is in scope: uids by identity."""
         view = self.indexer.now()
-        found: frozenset[str] | None = view.handles.get(("documents", self.scope))
+        found: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
         if found is None:
             root = view.tree.groups.get(LAZY_ROOT_NAME)
             builds = [] if root is None else list(view.tree.builds(root))
             nodes = [] if root is None else self.indexer.nodes.of_builds(root.collection, builds)
-            found = frozenset(one.path for segments in nodes for one in segments if self._sees(one))
+            found = {one.path: one.uid for segments in nodes for one in segments if self._sees(one)}
             view.handles["documents", self.scope] = found
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -420,6 +420,9 @@ class LocalSnapshot(Snapshot):
         that have a vector under it, each carrying that one.
         """
         live, wanted = self.group(group), self._wanted(filters)
+        is_paged = self._scope is not None and self.size(group) > PAGE
+        if is_paged:
+            wanted = self._scope
         vector_index = None if embed_key is None else self.vector_index(group, embed_key)
         cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, vector_index, self.source.unscoped)
         pages = (
@@ -427,7 +430,16 @@ class LocalSnapshot(Snapshot):
             if cached is None
             else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
         )
+        if is_paged:
+            pages = self._visible_pages(pages, self.source.bind(filters))
         return (page for page in pages if page)
+
+    def _visible_pages(self, pages: Iterable[list[DocNode]], wanted: Filter | None) -> Iterator[list[DocNode]]:
+        """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about their borders."""
+        nodes = itertools.groupby(itertools.chain.from_iterable(pages), lambda node: node.document_id)
+        for some in batches_reaching((list(own) for _, own in nodes), len, PAGE):
+            page = itertools.chain.from_iterable(some)
+            yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
 
     def walk(self, group: str, filters: FilterLike | None) -> Iterator[DocNode]:
         """The nodes of a group that match a filter, one by one, in the documents' order."""
@@ -704,9 +716,9 @@ class LocalSnapshot(Snapshot):
         wanted: Filter | None,
         embed_key: str | None = None,
         vector_index: LiveIndex | None = None,
-        size: int = PAGE,
+        size: int = 0,
     ) -> Iterator[list[DocNode]]:
-        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, size):
+        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, size or PAGE):
             page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:

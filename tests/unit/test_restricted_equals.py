@@ -35,6 +35,7 @@ from lazyrag import (
     register_similarity,
 )
 from lazyrag.data.result import Hit
+from lazyrag.document import nodes, snapshot
 from lazyrag.document.groups import Step
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
 from lazyrag.retrieval import (
@@ -347,10 +348,13 @@ def drawn_scope(draw: random.Random) -> tuple[Condition, Callable[[str], bool]]:
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
-def test_it_equals_a_document_of_what_may_be_seen(seed):
+def test_it_equals_a_document_of_what_may_be_seen(seed, monkeypatch):
     """Hits, scores, order, neighbours, explanations, contexts, citations and errors do not depend on hidden nodes."""
     register_similarity(all_words, batch=True, replace=True)
     draw = random.Random(seed)
+    if draw.random() < 0.5:  # so that a group has several pages
+        monkeypatch.setattr(nodes, "PAGE", 4)
+        monkeypatch.setattr(snapshot, "PAGE", 4)
     world = World.drawn(draw)
     scopes = [drawn_scope(draw) for _ in range(2)]
     for scope, sees in scopes:
@@ -469,3 +473,20 @@ def test_a_visible_node_shows_nothing_of_a_hidden_root():
         assert (dict(node.global_metadata), node.location, node.locations, node.source) == ({}, "", (), None)
         assert Hit.from_node(node).to_dict()["metadata"] == {"label": "guest"}
     assert docs.get_nodes("line")[0].global_metadata["title"] == "Merger"
+
+
+def test_merged_windows_take_nothing_from_a_hidden_document():
+    """Signs between two visible nodes are the document's: they are shown where it is."""
+
+    def pieces(node: DocNode) -> Iterator[DocNode]:
+        yield from (
+            DocNode(text=node.text[at : at + 3], span=(at, at + 3), metadata={"label": "guest"}) for at in (0, 6)
+        )
+
+    docs = Document(doc_fields=FIELDS)
+    docs.create_node_group("piece", transform=pieces, trans_node=True)
+    docs.add_texts({"a": "tea!?!cup"}, metadata={"a": {"label": "board"}})
+    assert docs.window(docs.get_nodes("piece")[0], merge=True).text == "tea!?!cup"
+    view = docs.restricted({"label": "guest"})
+    merged = view.window(view.get_nodes("piece")[0], merge=True)
+    assert (merged.text, merged.span) == ("tea\ncup", None)
