@@ -786,10 +786,11 @@ class Document:
     def restricted(self, filters: FilterLike) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
-        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query. A node's
-        fields are those of what it was made from, overlaid with its own. Groups defined on the view belong to the
-        Document, and so do the stores: closing the view closes nothing. Warnings address the program's operator and may
-        name every file.
+        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query, and depend on
+        nothing else: scores, explanations and errors are those of a Document without the hidden nodes. A node's fields
+        are those of what it was made from, overlaid with its own. Groups defined on the view belong to the Document,
+        and so do the stores: closing the view closes nothing. Warnings address the program's operator and may name
+        every file.
 
         Raises:
             ConfigError: If the filter is None or empty, or does not fit the fields.

@@ -490,3 +490,21 @@ def test_merged_windows_take_nothing_from_a_hidden_document():
     view = docs.restricted({"label": "guest"})
     merged = view.window(view.get_nodes("piece")[0], merge=True)
     assert (merged.text, merged.span) == ("tea\ncup", None)
+
+
+def test_hidden_nodes_decide_nothing_about_pages(monkeypatch):
+    """A function of all nodes gets them in pages, whose borders depend on visible documents alone."""
+    monkeypatch.setattr(nodes, "PAGE", 4)
+    monkeypatch.setattr(snapshot, "PAGE", 4)
+    pages: list[list[str]] = []
+
+    def look(query: str, given: list[DocNode]) -> list[tuple[DocNode, float]]:
+        pages.append([node.path for node in given])
+        return []
+
+    register_similarity(look, batch=True, replace=True)
+    docs = make_document("pages")
+    names = "abcdefgh"
+    docs.add_texts(dict.fromkeys(names, "tea\ncup"), metadata={name: {"label": name} for name in names})
+    Retriever(docs.restricted({"label": [*"bdfgh"]}), "line", "look")("tea", filters=Condition("label", "ne", "g"))
+    assert pages == [["b", "b", "d", "d"], ["f", "f"], ["h", "h"]]
