@@ -48,11 +48,12 @@ from lazyrag.retrieval import (
     WeightedRetriever,
     Windows,
 )
+from lazyrag.retrieval.base import hits_of
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import vector_stores
 
 CASES = int(os.environ.get("LAZYRAG_CASES", "40"))
-PER_WORLD = 20
+PER_WORLD = min(50, max(20, CASES // 200))
 WORLDS = -(-CASES // PER_WORLD)
 
 WORDS = "green black tea spring leaf water 绿茶 春天 the oolong pan pans steam and 茶".split()
@@ -310,12 +311,13 @@ def answers(docs: Document, make: Callable[[Document], Any], query: str, filters
     nodes = outcome(lambda: retriever(query, filters=filters))
     if isinstance(nodes, tuple):
         return nodes
-    hits = [Hit.from_node(node) for node in nodes]
+    hits = hits_of(nodes)
     context = ContextBuilder().build(query, hits, 160)
     text = " ".join(f"It is so [{number}]." for number in range(1, len(hits) + 2))
     whole = [node for node in nodes if not node.merged_from]
     return (
-        [*map(surroundings, nodes)],
+        docs.reader.read(lambda _: [*map(surroundings, nodes[:3])]),
+        [*map(shape, nodes)],
         outcome(lambda: without_times(retriever.explain(query, filters=filters).to_dict())),
         [outcome(lambda uid=uid: retriever.why_not(uid, query, filters=filters).to_dict()) for uid in uids],
         (context.context, context.total_tokens, [hit.id for hit in context.sources]),
@@ -323,7 +325,7 @@ def answers(docs: Document, make: Callable[[Document], Any], query: str, filters
         CitationManager().resolve(text, hits),
         outcome(lambda: [*map(shape, docs.window(whole, 1, 2))]),
         outcome(lambda: [*map(shape, docs.window(whole, 1, 1, merge=True))]),
-        [outcome(lambda target=target: [*map(shape, docs.find(target)(whole))]) for target in GROUPS],
+        docs.reader.read(lambda _: [[*map(shape, docs.find(target)(whole))] for target in GROUPS]),
     )
 
 
@@ -331,7 +333,7 @@ def inventory(docs: Document) -> Any:
     """What a Document holds."""
     return [
         (
-            [*map(surroundings, docs.get_nodes(group))],
+            docs.reader.read(lambda _, group=group: [*map(surroundings, docs.get_nodes(group))]),
             [*map(shape, docs.get_nodes(group, limit=3, offset=1))],
             [*map(shape, docs.get_nodes(group, numbers=[2], filters={"year": [2001, 2002]}))],
         )
