@@ -344,6 +344,9 @@ class LocalSnapshot(Snapshot):
     ) -> Hits:
         """See `Snapshot.rank_vectors`."""
         search = self._nodes.vector_search(mode)
+        index = self.vector_index(group, embed_key)
+        if self._scope is not None and index.dimension:
+            self._nodes.require_exact(index.collection)
         dimension = self._dimension(group, embed_key)
         if not dimension:
             return []
@@ -355,11 +358,9 @@ class LocalSnapshot(Snapshot):
                 "kinds."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
-        if self._scope is not None:
-            self._nodes.require_exact(self.vector_index(group, embed_key).collection)
         wanted = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where, store = self.vector_index(group, embed_key).collection, self._nodes.vectors
+        where, store = index.collection, self._nodes.vectors
         found = live_hits(
             self.state.view.tree,
             self.group(group),
@@ -392,26 +393,22 @@ class LocalSnapshot(Snapshot):
         if self._scope is None or not index.dimension:
             return index.dimension
         handles, key = self.state.view.handles, (index.id, self._scope)
-        if key not in handles:
-            live, search = self.group(group), self._nodes.vectors.search
+        is_any = handles.get(key)
+        if is_any is None:
+            live, where, search = self.group(group), index.collection, self._nodes.vectors.search
             if index.dimension == SPARSE:  # no query finds all
-                pages = self._read_pages(live, self._scope, embed_key, index, size=_FEW)
-                is_any = any(pages)
+                is_any = any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
             else:
                 ones: Embeddings = np.ones((1, index.dimension), np.float32)
                 is_any = bool(
                     live_hits(
-                        self.state.view.tree,
-                        live,
-                        index.collection,
-                        1,
-                        lambda depth: search(index.collection, ones, depth, self._scope)[0],
+                        self.state.view.tree, live, where, 1, lambda depth: search(where, ones, depth, self._scope)[0]
                     )
                 )
             if len(handles) > _MAX_HANDLES:
                 handles.clear()
             handles[key] = is_any
-        return index.dimension if handles[key] else 0
+        return index.dimension if is_any else 0
 
     def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
         """The nodes of a group that match a filter, in the documents' order; no page is empty.
