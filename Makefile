@@ -40,6 +40,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/quality.py --pool
 	$(BIN)/python benchmarks/refine.py --questions 1190
 	$(BIN)/python benchmarks/lexical.py --language en zh
+	$(BIN)/python benchmarks/restricted.py --language en zh --check
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/ingest.py --many 20000

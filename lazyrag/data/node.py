@@ -55,13 +55,13 @@ class NodeSource(Protocol):
         """The root node of the segment's document."""
 
     def source(self, segment: Segment) -> Segment | None:
-        """The segment in whose text the segment's span counts. Only locations are taken from it: no scope hides it."""
+        """The segment in whose text the segment's span counts; None without a span or out of scope."""
 
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
 
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
-        """The metadata of the segment's file. It is no node: no scope hides it."""
+        """The metadata of the segment's file; empty if its root node is out of scope."""
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
@@ -252,7 +252,10 @@ class DocNode:
 
     @property
     def global_metadata(self) -> Mapping[str, Any]:
-        """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata."""
+        """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata.
+
+        Empty if a restricted Document hides the root node.
+        """
         return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
 
     @property
@@ -311,7 +314,8 @@ class DocNode:
     def source(self) -> DocNode | Any:
         """The nearest ancestor whose text `span` counts in: ``source.text[start:end] == node.text``; None without span.
 
-        It is the root node unless a group in between rewrites text: then it is that group's node.
+        It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
+        Document hides it.
         """
         segment = self._source_segment()
         return None if segment is None or self._reader is None else self._reader.show(segment)

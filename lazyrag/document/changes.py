@@ -84,6 +84,8 @@ def make_dataset(
     dataset_path: PathLike | None,
     doc_files: Sequence[PathLike] | Mapping[str, PathLike] | None,
     file_metadata: FileMetadata,
+    *,
+    follow_links: bool = False,
 ) -> Dataset:
     """Return the dataset that a Document's arguments describe.
 
@@ -105,7 +107,9 @@ def make_dataset(
         return Dataset("", Listing, file_metadata, is_given=False)
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
-        return Dataset(os.fspath(dataset_path), lambda: find_files(path), file_metadata, path)
+        return Dataset(
+            os.fspath(dataset_path), lambda: find_files(path, follow_links=follow_links), file_metadata, path
+        )
     return Dataset(os.fspath(dataset_path), lambda: _with_signatures([FoundFile(path.name, path)]), file_metadata)
 
 

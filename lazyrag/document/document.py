@@ -123,6 +123,8 @@ class Document:
             this process. As with all multiprocessing, start the program under ``if __name__ == "__main__":``.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
+        follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
+            and reported in `IngestReport.skipped`. Links to folders are never followed.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -172,6 +174,7 @@ class Document:
         processes: int = 0,
         on_progress: OnProgress | None = None,
         limits: LoadLimits | None = None,
+        follow_links: bool = False,
     ) -> None:
         if manager is not False:
             raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
@@ -181,7 +184,8 @@ class Document:
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
-        dataset = make_dataset(dataset_path, doc_files, file_metadata)
+        follow_links = validate_boolean("follow_links", follow_links)
+        dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(type(self)._file_readers)
         processes = validate_integer("processes", processes, 0)
@@ -459,7 +463,7 @@ class Document:
         steps = [Step(group) for group in groups]
         steps += [Step(group, embed_key=key) for group in groups for key in keys]
         steps += [Step(group, analyser=name) for group in groups for name in analysers]
-        self._indexer.view(frozenset(steps))
+        self._reader.build(frozenset(steps))
 
     @known_keywords
     def watch(
@@ -808,10 +812,11 @@ class Document:
     def restricted(self, filters: FilterLike) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
-        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query. A node's
-        fields are those of what it was made from, overlaid with its own. Groups defined on the view belong to the
-        Document, and so do the stores: closing the view closes nothing. Warnings address the program's operator and may
-        name every file.
+        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query, and depend on
+        nothing else: scores, explanations and errors are those of a Document without the hidden nodes. A node's fields
+        are those of what it was made from, overlaid with its own. Groups defined on the view belong to the Document,
+        and so do the stores: closing the view closes nothing. Warnings address the program's operator and may name
+        every file.
 
         Raises:
             ConfigError: If the filter is None or empty, or does not fit the fields.

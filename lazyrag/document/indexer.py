@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -145,7 +145,7 @@ class Indexer:
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
-        if group is None or (not view.tree.documents and LOADING in self.failures.steps()):
+        if group is None or not group.id or (not view.tree.documents and LOADING in self.failures.steps()):
             return False
         if step.analyser is None and step.embed_key is None:
             return True
@@ -381,27 +381,23 @@ class Indexer:
         return depth, step.group, step.analyser or "", step.embed_key or ""
 
 
-def report_of(indexer: Indexer, sees: Callable[[Segment], bool] | None = None) -> IngestReport | None:
+def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestReport | None:
     """The report of the last sync; None before the first one.
 
     Args:
         indexer: Of the Document.
-        sees: Whether a root node is in scope: the report leaves out files without one. None for no scope.
+        seen: Identities of the documents in scope: the report leaves out others. None for no scope.
     """
     report = indexer.report
     if report is None:
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
-    if sees is None:
+    if seen is None:
         return replace(report, failed=tuple(failed))
-    tree = indexer.ledger.tree
-    root = tree.groups.get(LAZY_ROOT_NAME)
-    own = [] if root is None else indexer.nodes.of_builds(root.collection, list(tree.builds(root)))
-    seen = {segment.path for segments in own for segment in segments if sees(segment)}
+    added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(
-        added=tuple(one for one in report.added if one in seen),
+        added=tuple(one for one in added if one in seen),
         updated=tuple(one for one in report.updated if one in seen),
         unchanged=tuple(one for one in report.unchanged if one in seen),
-        moved=tuple(pair for pair in report.moved if pair[1] in seen),
         failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
     )

@@ -16,9 +16,17 @@ from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
-from lazyrag.errors import StoreError, UnsupportedError
+from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
-from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
+from lazyrag.stores.protocol import (
+    Approximate,
+    ExactWhenSmall,
+    NativeText,
+    NativeVectors,
+    SegmentStore,
+    VectorSchema,
+    VectorStore,
+)
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -93,6 +101,22 @@ class NodeStore:
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
+
+    def require_exact(self, collection: str) -> None:
+        """Refuse an approximate search, in which hidden rows decide which visible ones are found.
+
+        Raises:
+            ConfigError: If the store's search of a collection is not exact.
+        """
+        store = self.vectors
+        is_small = isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
+        if "exact" not in store.features and not is_small:
+            msg = (
+                f"A restricted Document needs exact vector search, and {type(store).__name__} searches approximately: "
+                "hidden rows would decide which visible ones are found. Keep the vectors in the map store, raise "
+                "exact_rows of chroma, or choose the index FLAT of milvus."
+            )
+            raise ConfigError(msg)
 
     def text_search(self) -> NativeText:
         """The segment store, if it has a full-text search of its own.

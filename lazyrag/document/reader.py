@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import ReadOnly, Segment, copy_value
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_value
+from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related
-from lazyrag.document.tree import View
-from lazyrag.errors import ConfigError, IngestionError, StaleNodeError, known_names
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related, stale_error
+from lazyrag.document.tree import LiveGroup, LiveIndex, View
+from lazyrag.errors import ConfigError, IngestionError, known_names
+from lazyrag.indexes.bm25 import LexicalState
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.types import Embedding
 
@@ -44,7 +46,7 @@ class Reader:
 
     def report(self) -> IngestReport | None:
         """The report of the last sync, with the visible files; None before the first use."""
-        return report_of(self.indexer, None if self.scope is None else self._sees)
+        return report_of(self.indexer, None if self.scope is None else self._documents())
 
     @property
     def schema(self) -> Schema:
@@ -94,14 +96,55 @@ class Reader:
     # Snapshots
 
     def build(self, needs: Needs) -> View:
-        """The present live state, with everything that is needed built."""
+        """The present live state, with everything that is needed built.
+
+        Raises:
+            IngestionError: If every visible document failed in a step; hidden ones do not count, and no file is named.
+        """
         if self.scope is None:
             return self.indexer.view(needs)
         try:
-            return self.indexer.view(needs)
-        except IngestionError:  # it names files, which may be out of scope
+            view = self.indexer.view(needs)
+            has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(view, needs)
+        except IngestionError:
+            if self.indexer.failures.steps() and not self._documents():
+                return self._empty_view(needs)
+            has_failed = True
+        if has_failed:
             msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
-            raise IngestionError(msg) from None
+            raise IngestionError(msg)
+        return view
+
+    def _all_failed(self, view: View, needs: Needs) -> bool:
+        """Whether all visible documents lack one of the groups that are needed, and some failed in its step."""
+        seen = self._documents()
+        names = {name for step in needs for name in self.line(step.group)[:-1]} & view.groups.keys()
+        stages = {str(Step(name)) for name in names}
+        failed = any(one.stage in stages and one.path in seen for one in self.indexer.failures)
+        return failed and not all(any(uid in view.groups[name].builds for uid in seen.values()) for name in names)
+
+    def _documents(self) -> Mapping[str, str]:
+        """Documents whose root node is in scope: uids by identity."""
+        view = self.indexer.now()
+        found: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
+        if found is None:
+            root = view.tree.groups.get(LAZY_ROOT_NAME)
+            builds = [] if root is None else list(view.tree.builds(root))
+            nodes = [] if root is None else self.indexer.nodes.of_builds(root.collection, builds)
+            found = {one.path: one.uid for segments in nodes for one in segments if self._sees(one)}
+            view.handles["documents", self.scope] = found
+        return found
+
+    def _empty_view(self, needs: Needs) -> View:
+        """The present live state with empty groups and indexes for those that no document has."""
+        view = self.indexer.now()
+        names = {name for step in needs for name in self.line(step.group)}
+        empty = {name: LiveGroup(0, name, ([*self.line(name), None])[1], "", "", complete=True) for name in names}
+        handles: dict[Any, Any] = {}
+        for step in needs:
+            handles[step] = LiveIndex(0, "vectors", step.embed_key or "", "", "", 0, complete=True)
+            handles[step.group, step.analyser] = LexicalState([], [])
+        return View(view.tree, view.removals, {**empty, **view.groups}, handles=handles)
 
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""
@@ -136,12 +179,13 @@ class Reader:
 
     def source(self, segment: Segment) -> Segment | None:
         """See `NodeSource.source`."""
-        return self.read(lambda snapshot: snapshot.source_of(segment))
+        found = self.read(lambda snapshot: snapshot.source_of(segment))
+        return found if found is not None and self._sees(found) else None
 
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
         """See `NodeSource.file_metadata`."""
         root = self.read(lambda snapshot: snapshot.root(segment))
-        return ReadOnly(copy_value(dict(root.metadata)))
+        return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""
@@ -150,8 +194,7 @@ class Reader:
     def show(self, segment: Segment) -> DocNode:
         """See `NodeSource.show`."""
         if not self._sees(segment):
-            msg = f"The {segment.group} node of {segment.path} lies outside of what may be seen here ({self.scope!r})."
-            raise StaleNodeError(msg)
+            raise stale_error(segment)
         return DocNode.from_segment(segment, self)
 
     def _sees(self, segment: Segment) -> bool:

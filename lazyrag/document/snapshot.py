@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
@@ -60,6 +62,8 @@ OUTSIDE = -1
 """Number of the Document in the keys of nodes that belong to no Document."""
 
 _FIRST_CHILDREN = 32
+_FEW = 1_000
+_MAX_HANDLES = 4_096
 _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
@@ -91,8 +95,8 @@ class DocumentState:
             source: Who needs it: errors name no more than its scope shows.
         """
         if not self._indexer.has(self.view, needs):
-            self.view = source.build(needs)
-            self.has_moved = True
+            before, self.view = self.view, source.build(needs)
+            self.has_moved |= self.view.tree is not before.tree  # else no visible document has what is needed
 
     def is_valid(self) -> bool:
         """Whether nothing was removed since it was opened, and nothing had to be built in between."""
@@ -340,20 +344,23 @@ class LocalSnapshot(Snapshot):
     ) -> Hits:
         """See `Snapshot.rank_vectors`."""
         search = self._nodes.vector_search(mode)
-        vector_index = self.vector_index(group, embed_key)
-        if not vector_index.dimension:
+        index = self.vector_index(group, embed_key)
+        if self._scope is not None and index.dimension:
+            self._nodes.require_exact(index.collection)
+        dimension = self._dimension(group, embed_key)
+        if not dimension:
             return []
         [query] = vectors
-        if length_of(query) != vector_index.dimension:
+        if length_of(query) != dimension:
             msg = (
                 f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
-                f"{_described(vector_index.dimension)}: the embed callable returned vectors of different lengths or "
+                f"{_described(dimension)}: the embed callable returned vectors of different lengths or "
                 f"kinds. {MODEL_CHANGED}."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         wanted = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where, store = vector_index.collection, self._nodes.vectors
+        where, store = index.collection, self._nodes.vectors
         found = live_hits(
             self.state.view.tree,
             self.group(group),
@@ -377,8 +384,31 @@ class LocalSnapshot(Snapshot):
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """See `Snapshot.metrics`."""
-        dimension = self.vector_index(group, embed_key).dimension
+        dimension = self._dimension(group, embed_key)
         return {metric_of(dimension)} if dimension else set()
+
+    def _dimension(self, group: str, embed_key: str) -> int:
+        """The dimension of the vectors in scope; 0 if there are none."""
+        index = self.vector_index(group, embed_key)
+        if self._scope is None or not index.dimension:
+            return index.dimension
+        handles, key = self.state.view.handles, (index.id, self._scope)
+        is_any = handles.get(key)
+        if is_any is None:
+            live, where, search = self.group(group), index.collection, self._nodes.vectors.search
+            if index.dimension == SPARSE:  # no query finds all
+                is_any = any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
+            else:
+                ones: Embeddings = np.ones((1, index.dimension), np.float32)
+                is_any = bool(
+                    live_hits(
+                        self.state.view.tree, live, where, 1, lambda depth: search(where, ones, depth, self._scope)[0]
+                    )
+                )
+            if len(handles) > _MAX_HANDLES:
+                handles.clear()
+            handles[key] = is_any
+        return index.dimension if is_any else 0
 
     def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
         """The nodes of a group that match a filter, in the documents' order; no page is empty.
@@ -387,6 +417,9 @@ class LocalSnapshot(Snapshot):
         that have a vector under it, each carrying that one.
         """
         live, wanted = self.group(group), self._wanted(filters)
+        is_paged = self._scope is not None and self.size(group) > PAGE
+        if is_paged:
+            wanted = self._scope
         vector_index = None if embed_key is None else self.vector_index(group, embed_key)
         cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, vector_index, self.source.unscoped)
         pages = (
@@ -394,7 +427,16 @@ class LocalSnapshot(Snapshot):
             if cached is None
             else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
         )
+        if is_paged:
+            pages = self._visible_pages(pages, self.source.bind(filters))
         return (page for page in pages if page)
+
+    def _visible_pages(self, pages: Iterable[list[DocNode]], wanted: Filter | None) -> Iterator[list[DocNode]]:
+        """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about their borders."""
+        nodes = itertools.groupby(itertools.chain.from_iterable(pages), lambda node: node.document_id)
+        for some in batches_reaching((list(own) for _, own in nodes), len, PAGE):
+            page = itertools.chain.from_iterable(some)
+            yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
 
     def walk(self, group: str, filters: FilterLike | None) -> Iterator[DocNode]:
         """The nodes of a group that match a filter, one by one, in the documents' order."""
@@ -477,7 +519,7 @@ class LocalSnapshot(Snapshot):
             group = self.state.view.groups.get(own.parent) if own.parent is not None else None
             found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
             if not found:
-                raise _stale(segment)
+                raise stale_error(segment)
             self._parents[segment.parent] = found[0]
         return self._parents[segment.parent]
 
@@ -566,7 +608,7 @@ class LocalSnapshot(Snapshot):
         if at < len(build.uids) and build.uids[at] == segment.uid:
             return build, at
         if segment.uid not in build.uids:
-            raise _stale(segment)
+            raise stale_error(segment)
         return build, build.uids.index(segment.uid)
 
     def node_ranges(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
@@ -597,11 +639,11 @@ class LocalSnapshot(Snapshot):
         group = self.state.view.groups.get(segment.group)
         build = group.builds.get(segment.document_id) if group is not None else None
         if group is None or build is None:
-            raise _stale(segment)
+            raise stale_error(segment)
         if build.number != segment.build:
             live = self._live(group, segment.document_id, [segment.uid])
             if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
-                raise _stale(segment)
+                raise stale_error(segment)
         return group
 
     def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
@@ -671,8 +713,9 @@ class LocalSnapshot(Snapshot):
         wanted: Filter | None,
         embed_key: str | None = None,
         vector_index: LiveIndex | None = None,
+        size: int = 0,
     ) -> Iterator[list[DocNode]]:
-        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
+        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, size or PAGE):
             page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:
@@ -818,10 +861,11 @@ def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
     return True
 
 
-def _stale(segment: Segment) -> StaleNodeError:
+def stale_error(segment: Segment) -> StaleNodeError:
+    """The error for a node that is gone or out of scope: nobody learns which."""
     msg = (
-        f"Node {segment.uid} of group {segment.group!r} is no longer in the tree: its group, one above it "
-        "or its document was rebuilt. Retrieve the node again."
+        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it or its document "
+        "was rebuilt, or a restricted Document hides it. Retrieve the node again."
     )
     return StaleNodeError(msg)
 
@@ -958,7 +1002,7 @@ def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float
     if len(nodes) == 1:
         return nodes[0].with_score(score)
     segments = [node.segment for node in nodes]
-    text, span = join_window_text(segments, snapshot.source_of)
+    text, span = join_window_text(segments, snapshot.source_of, snapshot.sees)
     first = segments[0]
     common = {
         name: value
@@ -980,9 +1024,17 @@ def _window_uid(uids: Sequence[str]) -> str:
 
 
 def join_window_text(
-    segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]
+    segments: Sequence[Segment],
+    source_of: Callable[[Segment], Segment | None],
+    sees: Callable[[Segment], bool] = lambda _: True,
 ) -> tuple[str, Span | None]:
-    """The text of neighbours, and its span; None for the span if the text is not all of it."""
+    """The text of neighbours, and its span; None for the span if the text is not all of it.
+
+    Args:
+        segments: The neighbours.
+        source_of: The node in whose text the span of one counts.
+        sees: Whether a source is in scope; only then text between neighbours is taken from it.
+    """
     text = content_text(segments[0].content)
     reach, is_contiguous = segments[0].span, True
     for last, segment in itertools.pairwise(segments):
@@ -991,7 +1043,8 @@ def join_window_text(
         if reach is not None and span is not None:
             above, source = source_of(last), source_of(segment)
             if above is not None and source is not None and above.key == source.key:
-                more = _continuation(reach, span, own, source, is_next=segment.number == last.number + 1)
+                is_next = segment.number == last.number + 1 and sees(source)
+                more = _continuation(reach, span, own, source, is_next=is_next)
         if more is None or reach is None or span is None:
             text += own if text.endswith("\n") else "\n" + own
             reach, is_contiguous = span, False

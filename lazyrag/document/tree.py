@@ -144,7 +144,7 @@ class LiveGroup:
     """The live part of a node group.
 
     Args:
-        id: Its row in the ledger.
+        id: Its row in the ledger; 0 for an empty one, which a restricted Document sees where all hidden files failed.
         name: Its name.
         parent: Name of the group above it; None for the root group.
         fingerprint: Of its definition and those above it.

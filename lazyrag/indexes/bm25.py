@@ -286,7 +286,7 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
-_MAX_SCOPES = 64  # whose statistics are kept: some 10 bytes for each row of the index and scope
+_MAX_SCOPES = 64  # whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
 _MAX_CANDIDATE_DRIFT = 0.25
 """Above it, score every matching row exactly."""
 
@@ -442,6 +442,7 @@ class LexicalState:
         self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
+        self._frequencies: dict[int, NDArray[np.int32]] = {}  # by part, of each term; -1 where not counted yet
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
         if previous is not None:
@@ -577,14 +578,25 @@ class LexicalState:
 
     def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:
         frequencies = [0] * terms
-        for part, own, mask in zip(self.parts, ranges, self.alive, strict=True):
+        for number, (own, mask) in enumerate(zip(ranges, self.alive, strict=True)):
             for at, (start, end) in enumerate(own):
                 if mask is None:
                     frequencies[at] += end - start
                 elif start < end:
-                    frequencies[at] += int(np.count_nonzero(mask[part.postings.rows[start:end]]))
+                    frequencies[at] += self._frequency(number, mask, start, end)
         vocabulary = self._live_vocabulary() if model.variant == "okapi" else Counter[str]()
         return Statistics(self.live, self.tokens, tuple(frequencies), vocabulary)
+
+    def _frequency(self, number: int, mask: Mask, start: int, end: int) -> int:
+        """How many live rows of a part are in a term's postings; counted once."""
+        postings = self.parts[number].postings
+        known = self._frequencies.get(number)
+        if known is None:
+            known = self._frequencies[number] = np.full(len(postings.starts), -1, np.int32)
+        term = postings.starts.searchsorted(start)
+        if known[term] < 0:
+            known[term] = np.count_nonzero(mask[postings.rows[start:end]])
+        return int(known[term])
 
     def _live_vocabulary(self) -> Counter[str]:
         if not self._vocabulary:  # several threads may count it at once; each counts the same

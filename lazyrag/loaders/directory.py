@@ -16,6 +16,7 @@ from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
 
 _BLOCK_BYTES = 1 << 18
+_LEADS_OUT = "link to a file outside of the dataset; pass follow_links=True to read it"
 _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
 
 
@@ -75,14 +76,15 @@ class Listing:
     seen_ns: int = 0
 
 
-def find_files(folder: str | os.PathLike[str]) -> Listing:
+def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Listing:
     """List the files below a folder, with their signatures.
 
     Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
-    and everything that is not a regular file.
+    or out of the folder, and everything that is not a regular file.
 
     Args:
         folder: An existing folder.
+        follow_links: Include links to files outside of the folder.
 
     Raises:
         DatasetPathError: If the folder itself cannot be listed.
@@ -100,6 +102,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
     skipped: list[tuple[str, str]] = []
     unreadable: list[str] = []
     pending = [(os.fspath(folder), "")]
+    inside = os.path.realpath(folder).rstrip(os.sep) + os.sep
     while pending:
         current, prefix = pending.pop()
         try:
@@ -116,6 +119,8 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             identity = prefix + entry.name  # Path.relative_to takes 5 us for each
             try:
                 reason = _reason_to_skip(entry)
+                if not (reason or follow_links) and entry.is_symlink():
+                    reason = "" if os.path.realpath(entry.path).startswith(inside) else _LEADS_OUT
                 is_folder = not reason and entry.is_dir(follow_symlinks=False)
             except OSError as exc:
                 unreadable.append(identity)

@@ -28,6 +28,7 @@ from lazyrag.retrieval.similarity import (
     SearchRequest,
     Similarity,
     TermSearch,
+    TextSearch,
     VectorSearch,
     feedback_vector,
     indexes,
@@ -62,7 +63,8 @@ class Retriever(BaseRetriever[T_co]):
         index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
             own search, which for the ``map`` store is the same. ``"ann"``: approximate, for a million embeddings and
             more: some of the best nodes may be missing, the first query builds a graph. With the ``map`` store it
-            needs ``pip install "lazyrag[ann]"``.
+            needs ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted Document: the others
+            depend on hidden nodes.
         topk: At most so many nodes over all Documents, before ``target`` maps them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
             score is the fused one.
@@ -141,6 +143,10 @@ class Retriever(BaseRetriever[T_co]):
         self.similarity.check_kwargs(similarity_kw or {})
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
         self.search: Search = indexes[index](self.similarity, keywords)
+        is_exact = not isinstance(self.search, TextSearch) and getattr(self.search, "mode", "exact") == "exact"
+        if not is_exact and any(document.reader.scope is not None for document in self._documents):
+            problem = f"index={index!r} ranks by nodes that a restricted Document hides"
+            raise ConfigError(f"{problem}. Use index='default', which counts only visible nodes.")
         self._embed_keys = self._checked_embed_keys(embed_keys)
         self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
         self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)

@@ -394,15 +394,14 @@ class TestRetriever:
         assert gone.text not in found
 
     def test_filters_and_scopes(self, docs):
-        """A narrow filter is answered exactly, also as a restricted Document's scope."""
+        """A narrow filter is answered exactly; a restricted Document refuses a graph over hidden nodes."""
         filters = {"file_name": ["03.txt"]}
         exact = Retriever(docs, "line", topk=TOPK)("-1", filters)
         assert len(exact) == TOPK
-        for found in (
-            Retriever(docs, "line", topk=TOPK, index="ann")("-1", filters),
-            Retriever(docs.restricted(filters), "line", topk=TOPK, index="ann")("-1"),
-        ):
-            assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in exact]
+        found = Retriever(docs, "line", topk=TOPK, index="ann")("-1", filters)
+        assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in exact]
+        with pytest.raises(ConfigError, match="index='default'"):
+            Retriever(docs.restricted(filters), "line", topk=TOPK, index="ann")
 
     @pytest.mark.parametrize("similarity", ["bm25", "of_a_test"])
     def test_it_is_for_what_a_vector_store_answers(self, docs, similarity):

@@ -168,21 +168,42 @@ def test_what_is_passed_over_is_sorted(folder):
 
 
 def test_links(folder, tmp_path):
-    """Links to files are followed; links to folders and links that lead nowhere are passed over with their reason."""
+    """Links to files inside are followed; others, to folders or to nowhere, are passed over with their reason."""
     root = folder({"a.txt": "text", "sub/b.txt": "text"})
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "c.txt").write_text("text", encoding="utf-8")
     (root / "to_file.txt").symlink_to(outside / "c.txt")
+    (root / "inside.txt").symlink_to(root / "sub" / "b.txt")
+    (root / "chain.txt").symlink_to(root / "to_file.txt")
+    (tmp_path / "dataset2").mkdir()  # a name that begins alike
+    (tmp_path / "dataset2" / "d.txt").write_text("text", encoding="utf-8")
+    (root / "alike.txt").symlink_to(tmp_path / "dataset2" / "d.txt")
     (root / "to_folder").symlink_to(outside)
     (root / "up").symlink_to(root)
     (root / "nowhere.txt").symlink_to(outside / "missing.txt")
-    assert identities(root) == ["a.txt", "sub/b.txt", "to_file.txt"]
-    assert skipped(root) == {
-        "nowhere.txt": "link that leads nowhere",
-        "to_folder": "link to a folder",
-        "up": "link to a folder",
-    }
+    assert identities(root) == ["a.txt", "inside.txt", "sub/b.txt"]
+    others = {"nowhere.txt": "link that leads nowhere", "to_folder": "link to a folder", "up": "link to a folder"}
+    leading_out = ["alike.txt", "chain.txt", "to_file.txt"]
+    out = "link to a file outside of the dataset; pass follow_links=True to read it"
+    assert skipped(root) == others | dict.fromkeys(leading_out, out)
+    assert find_files(root).unreadable == ()
+    followed = find_files(root, follow_links=True)
+    assert dict(followed.skipped) == others
+    assert {file.identity for file in followed.found} == {*leading_out, *identities(root)}
+
+
+def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
+    """Without follow_links a link out of the folder is reported as skipped, also where the folder is a link."""
+    root = folder({"a.txt": "text"})
+    (tmp_path / "outside.txt").write_text("private", encoding="utf-8")
+    (root / "out.txt").symlink_to(tmp_path / "outside.txt")
+    (root / "in.txt").symlink_to("a.txt")
+    (tmp_path / "link").symlink_to(root)
+    docs = Document(tmp_path / "link")
+    report = docs.sync()
+    assert (report.added, [name for name, _ in report.skipped]) == (("a.txt", "in.txt"), ["out.txt"])
+    assert Document(root, follow_links=True).sync().added == ("a.txt", "in.txt", "out.txt")
 
 
 def test_a_link_to_itself_is_passed_over(folder):

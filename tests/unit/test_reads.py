@@ -22,7 +22,7 @@ from lazyrag import (
     Retriever,
     register_similarity,
 )
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StaleNodeError
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, StaleNodeError
 from lazyrag.retrieval import AutoMerge, FeedbackRetriever, MultiQueryRetriever, Windows
 from tests.interpreter import waiting
 
@@ -753,8 +753,12 @@ class TestReadsInsideReads:
         def function(query, filters=None, topk=None):
             return Retriever(guest, "broken", "bm25")(query)
 
+        both = HybridRetriever(function, Retriever(docs, "line", "bm25"))
+        assert [node.path for node in both("tea")] == ["secret"]  # nothing that the guest sees has failed
+        with pytest.warns(IngestionWarning):
+            docs.add_texts({"open": "black tea"}, {"open": {"readers": "guest"}})
         with pytest.raises(IngestionError) as info:
-            HybridRetriever(function, Retriever(docs, "line", "bm25"))("tea")
+            both("tea")
         assert "secret" not in str(info.value)
         assert "green" not in str(info.value)
 

@@ -145,7 +145,7 @@ def test_nodes_in_a_scope_keep_to_it(docs):
     seen = [node for page in pages(docs.restricted({"kind": ["a"]})) for node in page]
     assert {node.path[0] for node in every} == {"a", "b"}
     assert {node.path[0] for node in seen} == {"a"}
-    with pytest.raises(StaleNodeError, match="outside"):
+    with pytest.raises(StaleNodeError, match="hides"):
         seen[0].reader.show(root.segment)
     assert every[0].reader.show(root.segment) == root
 

@@ -278,7 +278,7 @@ def secret_free(nodes) -> bool:
 def test_a_node_out_of_sight_leads_nowhere(labelled):
     """A node that someone kept, and that the view does not show, has no window there."""
     view = labelled.restricted({"access": "public"})
-    with pytest.raises(StaleNodeError, match="outside of what may be seen"):
+    with pytest.raises(StaleNodeError, match="hides it"):
         view.window(labelled.get_nodes("line")[1])
 
 
