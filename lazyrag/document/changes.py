@@ -111,7 +111,7 @@ def make_dataset(
 
 def _with_signatures(files: Sequence[FoundFile]) -> Listing:
     seen_ns = time.time_ns()
-    return Listing(tuple(replace(file, signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
+    return Listing(tuple(file._replace(signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
 
 
 def _metadata_key(name: Any, own_ids: bool) -> str:

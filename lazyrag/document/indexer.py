@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from lazyrag.document.ingest import (
     IngestionEngine,
     PendingVersion,
     Root,
+    find_waste,
     is_worker_of,
     purge,
     renewed_root,
@@ -245,8 +247,7 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.lease.held(wait_s):
-            self.ledger.claim(self.definitions.all_fingerprints())
+        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints):
             yield
 
     def build(self, step: Step) -> View:
@@ -257,7 +258,7 @@ class Indexer:
         """
         self.ensure_root()
         self._requested.add(step)
-        self.failures.warn_or_raise(LOADING, len(self.ledger.tree.documents))
+        self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._discard_old_failures(rebuild)
@@ -268,7 +269,7 @@ class Indexer:
         pending = map(PendingVersion, documents.rows(rows))
         self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
         for one in rebuild.steps:
-            self.failures.warn_or_raise(one, self.count_done(one, plan))
+            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)
         tree = self.ledger.tree
         made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
@@ -289,7 +290,7 @@ class Indexer:
 
             pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.warn_or_raise(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
+            self.failures.warn_or_raise(LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0]))
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
@@ -367,8 +368,13 @@ class Indexer:
         if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
             self.ledger.builds.mark_orphans_dead()
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
-        purge(self.ledger, self.nodes, before)
-        stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+            self.ledger.documents.delete_document_rows()
+        with self.ledger.reading():
+            waste = any(find_waste(self.ledger, before))
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        if waste:
+            purge(self.ledger, self.nodes, before)
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
         if stray or not self._swept:

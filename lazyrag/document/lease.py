@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.stores.sqlite import StoreFile
+
+T = TypeVar("T")
 
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
@@ -103,18 +105,21 @@ class Lease:
         self._turn = threading.RLock()
 
     @contextmanager
-    def held(self, wait_s: float = 0.0) -> Iterator[None]:
+    def held(self, wait_s: float = 0.0, then: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lease; reentrant.
 
         Args:
             wait_s: How long to wait for another program.
+            then: Called in the transaction that acquires it; if it raises, the lease is not acquired.
 
         Raises:
             StoreBusyError: If another program holds it for longer.
         """
         with self._turn:
             if self._depth == 0:
-                self._acquire(wait_s)
+                self._acquire(wait_s, then)
+            else:
+                then()
             self._depth += 1
             ended = threading.Event()
             try:
@@ -146,10 +151,10 @@ class Lease:
             )
             raise StoreBusyError(msg, store=str(self._file.path))
 
-    def _acquire(self, wait_s: float) -> None:
+    def _acquire(self, wait_s: float, then: Callable[[], object]) -> None:
         deadline = time.monotonic() + wait_s
         while True:
-            holder = self._try_to_acquire()
+            holder = self._try_to_acquire(then)
             if holder is None:
                 return
             if time.monotonic() >= deadline:
@@ -160,7 +165,7 @@ class Lease:
                 raise StoreBusyError(msg, store=str(self._file.path))
             time.sleep(_POLL_S)
 
-    def _try_to_acquire(self) -> Program | None:
+    def _try_to_acquire(self, then: Callable[[], object]) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
             self._ensure_no_copy(connection)
@@ -175,6 +180,7 @@ class Lease:
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
             )
+            then()
             return None
 
     def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
@@ -261,8 +267,10 @@ class LedgerConnection:
         with self.file.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
-    def select_in(self, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+    def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
         """See the function `select_in`."""
+        if not numbers:
+            return []
         with self.file.reading() as connection:
             return select_in(connection, query, numbers, *first)
 
@@ -325,7 +333,7 @@ class LedgerConnection:
         return int(connection.execute("SELECT changes FROM ledger WHERE id = ?", (self.id,)).fetchone()[0])
 
 
-def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
     """The rows of a query with ``IN (?*)``, for any number of values.
 
     Args:
@@ -340,7 +348,7 @@ def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[in
     return rows
 
 
-def chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
+def chunks(numbers: Sequence[T]) -> list[Sequence[T]]:
     """Numbers in portions that a statement can take as variables."""
     size = 500  # SQLite before 3.32 takes at most 999 variables
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]

@@ -19,6 +19,7 @@ from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
 from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class NodeStore:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
+
+    def are_in(self, file: StoreFile) -> bool:
+        """Whether segments are written in transactions of a store file."""
+        return isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
 
     def of_build(self, collection: str, build: Build) -> list[Segment]:
         """The nodes of a build, in order.

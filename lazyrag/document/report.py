@@ -106,18 +106,21 @@ class Failures:
         """Remove failures that are retried or obsolete."""
         self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
 
-    def warn_or_raise(self, step: Step, done: int) -> None:
+    def warn_or_raise(self, step: Step, count_done: Callable[[], int]) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
 
         Args:
             step: The step.
-            done: Number of documents for which it succeeded.
+            count_done: Counts the documents for which it succeeded.
 
         Raises:
             IngestionError: If every document failed.
         """
         failed = [failure for (at, _), failure in self._by_step.items() if at == step]
         new = self._new.pop(step, [])
+        if not (failed or new):
+            return
+        done = count_done()
         total = done + len(failed)
         if failed and not done:
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"

@@ -146,7 +146,7 @@ def ingest_missing(indexer: Indexer) -> None:
 
 def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
-        indexer.failures.warn_or_raise(step, indexer.count_done(step, plan))
+        indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
@@ -402,17 +402,17 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
     found = []
     for file in find_named_files(files, "files"):
         inside = indexer.dataset.relative_path(file.path)
-        found.append((replace(file, identity=inside) if inside else file, bool(inside)))
+        found.append((file._replace(identity=inside) if inside else file, bool(inside)))
     added = _user_metadata(metadata, [file.identity for file, _ in found])
     with indexer.writing():
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = indexer.ledger.documents.named(file.identity for file, _ in found)
         from_dataset, config_hash = _config_hash(indexer)
         versions = []
         for file, inside_dataset in found:
             base = rows.get(file.identity) or _new_row(file.identity)
             updates = json.loads(base.updates) if base.status == "live" else {}
-            seen_ns, seen = time.time_ns(), replace(file, signature=signature_of(file.path))
+            seen_ns, seen = time.time_ns(), file._replace(signature=signature_of(file.path))
             row = replace(
                 base,
                 origin="dataset" if inside_dataset else "file",
@@ -436,7 +436,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
     given = _user_metadata(metadata, list(texts))
     with indexer.writing():
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = indexer.ledger.documents.named(texts)
         for name in texts:
             if name in rows and rows[name].origin != "text" and rows[name].status == "live":
                 raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
@@ -464,8 +464,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     names = list(dict.fromkeys(map(os.fspath, given)))
     with indexer.writing():
-        rows = indexer.ledger.documents.all()
-        live = [_live_row(rows, name) for name in names]
+        live = _live_rows(indexer, names)
         in_dataset = [row.id for row in live if row.origin == "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
@@ -481,11 +480,11 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     given = _user_metadata(changes, list(changes))
     with indexer.writing():
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = {row.identity: row for row in _live_rows(indexer, list(given))}
         roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         versions = []
         for name, changed in given.items():
-            before = _live_row(rows, name)
+            before = rows[name]
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
             versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
@@ -535,17 +534,19 @@ def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str
     return dict(metadata)
 
 
-def _live_row(rows: Mapping[str, DocumentRow], identity: Any) -> DocumentRow:
-    """Return a live document's row.
+def _live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
+    """Return the rows of live documents.
 
     Raises:
         ConfigError: If there is no such document.
     """
-    row = rows.get(identity) if isinstance(identity, str) else None
-    if row is None or row.status != "live":
-        live = [name for name, one in rows.items() if one.status == "live"]
-        raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
-    return row
+    rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
+    for identity in identities:
+        row = rows.get(identity) if isinstance(identity, str) else None
+        if row is None or row.status != "live":
+            live = [name for name, one in indexer.ledger.documents.all().items() if one.status == "live"]
+            raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
+    return [rows[identity] for identity in identities]
 
 
 # Versions
@@ -574,7 +575,7 @@ def list_versions(indexer: Indexer, identity: str) -> list[DocumentVersion]:
     Raises:
         ConfigError: If the document does not exist.
     """
-    row = _live_row(indexer.ledger.documents.all(), identity)
+    [row] = _live_rows(indexer, [identity])
     return [
         DocumentVersion(
             identity, one.number, dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc), one.number == row.version
@@ -594,7 +595,7 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
     """
     with indexer.writing():
         indexer.ensure_root()
-        row = _live_row(indexer.ledger.documents.all(), identity)
+        [row] = _live_rows(indexer, [identity])
         version = _stored_version(identity, row, indexer.ledger.documents.versions(row.id), number)
         # The row keeps the file's signature: a sync finds nothing to do until the file changes.
         changed = replace(row, loaded=version.loaded, user_metadata=version.user_metadata, updates=version.updates)

@@ -259,7 +259,8 @@ class _GroupInspection:
             return
         parent = self._tree.groups.get(self._group.parent or "")
         rows = self._indexer.ledger.documents.all()
-        for uid, document in self._tree.documents.items():
+        for document in self._tree.in_order():
+            uid = document.uid
             is_due = parent is None or uid in parent.builds
             if is_due and uid not in self._group.builds and document.identity not in self._failed:
                 lost = parent is None and rows[document.identity].origin != "dataset"

@@ -169,7 +169,7 @@ class Database:
         self.close()
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads: all its statements see the same state of the file.
+        """A transaction that reads: all its statements see the same state of the file. One within it is a part of it.
 
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
@@ -179,7 +179,8 @@ class Database:
     def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
-        Other writers wait from its beginning on, so that its reads stay valid.
+        Other writers wait from its beginning on, so that its reads stay valid. One within it is a part of it, and
+        cannot be durable.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
@@ -277,9 +278,13 @@ class Database:
             if self._closed:  # while this thread waited
                 self.check_open()
             connection = self._connection
-            # It cannot be changed within a transaction, where BEGIN fails as well.
-            durable = durable and not connection.in_transaction
+            is_step = connection.in_transaction  # of this thread
+            # Durability cannot be changed within a transaction, where BEGIN fails as well.
+            joins, durable = is_step and not durable, durable and not is_step
             try:
+                if joins:
+                    yield connection
+                    return
                 if durable:
                     connection.execute("PRAGMA synchronous = FULL")
                 try:

@@ -740,13 +740,13 @@ class MapFileSegmentStore:
     """
 
     def __init__(self, file: StoreFile) -> None:
-        self._file = file
+        self.file = file
         self._origins = _Origins()
 
     @property
     def features(self) -> frozenset[Feature]:
         """Persistent and shared, unless the file is in memory."""
-        return frozenset() if self._file.path is None else frozenset(["persistent", "shared"])
+        return frozenset() if self.file.path is None else frozenset(["persistent", "shared"])
 
     def open(self) -> None:
         """Do nothing: the file is open."""
@@ -757,10 +757,10 @@ class MapFileSegmentStore:
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         wanted = schema_text(schema)
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             _, present = _collection(connection, collection)
         if present is None:
-            with self._file.writing() as connection:
+            with self.file.writing() as connection:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (collection, wanted),
@@ -773,7 +773,7 @@ class MapFileSegmentStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             number, _ = _collection(connection, collection)
             connection.execute("DELETE FROM segment WHERE collection = ?", (number,))
             connection.execute("DELETE FROM segment_origin WHERE collection = ?", (number,))
@@ -838,12 +838,12 @@ class MapFileSegmentStore:
 
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             yield connection, _number(connection, collection)
 
     @contextmanager
     def _writing(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             yield connection, _number(connection, collection)
 
 
