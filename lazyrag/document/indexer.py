@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
-from lazyrag.document.changes import Dataset
+from lazyrag.document.changes import Dataset, SettledFiles
 from lazyrag.document.groups import LOADING, Definitions, GroupGraph, Step
 from lazyrag.document.ingest import (
     IngestionEngine,
@@ -79,6 +79,7 @@ class Indexer:
         self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
+        self.settled: SettledFiles | None = None  # since the last sync
         self.on_sync: Callable[[], object] = lambda: None  # set by the Document
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -306,11 +307,11 @@ class Indexer:
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def missing(self, groups: Iterable[int], plan: BuildPlan) -> set[int]:
-        """Rows of the documents that lack one of some groups, or an index of a plan."""
+    def missing(self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some rows, that lack one of some groups, or an index of a plan."""
         builds = self.ledger.builds
-        lacking = [builds.missing(group) for group in groups]
-        lacking += [builds.missing_cover(index.group, index.id) for index in plan.indexes]
+        lacking = [builds.missing(group, among) for group in groups]
+        lacking += [builds.missing_cover(index.group, index.id, among) for index in plan.indexes]
         return set().union(*lacking)
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
@@ -370,6 +371,7 @@ class Indexer:
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
             self.ledger.documents.delete_document_rows()
         with self.ledger.reading():
+            self.ledger.state()
             waste = any(find_waste(self.ledger, before))
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if waste:

@@ -359,21 +359,26 @@ class BuildTable(_Table):
         with self._db.reading() as connection:
             return build_objects(connection, numbers)
 
-    def missing(self, group: int) -> set[int]:
-        """Rows of the live documents that have no live build in a group."""
+    def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the live documents, or of those among some, that have no live build in a group."""
         query = (
-            "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
-            "SELECT document FROM live WHERE node_group = ?"
+            "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
+            "(SELECT 1 FROM live WHERE document = document.id AND node_group = ?)"
         )
-        return set(self._column(query, self._db.id, group))
+        return self._among("id", among, query, self._db.id, group)
 
-    def missing_cover(self, group: int, index: int) -> set[int]:
-        """Rows of the documents whose live build in a group is not in an index."""
+    def missing_cover(self, group: int, index: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some, whose live build in a group is not in an index."""
         query = (
             "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
             "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
         )
-        return set(self._column(query, group, index))
+        return self._among("document", among, query, group, index)
+
+    def _among(self, column: str, among: Collection[int] | None, query: str, *parameters: int) -> set[int]:
+        if among is None:
+            return set(self._column(query, *parameters))
+        return {number for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)}
 
     def covered(self, index: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""
@@ -692,6 +697,7 @@ class DocumentTable(_Table):
     def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""
         with self._db.writing() as connection:
+            self._db.next_change(connection)
             connection.executemany(
                 "UPDATE document SET content_hash = '', seen_ns = 0 WHERE ledger = ? AND uid = ?",
                 [(self._db.id, uid) for uid in uids],

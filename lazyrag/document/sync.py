@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -20,6 +20,7 @@ from lazyrag.document.changes import (
     Changes,
     ComparedFile,
     KnownFile,
+    SettledFiles,
     compare,
     find_named_files,
     validate_user_metadata,
@@ -42,6 +43,7 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
+from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of
 from lazyrag.text.tokens import token_counters
@@ -113,13 +115,14 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
+    indexer.settled = None
     changes = compared.changes
     _report_unknown_names(indexer, compared.listing)
     if changes.deleted:
         rows = compared.rows
         indexer.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
     if changes.withheld:
-        known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched)
+        known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
     for file, exc in changes.unreadable:
@@ -132,8 +135,19 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     indexer.report = _final_report(compared, done)
     indexer.engine.record_failures()
     indexer.purge()
+    if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
+        unchanged = {one.file.identity: one.file for one in changes.unchanged}
+        others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
+        others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
+        indexer.settled = SettledFiles({**compared.settled, **unchanged}, others, _basis(indexer))
     _warn_of_failures(indexer, plan)
     return indexer.report
+
+
+def _basis(indexer: Indexer) -> tuple[Any, ...]:
+    """Return what decides, beside the files, whether they are up to date."""
+    readers = [reader.identity for reader in indexer.loading.readers.all()]
+    return indexer.ledger.tree.changes, indexer.definitions.all_fingerprints(), readers, loaders.revision
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -151,8 +165,8 @@ def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
     """Report keys of file_metadata that match no file: probably misspelt."""
-    known = [file.identity for file in listing.found]
     indexer.failures.misnamed.clear()
+    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
     for name in indexer.dataset.unused_names(known):
         error = ConfigError(f"file_metadata names a file that does not exist. {known_names(name, known)}")
         failure = indexer.failures.misnamed[name] = Failure(name, "metadata", error)
@@ -169,7 +183,8 @@ class Comparison:
     Args:
         listing: The files.
         changes: The kind of change of each.
-        rows: The ledger's documents, by identity.
+        rows: The ledger's documents, by identity; without those of settled files.
+        settled: Files that need not be compared, by identity.
         skipped: Pairs (identity, reason) of skipped files.
         metadata: User metadata of the files that have some, by identity.
     """
@@ -177,6 +192,7 @@ class Comparison:
     listing: Listing
     changes: Changes
     rows: Mapping[str, DocumentRow]
+    settled: dict[str, FoundFile]
     skipped: tuple[tuple[str, str], ...]
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
 
@@ -188,12 +204,21 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         DatasetPathError: If the dataset's folder cannot be listed.
     """
     listing = indexer.dataset.list_files()
-    rows = indexer.ledger.documents.all()
+    settled, before = {}, indexer.settled
+    found: Sequence[FoundFile] = listing.found
+    if before is None or indexer.dataset.metadata is not None or before.basis != _basis(indexer):
+        rows = indexer.ledger.documents.all()
+    else:
+        files = before.files
+        settled = {file.identity: file for file in found if files.get(file.identity) is file}
+        found = [file for file in found if file.identity not in settled]
+        names = before.others.union((file.identity for file in found), files.keys() - settled.keys())
+        rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
     store = indexer.ledger.file.path
     if store is not None:
-        own = [file.identity for file in listing.found if str(file.path).startswith(str(store))]
+        own = [file.identity for file in found if os.fspath(file.raw_path).startswith(str(store))]
         reasons |= dict.fromkeys(own, "the store's own file")
     roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     known = [
@@ -202,15 +227,16 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
     changes = compare(
-        [file for file in listing.found if file.identity not in reasons],
+        [file for file in found if file.identity not in reasons],
         known,
         unlisted=listing.unreadable,
         content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,
+        settled=len(settled),
     )
-    skipped = [(file.identity, reasons[file.identity]) for file in listing.found if file.identity in reasons]
-    return Comparison(listing, changes, rows, tuple(sorted([*listing.skipped, *skipped])), metadata)
+    skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
+    return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
 
 
 def _skip_reason(row: DocumentRow) -> str:
@@ -269,7 +295,10 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
             indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns)])
     touched = [one for one in changes.touched if rows[one.file.identity].id not in rolled_back]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
-    incomplete = [row for row in _incomplete_documents(indexer, plan, rows) if row.identity not in busy]
+    # What is settled is complete.
+    to_check = {name: row for name, row in rows.items() if row.status == "live" and name not in busy}
+    few = compared.settled and len(to_check) < len(compared.settled)
+    incomplete = _incomplete_documents(indexer, plan, to_check, few=bool(few)) if to_check else []
 
     def load(one: ComparedFile) -> PendingVersion:
         """Load a new or changed file."""
@@ -339,9 +368,12 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
     return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
 
 
-def _incomplete_documents(indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
+def _incomplete_documents(
+    indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow], *, few: bool = False
+) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that step."""
-    missing = indexer.missing([group.id for group in plan.groups], plan)
+    among = [row.id for row in rows.values()] if few else None
+    missing = indexer.missing([group.id for group in plan.groups], plan, among)
     return [row for row in rows.values() if row.id in missing]
 
 
@@ -356,7 +388,7 @@ def _expected_report(compared: Comparison) -> IngestReport:
         added=_identities(changes.added),
         failed=tuple(Failure(file.identity, str(LOADING), exc) for file, exc in changes.unreadable),
         updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
-        unchanged=tuple(sorted(_identities(changes.unchanged) + _identities(changes.touched))),
+        unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
         moved=_moved(changes),
     )
 
@@ -372,7 +404,9 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
         _common_report(compared),
         added=tuple(name for name in _identities(changes.added) if name in live),
         updated=tuple(sorted(name for name in again if name in renewed)),
-        unchanged=tuple(sorted([*_identities(changes.unchanged), *(name for name in again if name in same)])),
+        unchanged=tuple(
+            sorted([*compared.settled, *_identities(changes.unchanged), *(name for name in again if name in same)])
+        ),
         moved=tuple((old, new) for old, new in _moved(changes) if new in live),
     )
 
@@ -397,6 +431,19 @@ def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
 # Single documents
 
 
+@contextmanager
+def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
+    """Change some documents: the next sync compares their files, and no others for that."""
+    settled, indexer.settled = indexer.settled, None
+    known = settled is not None and settled.basis == _basis(indexer)
+    yield
+    if settled is not None and known:
+        for name in names:
+            settled.files.pop(name, None)
+            settled.others.add(name)
+        indexer.settled = replace(settled, basis=_basis(indexer))
+
+
 def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
     """Ingest single files, whether new, changed or deleted before; see `Document.add_files`."""
     found = []
@@ -404,7 +451,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
         inside = indexer.dataset.relative_path(file.path)
         found.append((file._replace(identity=inside) if inside else file, bool(inside)))
     added = _user_metadata(metadata, [file.identity for file, _ in found])
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, [file.identity for file, _ in found]):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(file.identity for file, _ in found)
         from_dataset, config_hash = _config_hash(indexer)
@@ -434,7 +481,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
         if not name.strip() or not text.strip():
             raise ConfigError(f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank.")
     given = _user_metadata(metadata, list(texts))
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, texts):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(texts)
         for name in texts:
@@ -463,7 +510,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     names = list(dict.fromkeys(map(os.fspath, given)))
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, names):
         live = _live_rows(indexer, names)
         in_dataset = [row.id for row in live if row.origin == "dataset"]
         if in_dataset:
@@ -478,7 +525,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     """Change documents' metadata; None removes a change. Nothing is loaded or embedded."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
     given = _user_metadata(changes, list(changes))
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, given):
         indexer.ensure_root()
         rows = {row.identity: row for row in _live_rows(indexer, list(given))}
         roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]

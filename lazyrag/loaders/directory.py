@@ -8,7 +8,8 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,15 +66,17 @@ class Listing:
         unreadable: Relative paths of folders that could not be listed and links that could not be followed, sorted;
             also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
+        folders: The files by folder and name, for the next listing.
     """
 
     found: tuple[FoundFile, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
+    folders: Mapping[str, Mapping[str, FoundFile]] = field(default_factory=dict, compare=False, repr=False)
 
 
-def find_files(folder: str | os.PathLike[str]) -> Listing:
+def find_files(folder: str | os.PathLike[str], before: Listing | None = None) -> Listing:
     """List the files below a folder, with their signatures.
 
     Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
@@ -81,6 +84,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
 
     Args:
         folder: An existing folder.
+        before: An earlier listing; its files with the same signature are taken over, as the same objects.
 
     Raises:
         DatasetPathError: If the folder itself cannot be listed.
@@ -94,7 +98,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
         ('tea.txt', 9)
     """
     seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
-    found: list[FoundFile] = []
+    folders: dict[str, dict[str, FoundFile]] = {}
     skipped: list[tuple[str, str]] = []
     unreadable: list[str] = []
     pending = [(os.fspath(folder), "")]
@@ -110,11 +114,15 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             unreadable.append(prefix[:-1])
             skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
             continue
+        known_here = before.folders.get(current, {}) if before is not None else {}
+        here = folders[current] = {}
         for entry in entries:
-            identity = prefix + entry.name  # Path.relative_to takes 5 us for each
-            if not entry.name.startswith((".", "~")) and entry.is_file(follow_symlinks=False):  # as nearly all are
-                found.append(FoundFile(identity, entry.path, signature_of(entry)))
+            name = entry.name
+            known = known_here.get(name)
+            if known is not None and _is_same(known, entry):
+                here[name] = known
                 continue
+            identity = prefix + name  # Path.relative_to takes 5 us for each
             try:
                 reason = _reason_to_skip(entry)
                 is_folder = not reason and entry.is_dir(follow_symlinks=False)
@@ -126,9 +134,18 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             elif is_folder:
                 pending.append((entry.path, identity + "/"))
             else:
-                found.append(FoundFile(identity, entry.path, signature_of(entry)))
-    found.sort()  # by identity: no two are equal
-    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns)
+                here[name] = FoundFile(identity, entry.path, signature_of(entry))
+    found = sorted(file for here in folders.values() for file in here.values())  # by identity: no two are equal
+    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
+
+
+def _is_same(known: FoundFile, entry: os.DirEntry[str]) -> bool:
+    try:
+        status = entry.stat()
+    except OSError:
+        return False
+    same = known.signature == (status.st_size, status.st_mtime_ns, status.st_ino)
+    return same and entry.is_file(follow_symlinks=False)
 
 
 def signature_of(file: str | os.PathLike[str]) -> Signature | None:
