@@ -50,6 +50,7 @@ from lazyrag.validation import (
     known_keywords,
     require,
     validate_boolean,
+    validate_choice,
     validate_integer,
     validate_text,
 )
@@ -281,6 +282,7 @@ class Document:
         max_deleted: float = MAX_DELETED,
         max_calls: int | None = None,
         wait_s: float = 30.0,
+        verify: Literal["counts"] | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -297,6 +299,8 @@ class Document:
                 allow any deletion.
             max_calls: Do nothing if `plan` estimates more model calls.
             wait_s: How long to wait for another writing program, in seconds.
+            verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger, and repairs with a
+                warning if a store has lost some. The method `verify` compares the rows themselves.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
@@ -310,8 +314,18 @@ class Document:
             0 added, 0 failed, 0 skipped
         """
         indexer = self._unrestricted("sync")
+        if verify is not None:
+            validate_choice("verify", verify, ("counts",))
+        from lazyrag.document.verify import repair_lost_rows
+
         return syncing.sync(
-            indexer, dry_run=dry_run, on_error=on_error, max_deleted=max_deleted, max_calls=max_calls, wait_s=wait_s
+            indexer,
+            dry_run=dry_run,
+            on_error=on_error,
+            max_deleted=max_deleted,
+            max_calls=max_calls,
+            wait_s=wait_s,
+            first=None if verify is None else repair_lost_rows,
         )
 
     @known_keywords

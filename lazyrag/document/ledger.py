@@ -6,6 +6,7 @@ all. Stores only hold rows.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -384,6 +385,13 @@ class BuildTable(_Table):
         """Those of some builds that are in an index."""
         query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
         return {build for (build,) in self._db.select_in(query, builds, index)}
+
+    def count_rows(self, group: int, index: int | None = None) -> int:
+        """How many rows of a group, or vectors of an index over it, a store acknowledged; without dead builds."""
+        cover = "" if index is None else "JOIN covered ON covered.build = build.number AND covered.space = ? "
+        query = f"SELECT counts, count(*) FROM build {cover}WHERE node_group = ? AND status = 'written' GROUP BY counts"  # noqa: S608
+        found = self._db.select(query, (group,) if index is None else (index, group))
+        return sum(sum(json.loads(counts)) * builds for counts, builds in found)
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""

@@ -65,6 +65,7 @@ def sync(
     max_deleted: float = MAX_DELETED,
     max_calls: int | None = None,
     wait_s: float = 30.0,
+    first: Callable[[Indexer], object] | None = None,
 ) -> IngestReport:
     """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`."""
     validate_choice("on_error", on_error, get_args(OnError))
@@ -79,6 +80,8 @@ def sync(
             raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
     with indexer.writing(wait_s):
         indexer.is_synced = True
+        if first is not None:
+            first(indexer)
         report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
         indexer.retry()
     return report_of(indexer) or report
