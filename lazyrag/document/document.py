@@ -547,6 +547,25 @@ class Document:
 
         return repair(self._unrestricted("repair"))
 
+    def compact(self) -> None:
+        """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
+
+        A sync removes superseded rows as well, but store files keep their size. What was superseded in the last ten
+        seconds stays for running queries until the next sync or call. It may be interrupted at any point. The files are
+        rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
+
+        Raises:
+            StoreBusyError: If another program writes the store.
+            StoreError: If the disk is full, or a reader keeps a file locked.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> Document().compact()
+        """
+        from lazyrag.document.verify import compact
+
+        compact(self._unrestricted("compact"))
+
     @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.

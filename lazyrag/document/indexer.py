@@ -409,6 +409,7 @@ def report_of(indexer: Indexer, sees: Callable[[Segment], bool] | None = None) -
     return IngestReport(
         added=tuple(one for one in report.added if one in seen),
         updated=tuple(one for one in report.updated if one in seen),
+        touched=tuple(one for one in report.touched if one in seen),
         unchanged=tuple(one for one in report.unchanged if one in seen),
         moved=tuple(pair for pair in report.moved if pair[1] in seen),
         failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),

@@ -371,6 +371,7 @@ class IngestionEngine:
             self._fetch(ready, group, plan)
         written = batch.written.get(target.id, {})
         to_do: list[tuple[PendingVersion, BuildRow, _NodesByText]] = []
+        copies: list[tuple[PendingVersion, BuildRow, int]] = []
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
             line = [version.segments[group] for group in groups_above]
@@ -383,12 +384,11 @@ class IngestionEngine:
             same = [written.get((source.id, None, input_hash)) for source in version.sources]
             copied = next((one for one in same if one is not None), None)
             if copied is not None:
-                before, parents_before = self._with_parents(copied, target, plan)
-                parents, counts = version.segments[target.parent], json.loads(copied.counts)
-                segments = rebound_segments(before, parents_before, parents, counts, number, self.nodes.schema)
-                batch.add(version, row._replace(counts=copied.counts), segments)
+                copies.append((version, row._replace(counts=copied.counts), copied.number))
             else:
                 to_do.append((version, row, self._reusable(written.values(), input_hash, version, target, plan)))
+
+        self._copy(copies, target, batch)
 
         def transform(item: tuple[PendingVersion, BuildRow, _NodesByText]) -> tuple[list[int], list[Segment]]:
             version, row, reusable = item
@@ -403,6 +403,19 @@ class IngestionEngine:
             batch.add(version, row._replace(counts=json.dumps(own_counts)), segments)
             if time.monotonic() - batch.written_at > _WRITTEN_EVERY_S:
                 self._write(batch)
+
+    def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
+        """Take over the nodes of earlier builds, which were made of equal parents."""
+        if not copies:
+            return
+        found = self.ledger.builds.with_parents({number for _, _, number in copies})
+        builds = [found[number] for _, _, number in copies]
+        above = [build.parent for build in builds if build.parent is not None]
+        before = self.nodes.of_builds(target.collection, builds)
+        parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
+        for (version, row, _), nodes, parents in zip(copies, before, parents_before, strict=True):
+            counts, now = json.loads(row.counts), version.segments[target.parent]
+            batch.add(version, row, rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema))
 
     def _run_transform(
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText

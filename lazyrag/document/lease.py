@@ -275,13 +275,13 @@ class LedgerConnection:
             return select_in(connection, query, numbers, *first)
 
     @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
             StoreBusyError: If another program has taken the lease over.
         """
-        with self.file.writing(durable=durable) as connection:
+        with self.file.writing(durable=durable, checked=checked) as connection:
             self.lease.ensure_held(connection)
             yield connection
 

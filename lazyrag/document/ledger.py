@@ -407,7 +407,7 @@ class BuildTable(_Table):
     def delete_build_rows(self, numbers: Iterable[int]) -> None:
         """Remove builds whose nodes are purged, and the rows of deleted documents that have no more."""
         rows = [(number,) for number in numbers]
-        with self._db.writing() as connection:
+        with self._db.writing(checked=False) as connection:  # dead builds are not live
             documents = {
                 document
                 for row in rows
@@ -981,9 +981,9 @@ class Ledger(LedgerConnection):
                 self._holding -= 1
 
     @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
-        with super().writing(durable=durable) as connection:
+        with super().writing(durable=durable, checked=checked) as connection:
             yield connection
         if self._changing and not connection.in_transaction:
             self._changing = False

@@ -44,7 +44,7 @@ from lazyrag.errors import (
     warn_user,
 )
 from lazyrag.loaders.base import loaders
-from lazyrag.loaders.directory import FoundFile, Listing, hash_file, signature_of
+from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
@@ -95,11 +95,13 @@ def retry_failed(indexer: Indexer) -> None:
     now = indexer.report or IngestReport()
     added = {*before.added, *now.added} - {*now.deleted, *(old for old, _ in now.moved)}
     updated = {*before.updated, *now.updated} - {*now.deleted} - added
+    touched = {*before.touched, *now.touched} - {*now.deleted} - added - updated
     indexer.report = replace(
         now,
         added=tuple(sorted(added)),
         updated=tuple(sorted(updated)),
-        unchanged=tuple(one for one in now.unchanged if one not in added | updated),
+        touched=tuple(sorted(touched)),
+        unchanged=tuple(one for one in now.unchanged if one not in added | updated | touched),
     )
 
 
@@ -293,10 +295,12 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
     to_load = (*changes.added, *changes.changed, *changes.reconfigured)
     rolled_back = indexer.ledger.documents.rolled_back() if changes.touched else set()
-    for one in changes.touched:  # a rolled-back version stays until the file's content changes
-        if rows[one.file.identity].id in rolled_back:
-            indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns)])
-    touched = [one for one in changes.touched if rows[one.file.identity].id not in rolled_back]
+    # A rolled-back version stays until the file's content changes; and dates are days.
+    noted = [one for one in changes.touched if rows[one.file.identity].id in rolled_back or _is_of_the_day(one, rows)]
+    if noted:
+        indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns) for one in noted])
+    known = {one.file.identity for one in noted}
+    touched = [one for one in changes.touched if one.file.identity not in known]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
     # What is settled is complete.
     to_check = {name: row for name, row in rows.items() if row.status == "live" and name not in busy}
@@ -345,6 +349,14 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
         key=lambda version: version.row.identity,
     )
     return versions, len(busy) + len(incomplete)
+
+
+def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
+    """Return whether a file with the same content has the dates that its document has."""
+    before, now = rows[one.file.identity].signature, one.file.signature
+    if before is None or now is None or before.inode != now.inode:  # another file may have another creation date
+        return False
+    return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
 
 
 def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
@@ -400,13 +412,15 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     changes = compared.changes
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
-    again = _identities(changes.changed) + _identities(changes.reconfigured) + _identities(changes.touched)
-    rolled_back = set(_identities(changes.touched)) - {one.identity for one in done}
-    same = (live | rolled_back) - renewed
+    touched = _identities(changes.touched)
+    again = _identities(changes.changed) + _identities(changes.reconfigured) + touched
+    noted = set(touched) - {one.identity for one in done}
+    same = (live | noted) - renewed
     return replace(
         _common_report(compared),
         added=tuple(name for name in _identities(changes.added) if name in live),
-        updated=tuple(sorted(name for name in again if name in renewed)),
+        updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
+        touched=tuple(name for name in touched if name in renewed),
         unchanged=tuple(
             sorted([*compared.settled, *_identities(changes.unchanged), *(name for name in again if name in same)])
         ),

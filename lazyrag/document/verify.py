@@ -20,7 +20,7 @@ from lazyrag.document.report import Findings, Problem, ProblemKind, pages
 from lazyrag.document.sync import ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreError, warn_user
-from lazyrag.stores.protocol import Checkable, SegmentStore, VectorRow, VectorStore
+from lazyrag.stores.protocol import Checkable, Compactable, SegmentStore, VectorRow, VectorStore
 from lazyrag.types import SPARSE
 
 _PATIENCE_S = 10.0
@@ -145,6 +145,20 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
             indexer.purge()
         indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
         return tuple(_inspect(indexer).problems)
+
+
+def compact(indexer: Indexer) -> None:
+    """Give back the space of what is not live any more; see `Document.compact`."""
+    with indexer.writing():
+        indexer.ensure_root()
+        indexer.purge()
+        vectors = indexer.nodes.vectors
+        for group in indexer.ledger.tree.groups.values():
+            for index in group.indexes.values():
+                if index.dimension and isinstance(vectors, Compactable):
+                    vectors.compact(index.collection)
+        indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
+        indexer.ledger.file.shrink()
 
 
 def repair_lost_rows(indexer: Indexer) -> None:

@@ -205,9 +205,9 @@ def built_in_metadata(path: Path) -> dict[str, Any]:
         "file_name": path.name,
         "file_type": mime_type(path.suffix),
         "file_size": status.st_size,
-        "creation_date": _day(born),
-        "last_modified_date": _day(status.st_mtime),
-        "last_accessed_date": _day(status.st_atime),
+        "creation_date": day_of(born),
+        "last_modified_date": day_of(status.st_mtime),
+        "last_accessed_date": day_of(status.st_atime),
     }
 
 
@@ -246,5 +246,6 @@ def _check_regular(status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file")
 
 
-def _day(seconds: float) -> str:
+def day_of(seconds: float) -> str:
+    """A time in seconds since 1970 as an ISO day."""
     return dt.datetime.fromtimestamp(seconds).date().isoformat()  # noqa: DTZ006  in the user's time zone

@@ -176,7 +176,7 @@ class Database:
         """
         return self._transaction("BEGIN")
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Other writers wait from its beginning on, so that its reads stay valid. One within it is a part of it, and
@@ -185,13 +185,15 @@ class Database:
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
                 takes them (``synchronous = FULL``). One that changes nothing writes nothing, and so secures nothing.
+            checked: Check foreign keys. SQLite reads a whole table for each row that is deleted, where no index has the
+                column that refers to it.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or read-only.
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable=durable)
+        return self._transaction("BEGIN IMMEDIATE", durable=durable, checked=checked)
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -272,7 +274,7 @@ class Database:
             self._finalizer()
 
     @contextmanager
-    def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
@@ -287,6 +289,8 @@ class Database:
                     return
                 if durable:
                     connection.execute("PRAGMA synchronous = FULL")
+                if not checked:
+                    connection.execute("PRAGMA foreign_keys = OFF")
                 try:
                     connection.execute(begin)
                     try:
@@ -299,6 +303,8 @@ class Database:
                 finally:
                     if durable:
                         connection.execute("PRAGMA synchronous = NORMAL")
+                    if not checked:
+                        connection.execute("PRAGMA foreign_keys = ON")
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 

@@ -566,18 +566,19 @@ class StoreFile:
         self.close()
 
     @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
+            checked: Check foreign keys, see `Database.writing`.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is closed or read-only.
         """
         for other in self._others:
             other.flush(again=durable)
-        with self._writer.writing(durable=durable) as connection:
+        with self._writer.writing(durable=durable, checked=checked) as connection:
             yield connection
             if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
                 path = os.fspath(self.path or "")
@@ -684,6 +685,16 @@ class StoreFile:
             return self.arrays.age_s(name)
         except StoreError:
             return 0.0
+
+    def shrink(self) -> None:
+        """Return the space of deleted rows to the disk, in all files of the Document.
+
+        Raises:
+            StoreError: If another connection keeps a file locked, or the disk is full.
+        """
+        for file in (self, *self._others):
+            if file.path is not None:
+                file._writer.shrink()
 
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
@@ -1286,8 +1297,14 @@ class MapFileVectorStore:
             msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
             raise StoreError(msg, store="map") from exc
 
-    def _merge(self, collection: str) -> None:
-        """Merge the last parts if they are many or small. Other writers do not wait for it.
+    def compact(self, collection: str) -> None:
+        """See `Compactable.compact`."""
+        self._merge(collection, whole=True)
+
+    def _merge(self, collection: str, *, whole: bool = False) -> None:
+        """Merge the last parts if they are many or small, or all if some of their rows are dead and ``whole`` is set.
+
+        Other writers do not wait for it.
 
         Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
         another program has merged some of the same parts, its result stays.
@@ -1297,7 +1314,10 @@ class MapFileVectorStore:
         try:
             present = self._now(collection)
             sizes = [len(part.block) for part in present.parts]
-            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MAX_PARTS) :]
+            count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
+            if whole and sum(sizes) > len(present.state):
+                count = len(sizes)
+            old = present.parts[len(sizes) - count :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]

@@ -216,3 +216,39 @@ def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
         docs.delete_files(["01.txt"])
         assert seen
         assert set(seen) == {before + 1}
+
+
+def size(root):
+    """Bytes of a store, all its files."""
+    return sum(path.stat().st_size for path in root.rglob("store.db*") if path.is_file()) + sum(
+        path.stat().st_size for path in (root / "store.db.d").glob("*")
+    )
+
+
+def test_space_comes_back(root, monkeypatch):
+    """After the model and a transform changed, the store is about as large as one that was built anew."""
+
+    def vectors(docs):
+        Retriever(docs, "line", topk=1)("tea")
+        docs.add_texts({str(number): f"cocoa {number} " * 40 for number in range(120)})
+        docs.delete_files([str(number) for number in range(50)])
+
+    for name in ("used", "fresh"):
+        (root / name).mkdir()
+        (root / name / "dataset").symlink_to(root / "dataset")
+    with open_document(root / "fresh", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
+        vectors(docs)
+        answers = [hit.text for hit in Retriever(docs, "line", topk=9)("tea")]
+    with open_document(root / "used", embed=lambda text: [float(len(text)), *[1.0] * 400]) as docs:
+        vectors(docs)
+    monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
+    with open_document(root / "used", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
+        docs.create_node_group("line", transform=lambda text: text.splitlines(), replace=True)
+        assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
+        before = size(root / "used")
+        docs.compact()
+        docs.compact()
+        assert docs.verify() == ()
+        assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
+    assert size(root / "used") < before
+    assert size(root / "used") <= 1.3 * size(root / "fresh")
