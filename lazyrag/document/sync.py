@@ -214,10 +214,13 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     if before is None or indexer.dataset.metadata is not None or before.basis != _basis(indexer):
         rows = indexer.ledger.documents.all()
     else:
-        files = before.files
-        settled = {file.identity: file for file in found if files.get(file.identity) is file}
-        found = [file for file in found if file.identity not in settled]
-        names = before.others.union((file.identity for file in found), files.keys() - settled.keys())
+        settled = dict(before.files)
+        found = [file for file in found if before.files.get(file.identity) is not file]
+        names = before.others.union(file.identity for file in found)
+        if len(settled) + len(found) != len(listing.found) or found:
+            names |= settled.keys() - {file.identity for file in listing.found}
+        for name in names:
+            settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}

@@ -135,8 +135,13 @@ def find_files(folder: str | os.PathLike[str], before: Listing | None = None) ->
                 pending.append((entry.path, identity + "/"))
             else:
                 here[name] = FoundFile(identity, entry.path, signature_of(entry))
-    found = sorted(file for here in folders.values() for file in here.values())  # by identity: no two are equal
-    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
+    if before is not None and folders == before.folders:
+        found = before.found
+    else:
+        found = tuple(
+            sorted(file for here in folders.values() for file in here.values())
+        )  # by identity: none are equal
+    return Listing(found, tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
 
 
 def _is_same(known: FoundFile, entry: os.DirEntry[str]) -> bool:
