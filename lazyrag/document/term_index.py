@@ -125,7 +125,9 @@ class TermIndexes:
         return [NewPart(index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
 
     def _count_live(self, live: NDArray[np.int64], parts: Sequence[TermPartRow]) -> int:
-        """The number of rows of live builds in some parts."""
+        """The number of rows of live builds in some parts; of all builds if most live, which saves looking at each."""
+        if 4 * len(live) >= 3 * sum(len(row.builds) for row in parts):
+            return sum(int(row.rows.sum()) for row in parts)
         return sum(int(row.rows[_are_in(row.builds, live)].sum()) for row in parts)
 
     def damage(self, row: TermPartRow) -> str:
