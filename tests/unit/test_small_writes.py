@@ -252,3 +252,26 @@ def test_space_comes_back(root, monkeypatch):
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
     assert size(root / "used") < before
     assert size(root / "used") <= 1.3 * size(root / "fresh")
+
+
+def test_other_dates_are_no_other_content(root):
+    """The document gets the dates, nodes and filters included; nothing is loaded, and the report tells it apart."""
+    loaded = []
+
+    def read(path):
+        loaded.append(path)
+        return path.read_text()
+
+    with open_document(root) as docs:
+        docs.add_reader("*.txt", read)
+        found(docs, "tea")
+        docs.sync()
+        loaded.clear()
+        os.utime(root / "dataset/00.txt", (1.6e9, 1.5e9))  # another day
+        os.utime(root / "dataset/01.txt", (1.6e9, 1.6e9 + 60))  # another minute
+        report = docs.sync()
+        assert (report.touched, report.updated, len(report.unchanged)) == (("00.txt",), (), 19)
+        assert loaded == []
+        ask = Retriever(docs, "line", similarity="bm25", topk=30)
+        assert [hit.text for hit in ask("tea", filters={"last_modified_date": "2017-07-14"})] == ["tea 0"]
+        assert len(docs.sync().unchanged) == 20
