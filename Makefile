@@ -51,6 +51,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
+	$(BIN)/python benchmarks/small_writes.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/ann.py
 	$(BIN)/python benchmarks/formats.py

@@ -107,15 +107,26 @@ def make_dataset(
         return Dataset("", Listing, file_metadata, is_given=False)
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
-        return Dataset(
-            os.fspath(dataset_path), lambda: find_files(path, follow_links=follow_links), file_metadata, path
-        )
+        listing = _lists_again(path, follow_links=follow_links)
+        return Dataset(os.fspath(dataset_path), listing, file_metadata, path)
     return Dataset(os.fspath(dataset_path), lambda: _with_signatures([FoundFile(path.name, path)]), file_metadata)
+
+
+def _lists_again(folder: Path, *, follow_links: bool) -> Callable[[], Listing]:
+    """Return a function that lists a folder; files that are the same as the last time are the same objects."""
+    last: Listing | None = None
+
+    def list_files() -> Listing:
+        nonlocal last
+        last = find_files(folder, last, follow_links=follow_links)
+        return last
+
+    return list_files
 
 
 def _with_signatures(files: Sequence[FoundFile]) -> Listing:
     seen_ns = time.time_ns()
-    return Listing(tuple(replace(file, signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
+    return Listing(tuple(file._replace(signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
 
 
 def _metadata_key(name: Any, own_ids: bool) -> str:
@@ -170,6 +181,21 @@ def _existing_path(path: Any, argument: str) -> Path:
 
 
 # Comparing
+
+
+@dataclass(slots=True)
+class SettledFiles:
+    """Files that are live as they are, so that the next sync need not compare them.
+
+    Args:
+        files: The files by identity, as they were listed.
+        others: Identities of the dataset's other documents, which are compared.
+        basis: What this rests on: readers, definitions, the ledger's counter of changes.
+    """
+
+    files: dict[str, FoundFile]
+    others: set[str]
+    basis: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +289,7 @@ def compare(
     content_hash: Callable[[FoundFile], str],
     config_hash: Callable[[FoundFile], str],
     max_deleted: float,
+    settled: int = 0,
 ) -> Changes:
     """Find added, changed, moved and deleted files, and hash only those in doubt.
 
@@ -279,6 +306,7 @@ def compare(
         config_hash: Hashes a file's loader and user metadata, called at most once per file. Its errors are not caught.
         max_deleted: Share of the known files in [0, 1] that may disappear at once. If all of them are missing, or more
             than ten and more than this share, they are withheld; 1 allows any deletion.
+        settled: Number of further known files, which are unchanged.
 
     Returns:
         The changes; found files in the order of ``found``, the others in order of identity.
@@ -300,7 +328,7 @@ def compare(
     """
     validate_max_deleted(max_deleted)
     missing = {file.identity: file for file in known}
-    known_count = len(missing)
+    known_count = len(missing) + settled
     kinds: defaultdict[str, list[ComparedFile]] = defaultdict(list)
     unreadable: list[tuple[FoundFile, OSError]] = []
     for file in found:

@@ -52,6 +52,7 @@ from lazyrag.validation import (
     known_keywords,
     require,
     validate_boolean,
+    validate_choice,
     validate_integer,
     validate_text,
     validate_texts,
@@ -291,6 +292,7 @@ class Document:
         max_deleted: float = MAX_DELETED,
         max_calls: int | None = None,
         wait_s: float = WAIT_S,
+        verify: Literal["counts"] | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -307,6 +309,8 @@ class Document:
                 allow any deletion.
             max_calls: Do nothing if `plan` estimates more model calls.
             wait_s: How long to wait for another writing program, in seconds. The default outlasts a lost one.
+            verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger, and repairs with a
+                warning if a store has lost some. The method `verify` compares the rows themselves.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
@@ -320,8 +324,18 @@ class Document:
             0 added, 0 failed, 0 skipped
         """
         indexer = self._unrestricted("sync")
+        if verify is not None:
+            validate_choice("verify", verify, ("counts",))
+        from lazyrag.document.verify import repair_lost_rows
+
         return syncing.sync(
-            indexer, dry_run=dry_run, on_error=on_error, max_deleted=max_deleted, max_calls=max_calls, wait_s=wait_s
+            indexer,
+            dry_run=dry_run,
+            on_error=on_error,
+            max_deleted=max_deleted,
+            max_calls=max_calls,
+            wait_s=wait_s,
+            first=None if verify is None else repair_lost_rows,
         )
 
     @known_keywords
@@ -562,6 +576,25 @@ class Document:
         from lazyrag.document.verify import repair
 
         return repair(self._unrestricted("repair"))
+
+    def compact(self) -> None:
+        """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
+
+        A sync removes superseded rows as well, but store files keep their size. What was superseded in the last ten
+        seconds stays for running queries until the next sync or call. It may be interrupted at any point. The files are
+        rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
+
+        Raises:
+            StoreBusyError: If another program writes the store.
+            StoreError: If the disk is full, or a reader keeps a file locked.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> Document().compact()
+        """
+        from lazyrag.document.verify import compact
+
+        compact(self._unrestricted("compact"))
 
     @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:

@@ -161,7 +161,7 @@ class _Exporter:
             for build in self._indexer.ledger.builds.live_in(group.id):
                 inputs[build.document][group.name] = build.input
         rows = self._indexer.ledger.documents.all()
-        for document in self._tree.documents.values():
+        for document in self._tree.in_order():
             yield {**_encode_document(rows[document.identity]), "inputs": inputs[document.id]}
 
     def _write_lines(self, name: str, values: Iterator[dict[str, Any]]) -> str:
@@ -442,7 +442,7 @@ def canonical_dump(indexer: Indexer) -> Iterator[str]:
     was built in one go. Builds nothing.
     """
     tree = indexer.ledger.tree
-    for document in tree.documents.values():
+    for document in tree.in_order():
         yield _dump_line("document", {"identity": document.identity, "uid": document.uid})
     for name in sorted(tree.groups):
         group = tree.groups[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -10,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
-from lazyrag.document.changes import Dataset
+from lazyrag.document.changes import Dataset, SettledFiles
 from lazyrag.document.groups import LOADING, Definitions, GroupGraph, Step
 from lazyrag.document.ingest import (
     IngestionEngine,
     PendingVersion,
     Root,
+    find_waste,
     is_worker_of,
     purge,
     renewed_root,
@@ -77,6 +79,7 @@ class Indexer:
         self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
+        self.settled: SettledFiles | None = None  # since the last sync
         self.on_sync: Callable[[], object] = lambda: None  # set by the Document
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -245,8 +248,7 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.lease.held(wait_s):
-            self.ledger.claim(self.definitions.all_fingerprints())
+        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints):
             yield
 
     def build(self, step: Step) -> View:
@@ -257,7 +259,7 @@ class Indexer:
         """
         self.ensure_root()
         self._requested.add(step)
-        self.failures.warn_or_raise(LOADING, len(self.ledger.tree.documents))
+        self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._discard_old_failures(rebuild)
@@ -268,7 +270,7 @@ class Indexer:
         pending = map(PendingVersion, documents.rows(rows))
         self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
         for one in rebuild.steps:
-            self.failures.warn_or_raise(one, self.count_done(one, plan))
+            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)
         tree = self.ledger.tree
         made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
@@ -289,7 +291,7 @@ class Indexer:
 
             pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.warn_or_raise(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
+            self.failures.warn_or_raise(LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0]))
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
@@ -305,11 +307,11 @@ class Indexer:
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def missing(self, groups: Iterable[int], plan: BuildPlan) -> set[int]:
-        """Rows of the documents that lack one of some groups, or an index of a plan."""
+    def missing(self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some rows, that lack one of some groups, or an index of a plan."""
         builds = self.ledger.builds
-        lacking = [builds.missing(group) for group in groups]
-        lacking += [builds.missing_cover(index.group, index.id) for index in plan.indexes]
+        lacking = [builds.missing(group, among) for group in groups]
+        lacking += [builds.missing_cover(index.group, index.id, among) for index in plan.indexes]
         return set().union(*lacking)
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
@@ -367,8 +369,14 @@ class Indexer:
         if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
             self.ledger.builds.mark_orphans_dead()
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
-        purge(self.ledger, self.nodes, before)
-        stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+            self.ledger.documents.delete_document_rows()
+        with self.ledger.reading():
+            self.ledger.state()
+            waste = any(find_waste(self.ledger, before))
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        if waste:
+            purge(self.ledger, self.nodes, before)
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
         if stray or not self._swept:
@@ -398,6 +406,7 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
     return IngestReport(
         added=tuple(one for one in added if one in seen),
         updated=tuple(one for one in report.updated if one in seen),
+        touched=tuple(one for one in report.touched if one in seen),
         unchanged=tuple(one for one in report.unchanged if one in seen),
         failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
     )

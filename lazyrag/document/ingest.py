@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -157,7 +157,7 @@ class PendingVersion:
         return any(step.group in had for step in self.failures)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Batch:
     """Documents that are brought to a plan together.
 
@@ -166,12 +166,29 @@ class _Batch:
         plan: What they are brought to.
         executor: Its threads call loaders and transforms; None for this thread.
         tick: Called for each step that a document has taken.
+        numbers: The build numbers that may be used, by group row and document.
+        written: Builds of the documents that stores acknowledged before, by group row.
+        made: Numbers of the builds that were made.
+        new: Those with their nodes that are not written yet, by group row.
+        written_at: When some were last written, in seconds.
     """
 
     versions: Sequence[PendingVersion]
     plan: BuildPlan
     executor: Executor | None
     tick: Callable[[Step], None]
+    numbers: dict[int, Iterator[int]] = field(default_factory=dict)
+    written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
+    new: dict[int, list[tuple[BuildRow, list[Segment]]]] = field(default_factory=dict)
+    written_at: float = field(default_factory=time.monotonic)
+
+    def add(self, version: PendingVersion, row: BuildRow, segments: list[Segment]) -> None:
+        """Add a build of a document, to be written."""
+        version.current[row.node_group] = row
+        version.segments[row.node_group] = segments
+        self.made.add(row.number)
+        self.new.setdefault(row.node_group, []).append((row, segments))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -237,8 +254,7 @@ class IngestionEngine:
             ProgressMeter(what, count, steps, self.options.on_progress) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                self._read_live(some)
-                self._ingest_batch(_Batch(some, plan, executor, meter.tick))
+                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter.tick)))
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
                 meter.reach(len(done))
@@ -262,13 +278,31 @@ class IngestionEngine:
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
 
-    def _read_live(self, batch: Sequence[PendingVersion]) -> None:
-        """Read the live builds of each document, and of the one it was moved from."""
-        live = self.ledger.builds.live({row.id for one in batch for row in one.sources if row.id})
-        for one in batch:
+    def _begun(self, batch: _Batch) -> _Batch:
+        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""
+        versions, plan = batch.versions, batch.plan
+        loading = [one for one in versions if one.make_root is not None]
+        count = len(loading) + len(plan.groups) * len(versions)
+        documents = {row.id for one in versions for row in one.sources if row.id}  # a new one has nothing yet
+        with self.ledger.writing():
+            registered = self.ledger.documents.register([one.row for one in loading])
+            numbers = self.ledger.builds.reserve(count)
+        for one, row in zip(loading, registered, strict=True):
+            one.row = row
+        batch.numbers[plan.root] = iter(numbers[: len(loading)])
+        for at, group in enumerate(plan.groups):
+            batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
+        with self.ledger.reading() if documents else nullcontext():
+            live = self.ledger.builds.live(documents)
+            for build in self.ledger.builds.written(documents):
+                found = batch.written.setdefault(build.node_group, {})
+                found[build.document, build.parent, build.input] = build
+                found[build.document, None, build.input] = build  # the newest
+        for one in versions:
             one.before = live.get(one.row.id, {})
             one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
             one.current = {} if one.make_root is not None and not one.beside else dict(one.before)
+        return batch
 
     def _ingest_batch(self, batch: _Batch) -> None:
         """Bring a batch to its plan and make it live.
@@ -280,6 +314,7 @@ class IngestionEngine:
             self._load_roots(batch)
             for group in plan.groups:
                 self._transform(group, batch)
+            self._write(batch)
             for vectors in plan.vectors:
                 self._embed(vectors, batch)
             for terms in plan.terms:
@@ -287,6 +322,7 @@ class IngestionEngine:
         except BaseException:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
+                self._write(batch)
                 self._flip([one for one in versions if one.is_complete(plan)], plan)
             raise
         self._flip(versions, plan)
@@ -299,38 +335,29 @@ class IngestionEngine:
 
     def _load_roots(self, batch: _Batch) -> None:
         loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
-        if not loading:
-            return
-        numbers = self.ledger.builds.reserve(len(loading))
+        numbers = batch.numbers[batch.plan.root]
         items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
-        made: list[tuple[PendingVersion, Root]] = []
-        try:
-            for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
-                batch.tick(LOADING)
-                if isinstance(result, Exception):
-                    self._fail(LOADING, version, file_error_or_raise(result))
-                else:
-                    made.append((version, result))
-        finally:
-            self._write_roots(made, batch.plan)
+        for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
+            batch.tick(LOADING)
+            if isinstance(result, Exception):
+                self._fail(LOADING, version, file_error_or_raise(result))
+            else:
+                self._add_root(version, result, batch)
 
-    def _write_roots(self, made: Sequence[tuple[PendingVersion, Root]], plan: BuildPlan) -> None:
-        """Write root nodes, or find those that are written already."""
-        registered = self.ledger.documents.register([root.row for _, root in made])
-        written = self._written_builds(plan.root, [row.id for row in registered])
-        new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
-        for (version, root), row in zip(made, registered, strict=True):
-            version.row = row
-            input_hash = root_digest(root.segment)
-            live = version.before.get(plan.root)
-            known = live if live is not None and live.input == input_hash else written.get((row.id, None, input_hash))
-            if known is not None:
-                version.current = dict(version.before) if known == live else {**version.current, plan.root: known}
-                version.segments[plan.root] = [root.segment._replace(build=known.number)]
-                continue
-            number = root.segment.build
-            new.append((version, BuildRow(number, row.id, plan.root, None, number, input_hash, "[1]"), [root.segment]))
-        self._write(plan.root_collection, new)
+    def _add_root(self, version: PendingVersion, root: Root, batch: _Batch) -> None:
+        """Add a root node, or find it among those that are written already."""
+        group = batch.plan.root
+        row = version.row = replace(root.row, id=version.row.id, version=version.row.version)
+        input_hash = root_digest(root.segment)
+        live = version.before.get(group)
+        known = live if live is not None and live.input == input_hash else None
+        known = known or batch.written.get(group, {}).get((row.id, None, input_hash))
+        if known is not None:
+            version.current = dict(version.before) if known == live else {**version.current, group: known}
+            version.segments[group] = [root.segment._replace(build=known.number)]
+            return
+        number = root.segment.build
+        batch.add(version, BuildRow(number, row.id, group, None, number, input_hash, "[1]"), [root.segment])
 
     # Transform
 
@@ -342,11 +369,10 @@ class IngestionEngine:
         groups_above = plan.line(target)
         for group in groups_above:
             self._fetch(ready, group, plan)
-        written = self._written_builds(target.id, {row.id for one in ready for row in one.sources})
-        numbers = self.ledger.builds.reserve(len(ready))
-        new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
+        written = batch.written.get(target.id, {})
         to_do: list[tuple[PendingVersion, BuildRow, _NodesByText]] = []
-        for version, number in zip(ready, numbers, strict=True):
+        copies: list[tuple[PendingVersion, BuildRow, int]] = []
+        for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
             line = [version.segments[group] for group in groups_above]
             input_hash = input_digest(line, sees_nodes=target.sees_nodes, path_key=target.path_key)
@@ -358,31 +384,38 @@ class IngestionEngine:
             same = [written.get((source.id, None, input_hash)) for source in version.sources]
             copied = next((one for one in same if one is not None), None)
             if copied is not None:
-                before, parents_before = self._with_parents(copied, target, plan)
-                parents, counts = version.segments[target.parent], json.loads(copied.counts)
-                segments = rebound_segments(before, parents_before, parents, counts, number, self.nodes.schema)
-                new.append((version, row._replace(counts=copied.counts), segments))
+                copies.append((version, row._replace(counts=copied.counts), copied.number))
             else:
                 to_do.append((version, row, self._reusable(written.values(), input_hash, version, target, plan)))
+
+        self._copy(copies, target, batch)
 
         def transform(item: tuple[PendingVersion, BuildRow, _NodesByText]) -> tuple[list[int], list[Segment]]:
             version, row, reusable = item
             return self._run_transform(target, version, row.number, plan, reusable)
 
-        since = time.monotonic()
-        try:
-            for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
-                batch.tick(Step(target.name))
-                if isinstance(result, Exception):
-                    self._fail(Step(target.name), version, file_error_or_raise(result))
-                    continue
-                own_counts, segments = result
-                new.append((version, row._replace(counts=json.dumps(own_counts)), segments))
-                if time.monotonic() - since > _WRITTEN_EVERY_S:
-                    self._write(target.collection, new)
-                    new, since = [], time.monotonic()
-        finally:
-            self._write(target.collection, new)
+        for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
+            batch.tick(Step(target.name))
+            if isinstance(result, Exception):
+                self._fail(Step(target.name), version, file_error_or_raise(result))
+                continue
+            own_counts, segments = result
+            batch.add(version, row._replace(counts=json.dumps(own_counts)), segments)
+            if time.monotonic() - batch.written_at > _WRITTEN_EVERY_S:
+                self._write(batch)
+
+    def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
+        """Take over the nodes of earlier builds, which were made of equal parents."""
+        if not copies:
+            return
+        found = self.ledger.builds.with_parents({number for _, _, number in copies})
+        builds = [found[number] for _, _, number in copies]
+        above = [build.parent for build in builds if build.parent is not None]
+        before = self.nodes.of_builds(target.collection, builds)
+        parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
+        for (version, row, _), nodes, parents in zip(copies, before, parents_before, strict=True):
+            counts, now = json.loads(row.counts), version.segments[target.parent]
+            batch.add(version, row, rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema))
 
     def _run_transform(
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
@@ -527,24 +560,29 @@ class IngestionEngine:
             for one in batch.versions
             if target.group in one.current and any(json.loads(one.current[target.group].counts))
         }
-        covered = self.ledger.builds.covered(target.id, having)
+        covered = self.ledger.builds.covered(target.id, having.keys() - batch.made)
         ready = [one for number, one in having.items() if number not in covered]
         self._fetch(ready, target.group, batch.plan)
         return ready
 
     # Write and flip
 
-    def _write(self, collection: str, new: Sequence[tuple[PendingVersion, BuildRow, list[Segment]]]) -> None:
-        """Enter builds into the ledger, write their nodes, acknowledge the builds."""
-        if not new:
-            return
-        new = [(version, row._replace(output=output_digest(segments)), segments) for version, row, segments in new]
-        self.ledger.builds.begin([row for _, row, _ in new])
-        self.nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
-        self.ledger.builds.acknowledge([row.number for _, row, _ in new])
-        for version, row, segments in new:
-            version.current[row.node_group] = row
-            version.segments[row.node_group] = segments
+    def _write(self, batch: _Batch) -> None:
+        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file."""
+        if batch.new:
+            rows = [
+                row._replace(output=output_digest(segments))
+                for of_group in batch.new.values()
+                for row, segments in of_group
+            ]
+            with self.ledger.writing() if self.nodes.are_in(self.ledger.file) else nullcontext():
+                self.ledger.builds.begin(rows)
+                for group, of_group in batch.new.items():
+                    segments = [segment for _, segments in of_group for segment in segments]
+                    self.nodes.segments.upsert(batch.plan.collection(group), segments)
+                self.ledger.builds.acknowledge([row.number for row in rows])
+            batch.new.clear()
+        batch.written_at = time.monotonic()
 
     def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> None:
         """Make documents live, in one transaction."""
@@ -584,14 +622,6 @@ class IngestionEngine:
             one.flipped = True
 
     # Read
-
-    def _written_builds(self, group: int, documents: Iterable[int]) -> dict[tuple[int, int | None, str], BuildRow]:
-        """Written builds by (document, parent, input), and the newest by (document, None, input)."""
-        found: dict[tuple[int, int | None, str], BuildRow] = {}
-        for row in self.ledger.builds.written(group, set(documents)):
-            found[row.document, row.parent, row.input] = row
-            found[row.document, None, row.input] = row
-        return found
 
     def _fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
         """Read the nodes of a group, for the documents that do not have them yet."""
@@ -1176,6 +1206,14 @@ def _raised(future: Future[R], exc: BaseException) -> bool:
 _BUILDS_AT_ONCE = 2_000  # bounds the memory of their keys
 
 
+def find_waste(
+    ledger: Ledger, before: float
+) -> tuple[list[tuple[int, int, str]], list[tuple[int, str]], list[tuple[int, str]]]:
+    """Builds, groups and indexes to `purge`."""
+    with ledger.reading():
+        return ledger.builds.dead(before), ledger.groups.dropped_groups(before), ledger.groups.dropped_indexes(before)
+
+
 def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     """Remove dead builds, and dropped groups and indexes, from the stores.
 
@@ -1190,11 +1228,8 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     Returns:
         How many builds were removed one by one.
     """
-    builds = ledger.builds.dead(before)
-    groups = ledger.groups.dropped_groups(before)
-    indexes = ledger.groups.dropped_indexes(before)
-    if not (builds or groups or indexes):
-        ledger.documents.delete_document_rows()  # whose builds went just before a program ended
+    builds, groups, indexes = waste = find_waste(ledger, before)
+    if not any(waste):
         return 0
     ledger.announce_removal()
     for index, collection in indexes:
@@ -1215,6 +1250,8 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
             for vectors in ledger.groups.vector_collections(group):
                 nodes.vectors.delete(vectors, keys=keys)
             nodes.segments.delete(collection, keys=keys)
+    ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
-    ledger.documents.delete_document_rows()
+    if groups:
+        ledger.documents.delete_document_rows()
     return len(builds)

@@ -10,14 +10,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.stores.sqlite import StoreFile
+
+T = TypeVar("T")
 
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
@@ -125,11 +127,12 @@ class Lease:
         self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
     @contextmanager
-    def held(self, wait_s: float = 0.0) -> Iterator[None]:
+    def held(self, wait_s: float = 0.0, then: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lease; reentrant.
 
         Args:
             wait_s: How long to wait for another program.
+            then: Called in the transaction that acquires it; if it raises, the lease is not acquired.
 
         Raises:
             StoreBusyError: If another program holds it for longer.
@@ -138,10 +141,12 @@ class Lease:
             if self._depth == 0:
                 _holding.add(self.program.id)  # before others see it in the file
                 try:
-                    self._acquire(wait_s)
+                    self._acquire(wait_s, then)
                 except BaseException:
                     _holding.discard(self.program.id)
                     raise
+            else:
+                then()
             self._depth += 1
             ended = threading.Event()
             try:
@@ -174,10 +179,10 @@ class Lease:
             )
             raise StoreBusyError(msg, store=str(self._file.path))
 
-    def _acquire(self, wait_s: float) -> None:
+    def _acquire(self, wait_s: float, then: Callable[[], object]) -> None:
         deadline = time.monotonic() + wait_s
         while True:
-            holder = self._try_to_acquire()
+            holder = self._try_to_acquire(then)
             if holder is None:
                 return
             if time.monotonic() >= deadline:
@@ -188,7 +193,7 @@ class Lease:
                 raise StoreBusyError(msg, store=str(self._file.path))
             time.sleep(_POLL_S)
 
-    def _try_to_acquire(self) -> Program | None:
+    def _try_to_acquire(self, then: Callable[[], object]) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
             self._ensure_no_copy(connection)
@@ -204,6 +209,7 @@ class Lease:
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
             )
+            then()
             return None
 
     def _has_expired(self, holder: str, expires: float) -> bool:
@@ -300,19 +306,21 @@ class LedgerConnection:
         with self.file.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
-    def select_in(self, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+    def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
         """See the function `select_in`."""
+        if not numbers:
+            return []
         with self.file.reading() as connection:
             return select_in(connection, query, numbers, *first)
 
     @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
             StoreBusyError: If another program has taken the lease over.
         """
-        with self.file.writing(durable=durable) as connection:
+        with self.file.writing(durable=durable, checked=checked) as connection:
             self.lease.ensure_held(connection)
             yield connection
 
@@ -364,7 +372,7 @@ class LedgerConnection:
         return int(connection.execute("SELECT changes FROM ledger WHERE id = ?", (self.id,)).fetchone()[0])
 
 
-def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
     """The rows of a query with ``IN (?*)``, for any number of values.
 
     Args:
@@ -379,7 +387,7 @@ def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[in
     return rows
 
 
-def chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
+def chunks(numbers: Sequence[T]) -> list[Sequence[T]]:
     """Numbers in portions that a statement can take as variables."""
     size = 500  # SQLite before 3.32 takes at most 999 variables
     return [numbers[start : start + size] for start in range(0, len(numbers), size)]

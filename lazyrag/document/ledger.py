@@ -6,13 +6,16 @@ all. Stores only hold rows.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from lazyrag.data.segment import root_uid
 from lazyrag.document.lease import LedgerConnection, Program, chunks, select_in
 from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.errors import StoreError
@@ -253,8 +256,8 @@ class BuildTable(_Table):
         """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
         with self._db.writing() as connection:
             connection.executemany(
-                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
+                "INSERT OR REPLACE INTO build (number, document, node_group, parent, root, input, counts, output, "
+                "status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
                 rows,
             )
 
@@ -332,11 +335,10 @@ class BuildTable(_Table):
         with self._db.writing() as connection:
             connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
 
-    def written(self, group: int, documents: Collection[int]) -> list[BuildRow]:
-        """Builds of some documents in a group that a store has acknowledged, live or not."""
-        condition = "node_group = ? AND status = 'written' AND document IN (?*)"
-        query = f"SELECT {_BUILD} FROM build WHERE {condition} ORDER BY number"  # noqa: S608
-        return list(map(BuildRow._make, self._db.select_in(query, documents, group)))
+    def written(self, documents: Collection[int]) -> list[BuildRow]:
+        """Builds of some documents that a store has acknowledged, live or not; each document's by number."""
+        query = f"SELECT {_BUILD} FROM build WHERE status = 'written' AND document IN (?*) ORDER BY number"  # noqa: S608
+        return list(map(BuildRow._make, self._db.select_in(query, documents)))
 
     def not_dead(self, numbers: Collection[int]) -> list[int]:
         """Those of some builds that are not dead."""
@@ -358,26 +360,38 @@ class BuildTable(_Table):
         with self._db.reading() as connection:
             return build_objects(connection, numbers)
 
-    def missing(self, group: int) -> set[int]:
-        """Rows of the live documents that have no live build in a group."""
+    def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the live documents, or of those among some, that have no live build in a group."""
         query = (
-            "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
-            "SELECT document FROM live WHERE node_group = ?"
+            "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
+            "(SELECT 1 FROM live WHERE document = document.id AND node_group = ?)"
         )
-        return set(self._column(query, self._db.id, group))
+        return self._among("id", among, query, self._db.id, group)
 
-    def missing_cover(self, group: int, index: int) -> set[int]:
-        """Rows of the documents whose live build in a group is not in an index."""
+    def missing_cover(self, group: int, index: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some, whose live build in a group is not in an index."""
         query = (
             "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
             "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
         )
-        return set(self._column(query, group, index))
+        return self._among("document", among, query, group, index)
+
+    def _among(self, column: str, among: Collection[int] | None, query: str, *parameters: int) -> set[int]:
+        if among is None:
+            return set(self._column(query, *parameters))
+        return {number for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)}
 
     def covered(self, index: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""
         query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
         return {build for (build,) in self._db.select_in(query, builds, index)}
+
+    def count_rows(self, group: int, index: int | None = None) -> int:
+        """How many rows of a group, or vectors of an index over it, a store acknowledged; without dead builds."""
+        cover = "" if index is None else "JOIN covered ON covered.build = build.number AND covered.space = ? "
+        query = f"SELECT counts, count(*) FROM build {cover}WHERE node_group = ? AND status = 'written' GROUP BY counts"  # noqa: S608
+        found = self._db.select(query, (group,) if index is None else (index, group))
+        return sum(sum(json.loads(counts)) * builds for counts, builds in found)
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
@@ -391,11 +405,33 @@ class BuildTable(_Table):
         return int(count)
 
     def delete_build_rows(self, numbers: Iterable[int]) -> None:
-        """Remove builds whose nodes are purged."""
+        """Remove builds whose nodes are purged, and the rows of deleted documents that have no more."""
         rows = [(number,) for number in numbers]
-        with self._db.writing() as connection:
+        with self._db.writing(checked=False) as connection:  # dead builds are not live
+            documents = {
+                document
+                for row in rows
+                for (document,) in connection.execute("SELECT document FROM build WHERE number = ?", row)
+            }
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM build WHERE number = ?", rows)
+            for document in documents:
+                _delete_documents(connection, self._db.id, "id = ?", document)
+
+
+_GONE = (
+    "document WHERE ledger = ? AND status IN ('deleted', 'new') "
+    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+)
+
+
+def _delete_documents(connection: sqlite3.Connection, ledger: int, condition: str, *parameters: object) -> None:
+    """Remove rows of deleted documents without builds. Readers that did not see them deleted have to reload all."""
+    where = f"{_GONE} AND {condition}"
+    found = connection.execute(f"SELECT max(changed) FROM {where}", (ledger, *parameters)).fetchone()[0]  # noqa: S608
+    if found is not None:
+        connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
+        connection.execute("UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (found, ledger))
 
 
 def next_builds(connection: sqlite3.Connection, count: int) -> range:
@@ -631,6 +667,14 @@ def _with_copied_names(
 class DocumentTable(_Table):
     """The documents of a ledger."""
 
+    _may_have_failures = True  # as of the last `register`
+
+    def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
+        """Those of some documents that are known, by identity, including deleted ones."""
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
+        found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
+        return {row.identity: row for row in map(document_row, found)}
+
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
         rows = self._db.select(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._db.id,))  # noqa: S608
@@ -651,6 +695,8 @@ class DocumentTable(_Table):
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
         with self._db.writing() as connection:
+            failed = connection.execute("SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)).fetchone()
+            self._may_have_failures = failed is not None
             connection.executemany(
                 "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?, 'new') "
                 "ON CONFLICT (ledger, uid) DO NOTHING",
@@ -683,6 +729,7 @@ class DocumentTable(_Table):
     def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""
         with self._db.writing() as connection:
+            self._db.next_change(connection)
             connection.executemany(
                 "UPDATE document SET content_hash = '', seen_ns = 0 WHERE ledger = ? AND uid = ?",
                 [(self._db.id, uid) for uid in uids],
@@ -696,16 +743,10 @@ class DocumentTable(_Table):
                 tombstone_document(connection, document, status, changes)
 
     def delete_document_rows(self) -> None:
-        """Remove the rows of deleted documents without builds."""
-        gone = (
-            "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
-            "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
-        )
-        if not self._db.select(f"SELECT 1 {gone} LIMIT 1", (self._db.id,)):
-            return
-        with self._db.writing() as connection:
-            if connection.execute(f"DELETE {gone}", (self._db.id,)).rowcount:
-                connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._db.id,))
+        """Remove the rows of deleted documents without builds; looks at all documents."""
+        if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
+            with self._db.writing() as connection:
+                _delete_documents(connection, self._db.id, "1")
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present one."""
@@ -732,7 +773,11 @@ class DocumentTable(_Table):
             identities: Of the documents that were tried; None for all.
             failures: Identity, stage, class of the error and message of each that failed.
         """
-        now = time.time()
+        failures, now = list(failures), time.time()
+        if not failures:
+            table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
+            if not (self._db.select(table, (self._db.id,)) if identities is None else self._may_have_failures):
+                return
         with self._db.writing() as connection:
             if identities is None:
                 connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
@@ -894,10 +939,10 @@ class GroupTable(_Table):
                 connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608  one of two
             connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
-    def term_parts(self, index: int) -> tuple[TermPartRow, ...]:
-        """The parts of a keyword index, complete or not."""
+    def term_parts(self, index: int, known: tuple[TermPartRow, ...] = ()) -> tuple[TermPartRow, ...]:
+        """The parts of a keyword index, complete or not; known ones are not read again."""
         with self._db.reading() as connection:
-            return part_rows(connection, index)
+            return part_rows(connection, index, known)
 
     def part_arrays(self, part: int) -> bytes | None:
         """The arrays of a part in its row; None if it has a file.
@@ -926,7 +971,10 @@ class Ledger(LedgerConnection):
         self.builds = BuildTable(self)
         self._reading = threading.Lock()
         self._state = Tree(), 0  # what is live, and the counter of removals
-        self._seen = -1  # value of file.commit_counter() at which they were read
+        self._own = 0  # how often this object has changed them, or may have missed a change
+        self._changing = False
+        self._holding = 0
+        self._seen = -1, -1  # values of file.commit_counter() and _own at which they were read
 
     @property
     def tree(self) -> Tree:
@@ -940,12 +988,40 @@ class Ledger(LedgerConnection):
 
     def state(self) -> tuple[Tree, int]:
         """The present live state and the counter of removals, read in one transaction."""
-        seen = self.file.commit_counter()
+        seen = self.file.commit_counter(), self._own
         if seen != self._seen:
             self._refresh(seen)
         return self._state
 
-    def _refresh(self, seen: int) -> None:
+    @contextmanager
+    def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+        """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and `claim`."""
+        with self.lease.held(wait_s, lambda: self.claim(definitions())):
+            self._own += 1
+            self._holding += 1
+            try:
+                yield
+            finally:
+                self._holding -= 1
+
+    @contextmanager
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+        """See `LedgerConnection.writing`."""
+        with super().writing(durable=durable, checked=checked) as connection:
+            yield connection
+        if self._changing and not connection.in_transaction:
+            self._changing = False
+            self._own += 1  # now that others see it
+
+    def next_change(self, connection: sqlite3.Connection) -> int:
+        """See `LedgerConnection.next_change`."""
+        self._changing = True
+        return super().next_change(connection)
+
+    def _refresh(self, seen: tuple[int, int]) -> None:
+        if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
+            self._seen = seen
+            return
         with self._reading:
             self.id = self.id or self.find_row()
             if not self.id:
@@ -1052,4 +1128,5 @@ class Ledger(LedgerConnection):
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
         with self.writing() as connection:
+            self._changing = True
             connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

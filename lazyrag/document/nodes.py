@@ -27,6 +27,7 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class NodeStore:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
+
+    def are_in(self, file: StoreFile) -> bool:
+        """Whether segments are written in transactions of a store file."""
+        return isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
 
     def of_build(self, collection: str, build: Build) -> list[Segment]:
         """The nodes of a build, in order.

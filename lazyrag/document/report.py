@@ -36,6 +36,9 @@ class Failure:
         return f"{self.path} ({self.stage}): {self.error}"
 
 
+_COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "unchanged")
+
+
 @dataclass(frozen=True, slots=True)
 class IngestReport:
     """Result of ingestion for every file.
@@ -46,6 +49,7 @@ class IngestReport:
             previous version of a failed file stays live.
         skipped: Pairs (path, reason) of files that are never ingested, such as hidden files.
         updated: Files with changed content or metadata.
+        touched: Files with the same content and other dates, which their documents have now.
         unchanged: Files for which nothing had to be done.
         deleted: Missing files, whose documents were deleted.
         moved: Pairs (from, to) of files with the same content at another path.
@@ -64,9 +68,10 @@ class IngestReport:
     deleted: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
     withheld: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        others = {name: len(getattr(self, name)) for name in ("updated", "moved", "deleted", "withheld", "unchanged")}
+        others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         counts = ", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])
@@ -106,18 +111,21 @@ class Failures:
         """Remove failures that are retried or obsolete."""
         self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
 
-    def warn_or_raise(self, step: Step, done: int) -> None:
+    def warn_or_raise(self, step: Step, count_done: Callable[[], int]) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
 
         Args:
             step: The step.
-            done: Number of documents for which it succeeded.
+            count_done: Counts the documents for which it succeeded.
 
         Raises:
             IngestionError: If every document failed.
         """
         failed = [failure for (at, _), failure in self._by_step.items() if at == step]
         new = self._new.pop(step, [])
+        if not (failed or new):
+            return
+        done = count_done()
         total = done + len(failed)
         if failed and not done:
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"

@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -20,6 +20,7 @@ from lazyrag.document.changes import (
     Changes,
     ComparedFile,
     KnownFile,
+    SettledFiles,
     compare,
     find_named_files,
     validate_user_metadata,
@@ -43,7 +44,8 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
-from lazyrag.loaders.directory import FoundFile, Listing, hash_file, signature_of
+from lazyrag.loaders.base import loaders
+from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
@@ -64,6 +66,7 @@ def sync(
     max_deleted: float = MAX_DELETED,
     max_calls: int | None = None,
     wait_s: float = WAIT_S,
+    first: Callable[[Indexer], object] | None = None,
 ) -> IngestReport:
     """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`."""
     validate_choice("on_error", on_error, get_args(OnError))
@@ -78,6 +81,8 @@ def sync(
             raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
     with indexer.writing(wait_s):
         indexer.is_synced = True
+        if first is not None:
+            first(indexer)
         report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
         indexer.retry()
     return report_of(indexer) or report
@@ -91,11 +96,13 @@ def retry_failed(indexer: Indexer) -> None:
     now = indexer.report or IngestReport()
     added = {*before.added, *now.added} - {*now.deleted, *(old for old, _ in now.moved)}
     updated = {*before.updated, *now.updated} - {*now.deleted} - added
+    touched = {*before.touched, *now.touched} - {*now.deleted} - added - updated
     indexer.report = replace(
         now,
         added=tuple(sorted(added)),
         updated=tuple(sorted(updated)),
-        unchanged=tuple(one for one in now.unchanged if one not in added | updated),
+        touched=tuple(sorted(touched)),
+        unchanged=tuple(one for one in now.unchanged if one not in added | updated | touched),
     )
 
 
@@ -114,13 +121,14 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
+    indexer.settled = None
     changes = compared.changes
     _report_unknown_names(indexer, compared.listing)
     if changes.deleted:
         rows = compared.rows
         indexer.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
     if changes.withheld:
-        known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched)
+        known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
     for file, exc in changes.unreadable:
@@ -133,8 +141,19 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     indexer.report = _final_report(compared, done)
     indexer.engine.record_failures()
     indexer.purge()
+    if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
+        unchanged = {one.file.identity: one.file for one in changes.unchanged}
+        others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
+        others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
+        indexer.settled = SettledFiles({**compared.settled, **unchanged}, others, _basis(indexer))
     _warn_of_failures(indexer, plan)
     return indexer.report
+
+
+def _basis(indexer: Indexer) -> tuple[Any, ...]:
+    """Return what decides, beside the files, whether they are up to date."""
+    readers = [reader.identity for reader in indexer.loading.readers.all()]
+    return indexer.ledger.tree.changes, indexer.definitions.all_fingerprints(), readers, loaders.revision
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -147,13 +166,13 @@ def ingest_missing(indexer: Indexer) -> None:
 
 def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
-        indexer.failures.warn_or_raise(step, indexer.count_done(step, plan))
+        indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
     """Report keys of file_metadata that match no file: probably misspelt."""
-    known = [file.identity for file in listing.found]
     indexer.failures.misnamed.clear()
+    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
     for name in indexer.dataset.unused_names(known):
         error = ConfigError(f"file_metadata names a file that does not exist. {known_names(name, known)}")
         failure = indexer.failures.misnamed[name] = Failure(name, "metadata", error)
@@ -170,7 +189,8 @@ class Comparison:
     Args:
         listing: The files.
         changes: The kind of change of each.
-        rows: The ledger's documents, by identity.
+        rows: The ledger's documents, by identity; without those of settled files.
+        settled: Files that need not be compared, by identity.
         skipped: Pairs (identity, reason) of skipped files.
         metadata: User metadata of the files that have some, by identity.
     """
@@ -178,6 +198,7 @@ class Comparison:
     listing: Listing
     changes: Changes
     rows: Mapping[str, DocumentRow]
+    settled: dict[str, FoundFile]
     skipped: tuple[tuple[str, str], ...]
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
 
@@ -189,12 +210,24 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         DatasetPathError: If the dataset's folder cannot be listed.
     """
     listing = indexer.dataset.list_files()
-    rows = indexer.ledger.documents.all()
+    settled, before = {}, indexer.settled
+    found: Sequence[FoundFile] = listing.found
+    if before is None or indexer.dataset.metadata is not None or before.basis != _basis(indexer):
+        rows = indexer.ledger.documents.all()
+    else:
+        settled = dict(before.files)
+        found = [file for file in found if before.files.get(file.identity) is not file]
+        names = before.others.union(file.identity for file in found)
+        if len(settled) + len(found) != len(listing.found) or found:
+            names |= settled.keys() - {file.identity for file in listing.found}
+        for name in names:
+            settled.pop(name, None)
+        rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
     store = indexer.ledger.file.path
     if store is not None:
-        own = [file.identity for file in listing.found if str(file.path).startswith(str(store))]
+        own = [file.identity for file in found if os.fspath(file.raw_path).startswith(str(store))]
         reasons |= dict.fromkeys(own, "the store's own file")
     roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     known = [
@@ -203,15 +236,16 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
     changes = compare(
-        [file for file in listing.found if file.identity not in reasons],
+        [file for file in found if file.identity not in reasons],
         known,
         unlisted=listing.unreadable,
         content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,
+        settled=len(settled),
     )
-    skipped = [(file.identity, reasons[file.identity]) for file in listing.found if file.identity in reasons]
-    return Comparison(listing, changes, rows, tuple(sorted([*listing.skipped, *skipped])), metadata)
+    skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
+    return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
 
 
 def _skip_reason(row: DocumentRow) -> str:
@@ -265,12 +299,17 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
     to_load = (*changes.added, *changes.changed, *changes.reconfigured)
     rolled_back = indexer.ledger.documents.rolled_back() if changes.touched else set()
-    for one in changes.touched:  # a rolled-back version stays until the file's content changes
-        if rows[one.file.identity].id in rolled_back:
-            indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns)])
-    touched = [one for one in changes.touched if rows[one.file.identity].id not in rolled_back]
+    # A rolled-back version stays until the file's content changes; and dates are days.
+    noted = [one for one in changes.touched if rows[one.file.identity].id in rolled_back or _is_of_the_day(one, rows)]
+    if noted:
+        indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns) for one in noted])
+    known = {one.file.identity for one in noted}
+    touched = [one for one in changes.touched if one.file.identity not in known]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
-    incomplete = [row for row in _incomplete_documents(indexer, plan, rows) if row.identity not in busy]
+    # What is settled is complete.
+    to_check = {name: row for name, row in rows.items() if row.status == "live" and name not in busy}
+    few = compared.settled and len(to_check) < len(compared.settled)
+    incomplete = _incomplete_documents(indexer, plan, to_check, few=bool(few)) if to_check else []
 
     def load(one: ComparedFile) -> PendingVersion:
         """Load a new or changed file."""
@@ -316,6 +355,14 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
     return versions, len(busy) + len(incomplete)
 
 
+def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
+    """Return whether a file with the same content has the dates that its document has."""
+    before, now = rows[one.file.identity].signature, one.file.signature
+    if before is None or now is None or before.inode != now.inode:  # another file may have another creation date
+        return False
+    return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
+
+
 def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
     return sorted(files, key=lambda one: one.file.identity)
 
@@ -340,9 +387,12 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
     return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
 
 
-def _incomplete_documents(indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
+def _incomplete_documents(
+    indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow], *, few: bool = False
+) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that step."""
-    missing = indexer.missing([group.id for group in plan.groups], plan)
+    among = [row.id for row in rows.values()] if few else None
+    missing = indexer.missing([group.id for group in plan.groups], plan, among)
     return [row for row in rows.values() if row.id in missing]
 
 
@@ -357,7 +407,7 @@ def _expected_report(compared: Comparison) -> IngestReport:
         added=_identities(changes.added),
         failed=tuple(Failure(file.identity, str(LOADING), exc) for file, exc in changes.unreadable),
         updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
-        unchanged=tuple(sorted(_identities(changes.unchanged) + _identities(changes.touched))),
+        unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
         moved=_moved(changes),
     )
 
@@ -366,14 +416,18 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     changes = compared.changes
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
-    again = _identities(changes.changed) + _identities(changes.reconfigured) + _identities(changes.touched)
-    rolled_back = set(_identities(changes.touched)) - {one.identity for one in done}
-    same = (live | rolled_back) - renewed
+    touched = _identities(changes.touched)
+    again = _identities(changes.changed) + _identities(changes.reconfigured) + touched
+    noted = set(touched) - {one.identity for one in done}
+    same = (live | noted) - renewed
     return replace(
         _common_report(compared),
         added=tuple(name for name in _identities(changes.added) if name in live),
-        updated=tuple(sorted(name for name in again if name in renewed)),
-        unchanged=tuple(sorted([*_identities(changes.unchanged), *(name for name in again if name in same)])),
+        updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
+        touched=tuple(name for name in touched if name in renewed),
+        unchanged=tuple(
+            sorted([*compared.settled, *_identities(changes.unchanged), *(name for name in again if name in same)])
+        ),
         moved=tuple((old, new) for old, new in _moved(changes) if new in live),
     )
 
@@ -398,22 +452,35 @@ def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
 # Single documents
 
 
+@contextmanager
+def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
+    """Change some documents: the next sync compares their files, and no others for that."""
+    settled, indexer.settled = indexer.settled, None
+    known = settled is not None and settled.basis == _basis(indexer)
+    yield
+    if settled is not None and known:
+        for name in names:
+            settled.files.pop(name, None)
+            settled.others.add(name)
+        indexer.settled = replace(settled, basis=_basis(indexer))
+
+
 def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
     """Ingest single files, whether new, changed or deleted before; see `Document.add_files`."""
     found = []
     for file in find_named_files(files, "files"):
         inside = indexer.dataset.relative_path(file.path)
-        found.append((replace(file, identity=inside) if inside else file, bool(inside)))
+        found.append((file._replace(identity=inside) if inside else file, bool(inside)))
     added = _user_metadata(metadata, [file.identity for file, _ in found])
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, [file.identity for file, _ in found]):
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = indexer.ledger.documents.named(file.identity for file, _ in found)
         from_dataset, config_hash = _config_hash(indexer)
         versions = []
         for file, inside_dataset in found:
             base = rows.get(file.identity) or _new_row(file.identity)
             updates = json.loads(base.updates) if base.status == "live" else {}
-            seen_ns, seen = time.time_ns(), replace(file, signature=signature_of(file.path))
+            seen_ns, seen = time.time_ns(), file._replace(signature=signature_of(file.path))
             row = replace(
                 base,
                 origin="dataset" if inside_dataset else "file",
@@ -435,9 +502,9 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
         if not name.strip() or not text.strip():
             raise ConfigError(f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank.")
     given = _user_metadata(metadata, list(texts))
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, texts):
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = indexer.ledger.documents.named(texts)
         for name in texts:
             if name in rows and rows[name].origin != "text" and rows[name].status == "live":
                 raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
@@ -464,9 +531,8 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     names = list(dict.fromkeys(map(os.fspath, given)))
-    with indexer.writing():
-        rows = indexer.ledger.documents.all()
-        live = [_live_row(rows, name) for name in names]
+    with indexer.writing(), _unsettling(indexer, names):
+        live = _live_rows(indexer, names)
         in_dataset = [row.id for row in live if row.origin == "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
@@ -480,13 +546,13 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     """Change documents' metadata; None removes a change. Nothing is loaded or embedded."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
     given = _user_metadata(changes, list(changes))
-    with indexer.writing():
+    with indexer.writing(), _unsettling(indexer, given):
         indexer.ensure_root()
-        rows = indexer.ledger.documents.all()
+        rows = {row.identity: row for row in _live_rows(indexer, list(given))}
         roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         versions = []
         for name, changed in given.items():
-            before = _live_row(rows, name)
+            before = rows[name]
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
             versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
@@ -536,17 +602,19 @@ def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str
     return dict(metadata)
 
 
-def _live_row(rows: Mapping[str, DocumentRow], identity: Any) -> DocumentRow:
-    """Return a live document's row.
+def _live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
+    """Return the rows of live documents.
 
     Raises:
         ConfigError: If there is no such document.
     """
-    row = rows.get(identity) if isinstance(identity, str) else None
-    if row is None or row.status != "live":
-        live = [name for name, one in rows.items() if one.status == "live"]
-        raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
-    return row
+    rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
+    for identity in identities:
+        row = rows.get(identity) if isinstance(identity, str) else None
+        if row is None or row.status != "live":
+            live = [name for name, one in indexer.ledger.documents.all().items() if one.status == "live"]
+            raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
+    return [rows[identity] for identity in identities]
 
 
 # Versions
@@ -575,7 +643,7 @@ def list_versions(indexer: Indexer, identity: str) -> list[DocumentVersion]:
     Raises:
         ConfigError: If the document does not exist.
     """
-    row = _live_row(indexer.ledger.documents.all(), identity)
+    [row] = _live_rows(indexer, [identity])
     return [
         DocumentVersion(
             identity, one.number, dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc), one.number == row.version
@@ -595,7 +663,7 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
     """
     with indexer.writing():
         indexer.ensure_root()
-        row = _live_row(indexer.ledger.documents.all(), identity)
+        [row] = _live_rows(indexer, [identity])
         version = _stored_version(identity, row, indexer.ledger.documents.versions(row.id), number)
         # The row keeps the file's signature: a sync finds nothing to do until the file changes.
         changed = replace(row, loaded=version.loaded, user_metadata=version.user_metadata, updates=version.updates)

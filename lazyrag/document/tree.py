@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,80 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+T = TypeVar("T")
+
+_MAX_CHANGES = 1_000  # of a mapping that are kept beside it
+
 IndexKind: TypeAlias = Literal["terms", "vectors"]
 IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
 """Kind, name (analyser or embed key) and identity of an index."""
+
+
+class SharedMap(Mapping[str, T], Generic[T]):
+    """An immutable mapping that shares its items with an earlier one: the change of one among many is cheap.
+
+    Example:
+        >>> before = SharedMap({"a": 1, "b": 2})
+        >>> dict(before.changed({"a": None, "c": 3})), len(before)
+        ({'b': 2, 'c': 3}, 2)
+    """
+
+    __slots__ = ("_layers", "_size")
+
+    def __init__(self, base: dict[str, T], over: Mapping[str, T | None] | None = None, size: int = -1) -> None:
+        self._layers: tuple[dict[str, T], Mapping[str, T | None]] = base, over or {}  # None: removed
+        self._size = len(base) if size < 0 else size
+
+    def changed(self, items: Mapping[str, T | None]) -> SharedMap[T]:
+        """A mapping with some items set, and those of value None removed."""
+        size = self._size + sum((value is not None) - (key in self) for key, value in items.items())
+        base, over = self._layers
+        changed = SharedMap(base, {**over, **items}, size)
+        if len(over) + len(items) > _MAX_CHANGES:
+            changed._whole()
+        return changed
+
+    def _whole(self) -> dict[str, T]:
+        base, over = self._layers
+        if over:
+            base = {key: value for key, value in {**base, **over}.items() if value is not None}
+            self._layers = base, {}  # several threads may do it at once, with the same result
+        return base
+
+    def __getitem__(self, key: str) -> T:
+        base, over = self._layers
+        if not over or key not in over:
+            return base[key]
+        value = over[key]
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """See `Mapping.get`."""
+        base, over = self._layers
+        if not over or key not in over:
+            return base.get(key, default)
+        value = over[key]
+        return default if value is None else value
+
+    def __contains__(self, key: object) -> bool:
+        base, over = self._layers
+        return over[key] is not None if key in over else key in base  # type: ignore[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._whole())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def items(self) -> ItemsView[str, T]:
+        """See `Mapping.items`."""
+        return self._whole().items()
+
+    def values(self) -> ValuesView[T]:
+        """See `Mapping.values`."""
+        return self._whole().values()
 
 
 @dataclass(eq=False, slots=True)
@@ -160,7 +231,7 @@ class LiveGroup:
     fingerprint: str
     collection: str
     complete: bool
-    builds: Mapping[str, Build] = field(default_factory=dict)
+    builds: SharedMap[Build] = field(default_factory=lambda: SharedMap({}))
     indexes: Mapping[IndexKey, LiveIndex] = field(default_factory=dict)
 
 
@@ -170,21 +241,29 @@ class Tree:
 
     Args:
         changes: The ledger's counter of changes in this state.
-        documents: Live documents by uid, in the order of their identities.
+        documents: Live documents by uid; see `in_order`.
         groups: By name.
         numbers: Cache of `live_numbers`.
         sets: Cache of `live_set`.
+        order: Cache of `in_order`.
     """
 
     changes: int = -1
-    documents: Mapping[str, LiveDocument] = field(default_factory=dict)
+    documents: SharedMap[LiveDocument] = field(default_factory=lambda: SharedMap({}))
     groups: Mapping[str, LiveGroup] = field(default_factory=dict)
     numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
     sets: dict[str, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
+    order: list[list[str]] = field(default_factory=list, repr=False, compare=False)
+
+    def in_order(self) -> list[LiveDocument]:
+        """The live documents, in the order of their identities."""
+        if not self.order:
+            self.order.append(sorted(self.documents, key=lambda uid: self.documents[uid].identity))
+        return [self.documents[uid] for uid in self.order[0]]
 
     def builds(self, group: LiveGroup) -> Iterator[Build]:
         """The live builds of a group, in the documents' order."""
-        return (group.builds[uid] for uid in self.documents if uid in group.builds)
+        return (group.builds[one.uid] for one in self.in_order() if one.uid in group.builds)
 
     def live_numbers(self, group: LiveGroup) -> NDArray[np.int64]:
         """(n,) int64, ascending: the numbers of a group's live builds."""
@@ -206,7 +285,13 @@ class Tree:
 _LIVE = """
 SELECT document.uid, build.number, build.parent, build.counts
 FROM live JOIN document ON document.id = live.document JOIN build ON build.number = live.build
-WHERE live.node_group = ? AND document.changed > ?
+WHERE live.node_group = ?
+"""
+# The same of a few documents. CROSS: SQLite does not know that they are few.
+_LIVE_CHANGED = """
+SELECT document.uid, build.number, build.parent, build.counts
+FROM document CROSS JOIN live ON document.id = live.document CROSS JOIN build ON build.number = live.build
+WHERE live.node_group = ? AND document.ledger = ? AND document.changed > ?
 """
 
 
@@ -227,19 +312,21 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
     ).fetchall()
     documents = _documents(previous, changed)
+    order = previous.order if all((uid in previous.documents) == (uid in documents) for _, uid, _, _ in changed) else []
+    numbers: dict[str, NDArray[np.int64]] = {}
     groups: dict[str, LiveGroup] = {}
     shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes a new text each time
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name)
         if before is None or before.id != row.id:
             before = row  # another group of that name, or none: nothing of it is loaded yet
-        builds = dict(before.builds)
-        for _, uid, _, _ in changed:
-            builds.pop(uid, None)
+            builds: dict[str, Build | None] = {}
+            found = connection.execute(_LIVE, (row.id,))
+        else:
+            builds = {uid: None for _, uid, _, _ in changed if uid in before.builds}
+            found = connection.execute(_LIVE_CHANGED, (row.id, ledger, previous.changes))
         above = groups[row.parent].builds if row.parent is not None else {}
-        for uid, number, parent, counts in connection.execute(
-            _LIVE, (row.id, -1 if before is row else previous.changes)
-        ):
+        for uid, number, parent, counts in found:
             link = above.get(uid)
             own = documents[uid].uid if uid in documents else uid
             counted = shared.setdefault(counts, counts)
@@ -247,22 +334,29 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
                 number, own, row.name, link if link is not None and link.number == parent else None, counted
             )
         indexes = _load_indexes(connection, row.id, before.indexes)
-        groups[row.name] = replace(row, builds=builds, indexes=indexes)
-    return Tree(changes, documents, groups)
+        groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
+        if before is not row and row.name in previous.numbers:
+            numbers[row.name] = _numbers(previous.numbers[row.name], before.builds, builds)
+    return Tree(changes, documents, groups, numbers, order=order)
 
 
-def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> Mapping[str, LiveDocument]:
-    documents = dict(previous.documents)
-    in_order = True
-    for number, uid, identity, status in changed:
-        if status == "live":
-            in_order &= uid in documents
-            documents[uid] = LiveDocument(number, uid, read_text(identity))
-        else:
-            documents.pop(uid, None)
-    if in_order:
-        return documents
-    return dict(sorted(documents.items(), key=lambda item: item[1].identity))
+def _numbers(
+    before: NDArray[np.int64], builds: Mapping[str, Build], changed: Mapping[str, Build | None]
+) -> NDArray[np.int64]:
+    """The numbers of a group's live builds, ascending, from those before a change."""
+    gone = [builds[uid].number for uid in changed if uid in builds]
+    new = np.array(sorted(build.number for build in changed.values() if build is not None), np.int64)
+    kept = np.delete(before, np.searchsorted(before, gone)) if gone else before
+    return np.insert(kept, np.searchsorted(kept, new), new)
+
+
+def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> SharedMap[LiveDocument]:
+    return previous.documents.changed(
+        {
+            uid: LiveDocument(number, uid, read_text(identity)) if status == "live" else None
+            for number, uid, identity, status in changed
+        }
+    )
 
 
 def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:

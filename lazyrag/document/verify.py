@@ -6,20 +6,21 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.document.build_plan import index_step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
 from lazyrag.document.report import Findings, Problem, ProblemKind, pages
 from lazyrag.document.sync import ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
-from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.stores.protocol import Checkable, VectorRow
+from lazyrag.errors import IngestionWarning, StoreBusyError, StoreError, warn_user
+from lazyrag.stores.protocol import Checkable, Compactable, SegmentStore, VectorRow, VectorStore
 from lazyrag.types import SPARSE
 
 _PATIENCE_S = 10.0
@@ -146,6 +147,55 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
         return tuple(_inspect(indexer).problems)
 
 
+def compact(indexer: Indexer) -> None:
+    """Give back the space of what is not live any more; see `Document.compact`."""
+    with indexer.writing():
+        indexer.ensure_root()
+        indexer.purge()
+        vectors = indexer.nodes.vectors
+        for group in indexer.ledger.tree.groups.values():
+            for index in group.indexes.values():
+                if index.dimension and isinstance(vectors, Compactable):
+                    vectors.compact(index.collection)
+        indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
+        indexer.ledger.file.shrink()
+
+
+def repair_lost_rows(indexer: Indexer) -> None:
+    """Repair, with a warning, if a store holds fewer rows than it has acknowledged. Counts rows, reads none.
+
+    The caller holds the lease.
+    """
+    indexer.purge()
+    short = [name for name, store, collection, count in _counted(indexer) if _count(store, collection) < count]
+    if short:
+        rest = repair(indexer)
+        msg = f"{indexer.where}: the stores held too few rows of {', '.join(short)}; they were rebuilt."
+        warn_user(f"{msg} Problems that remain: {len(rest)}, the first: {rest[0]}" if rest else msg, IngestionWarning)
+
+
+def _counted(indexer: Indexer) -> Iterator[tuple[str, SegmentStore | VectorStore, str, int]]:
+    """Each live group and vector index: its name, store, collection, and the number of rows by the ledger."""
+    nodes, builds = indexer.nodes, indexer.ledger.builds
+    for name, group in indexer.ledger.tree.groups.items():
+        yield name, nodes.segments, group.collection, builds.count_rows(group.id)
+        for index in group.indexes.values():
+            if index.dimension:
+                yield (
+                    str(index_step(name, index)),
+                    nodes.vectors,
+                    index.collection,
+                    builds.count_rows(group.id, index.id),
+                )
+
+
+def _count(store: SegmentStore | VectorStore, collection: str) -> int:
+    try:
+        return store.count(collection)
+    except StoreError:  # the whole collection is gone, or `repair` says what is wrong
+        return -1
+
+
 def _discard(indexer: Indexer, findings: Findings) -> None:
     """Delete everything that is wrong."""
     nodes, ledger = indexer.nodes, indexer.ledger
@@ -259,7 +309,8 @@ class _GroupInspection:
             return
         parent = self._tree.groups.get(self._group.parent or "")
         rows = self._indexer.ledger.documents.all()
-        for uid, document in self._tree.documents.items():
+        for document in self._tree.in_order():
+            uid = document.uid
             is_due = parent is None or uid in parent.builds
             if is_due and uid not in self._group.builds and document.identity not in self._failed:
                 lost = parent is None and rows[document.identity].origin != "dataset"

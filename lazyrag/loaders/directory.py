@@ -8,9 +8,10 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
@@ -20,8 +21,7 @@ _LEADS_OUT = "link to a file outside of the dataset; pass follow_links=True to r
 _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """A cheap check for changes of a file.
 
     Equal signatures mean equal content, except for a file that was written in place with the same length, and either
@@ -38,8 +38,7 @@ class Signature:
     inode: int
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """One file of a dataset.
 
     Args:
@@ -68,15 +67,17 @@ class Listing:
         unreadable: Relative paths of folders that could not be listed and links that could not be followed, sorted;
             also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
+        folders: The files by folder and name, for the next listing.
     """
 
     found: tuple[FoundFile, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
+    folders: Mapping[str, Mapping[str, FoundFile]] = field(default_factory=dict, compare=False, repr=False)
 
 
-def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Listing:
+def find_files(folder: str | os.PathLike[str], before: Listing | None = None, *, follow_links: bool = False) -> Listing:
     """List the files below a folder, with their signatures.
 
     Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
@@ -84,6 +85,7 @@ def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) ->
 
     Args:
         folder: An existing folder.
+        before: An earlier listing; its files with the same signature are taken over, as the same objects.
         follow_links: Include links to files outside of the folder.
 
     Raises:
@@ -98,7 +100,7 @@ def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) ->
         ('tea.txt', 9)
     """
     seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
-    found: list[FoundFile] = []
+    folders: dict[str, dict[str, FoundFile]] = {}
     skipped: list[tuple[str, str]] = []
     unreadable: list[str] = []
     pending = [(os.fspath(folder), "")]
@@ -115,12 +117,17 @@ def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) ->
             unreadable.append(prefix[:-1])
             skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
             continue
+        known_here = before.folders.get(current, {}) if before is not None else {}
+        here = folders[current] = {}
         for entry in entries:
-            identity = prefix + entry.name  # Path.relative_to takes 5 us for each
+            name = entry.name
+            known = known_here.get(name)
+            if known is not None and _is_same(known, entry):
+                here[name] = known
+                continue
+            identity = prefix + name  # Path.relative_to takes 5 us for each
             try:
-                reason = _reason_to_skip(entry)
-                if not (reason or follow_links) and entry.is_symlink():
-                    reason = "" if os.path.realpath(entry.path).startswith(inside) else _LEADS_OUT
+                reason = _reason_to_skip(entry, "" if follow_links else inside)
                 is_folder = not reason and entry.is_dir(follow_symlinks=False)
             except OSError as exc:
                 unreadable.append(identity)
@@ -130,9 +137,23 @@ def find_files(folder: str | os.PathLike[str], *, follow_links: bool = False) ->
             elif is_folder:
                 pending.append((entry.path, identity + "/"))
             else:
-                found.append(FoundFile(identity, entry.path, signature_of(entry)))
-    found.sort(key=lambda file: file.identity)
-    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns)
+                here[name] = FoundFile(identity, entry.path, signature_of(entry))
+    if before is not None and folders == before.folders:
+        found = before.found
+    else:
+        found = tuple(
+            sorted(file for here in folders.values() for file in here.values())
+        )  # by identity: none are equal
+    return Listing(found, tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
+
+
+def _is_same(known: FoundFile, entry: os.DirEntry[str]) -> bool:
+    try:
+        status = entry.stat()
+    except OSError:
+        return False
+    same = known.signature == (status.st_size, status.st_mtime_ns, status.st_ino)
+    return same and entry.is_file(follow_symlinks=False)
 
 
 def signature_of(file: str | os.PathLike[str]) -> Signature | None:
@@ -192,14 +213,19 @@ def built_in_metadata(path: Path) -> dict[str, Any]:
         "file_name": path.name,
         "file_type": mime_type(path.suffix),
         "file_size": status.st_size,
-        "creation_date": _day(born),
-        "last_modified_date": _day(status.st_mtime),
-        "last_accessed_date": _day(status.st_atime),
+        "creation_date": day_of(born),
+        "last_modified_date": day_of(status.st_mtime),
+        "last_accessed_date": day_of(status.st_atime),
     }
 
 
-def _reason_to_skip(entry: os.DirEntry[str]) -> str:
-    """Why an entry is skipped; "" for a file or folder. Raises OSError if its type is unknown."""
+def _reason_to_skip(entry: os.DirEntry[str], inside: str) -> str:
+    """Why an entry is skipped; "" for a file or folder. Raises OSError if its type is unknown.
+
+    Args:
+        entry: The entry.
+        inside: The path that the targets of links begin with; "" for any.
+    """
     if entry.name.startswith("."):
         return "hidden"
     if entry.name.startswith("~$"):
@@ -208,7 +234,8 @@ def _reason_to_skip(entry: os.DirEntry[str]) -> str:
         return ""
     try:
         if entry.is_file():
-            return ""
+            leads_out = entry.is_symlink() and not os.path.realpath(entry.path).startswith(inside)
+            return _LEADS_OUT if leads_out else ""
         linked_folder = entry.is_dir()
     except OSError as exc:
         if exc.errno not in _LEADS_NOWHERE:
@@ -233,5 +260,6 @@ def _check_regular(status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file")
 
 
-def _day(seconds: float) -> str:
+def day_of(seconds: float) -> str:
+    """A time in seconds since 1970 as an ISO day."""
     return dt.datetime.fromtimestamp(seconds).date().isoformat()  # noqa: DTZ006  in the user's time zone

@@ -179,28 +179,31 @@ class Database:
         self.close()
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads: all its statements see the same state of the file.
+        """A transaction that reads: all its statements see the same state of the file. One within it is a part of it.
 
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
         """
         return self._transaction("BEGIN")
 
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
-        Other writers wait from its beginning on, so that its reads stay valid.
+        Other writers wait from its beginning on, so that its reads stay valid. One within it is a part of it, and
+        cannot be durable.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
                 takes them (``synchronous = FULL``). One that changes nothing writes nothing, and so secures nothing.
+            checked: Check foreign keys. SQLite reads a whole table for each row that is deleted, where no index has the
+                column that refers to it.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or read-only.
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable=durable)
+        return self._transaction("BEGIN IMMEDIATE", durable=durable, checked=checked)
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -283,25 +286,29 @@ class Database:
             self._finalizer()
 
     @contextmanager
-    def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
                 self.check_open()
-            if self._unchanging is not None:
-                self._follow()
+            self._follow()
             connection = self._connection
-            # It cannot be changed within a transaction, where BEGIN fails as well.
-            durable = durable and not connection.in_transaction
+            is_step = connection.in_transaction  # of this thread
+            # Durability cannot be changed within a transaction, where BEGIN fails as well.
+            joins, durable = is_step and not durable, durable and not is_step
             try:
+                if joins:
+                    yield connection
+                    return
                 if durable:
                     connection.execute("PRAGMA synchronous = FULL")
+                if not checked:
+                    connection.execute("PRAGMA foreign_keys = OFF")
                 try:
                     connection.execute(begin)
                     try:
                         yield connection
-                        if self._unchanging is not None:
-                            self._ensure_unchanged()
+                        self._ensure_unchanged()
                         connection.execute("COMMIT")
                     except BaseException:
                         if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
@@ -310,6 +317,8 @@ class Database:
                 finally:
                     if durable:
                         connection.execute("PRAGMA synchronous = NORMAL")
+                    if not checked:
+                        connection.execute("PRAGMA foreign_keys = ON")
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 
@@ -324,12 +333,12 @@ class Database:
         return ()
 
     def _ensure_unchanged(self) -> None:
-        if self._unchanging != self._signature():
+        if self._unchanging is not None and self._unchanging != self._signature():
             raise self._error("was changed while it was read. Repeat the query.")
 
     def _follow(self) -> None:
         """Open a file again that was taken for unchanging, and has changed."""
-        if self._connection.in_transaction or self._unchanging == self._signature():
+        if self._unchanging is None or self._connection.in_transaction or self._unchanging == self._signature():
             return
         self._finalizer()
         try:

@@ -167,6 +167,14 @@ class Checkable(Protocol):
         """Read a whole collection and describe its damage; "" for none."""
 
 
+@runtime_checkable
+class Compactable(Protocol):
+    """A store that keeps deleted rows until it is asked to give their space back."""
+
+    def compact(self, collection: str) -> None:
+        """Rewrite a collection without its deleted rows."""
+
+
 class SegmentStore(Store, Protocol):
     """Stores segments by key, in collections (spec 001's ``segment_store``)."""
 

@@ -566,18 +566,19 @@ class StoreFile:
         self.close()
 
     @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
+            checked: Check foreign keys, see `Database.writing`.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is closed or read-only.
         """
         for other in self._others:
             other.flush(again=durable)
-        with self._writer.writing(durable=durable) as connection:
+        with self._writer.writing(durable=durable, checked=checked) as connection:
             yield connection
             if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
                 path = os.fspath(self.path or "")
@@ -685,6 +686,16 @@ class StoreFile:
         except StoreError:
             return 0.0
 
+    def shrink(self) -> None:
+        """Return the space of deleted rows to the disk, in all files of the Document.
+
+        Raises:
+            StoreError: If another connection keeps a file locked, or the disk is full.
+        """
+        for file in (self, *self._others):
+            if file.path is not None:
+                file._writer.shrink()
+
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
 
@@ -740,13 +751,13 @@ class MapFileSegmentStore:
     """
 
     def __init__(self, file: StoreFile) -> None:
-        self._file = file
+        self.file = file
         self._origins = _Origins()
 
     @property
     def features(self) -> frozenset[Feature]:
         """Persistent and shared, unless the file is in memory."""
-        return frozenset() if self._file.path is None else frozenset(["persistent", "shared"])
+        return frozenset() if self.file.path is None else frozenset(["persistent", "shared"])
 
     def open(self) -> None:
         """Do nothing: the file is open."""
@@ -757,10 +768,10 @@ class MapFileSegmentStore:
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         wanted = schema_text(schema)
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             _, present = _collection(connection, collection)
         if present is None:
-            with self._file.writing() as connection:
+            with self.file.writing() as connection:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (collection, wanted),
@@ -773,7 +784,7 @@ class MapFileSegmentStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             number, _ = _collection(connection, collection)
             connection.execute("DELETE FROM segment WHERE collection = ?", (number,))
             connection.execute("DELETE FROM segment_origin WHERE collection = ?", (number,))
@@ -838,12 +849,12 @@ class MapFileSegmentStore:
 
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             yield connection, _number(connection, collection)
 
     @contextmanager
     def _writing(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             yield connection, _number(connection, collection)
 
 
@@ -1286,8 +1297,14 @@ class MapFileVectorStore:
             msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
             raise StoreError(msg, store="map") from exc
 
-    def _merge(self, collection: str) -> None:
-        """Merge the last parts if they are many or small. Other writers do not wait for it.
+    def compact(self, collection: str) -> None:
+        """See `Compactable.compact`."""
+        self._merge(collection, whole=True)
+
+    def _merge(self, collection: str, *, whole: bool = False) -> None:
+        """Merge the last parts if they are many or small, or all if some of their rows are dead and ``whole`` is set.
+
+        Other writers do not wait for it.
 
         Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
         another program has merged some of the same parts, its result stays.
@@ -1297,7 +1314,10 @@ class MapFileVectorStore:
         try:
             present = self._now(collection)
             sizes = [len(part.block) for part in present.parts]
-            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MAX_PARTS) :]
+            count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
+            if whole and sum(sizes) > len(present.state):
+                count = len(sizes)
+            old = present.parts[len(sizes) - count :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]

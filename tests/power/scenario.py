@@ -136,6 +136,12 @@ def _repair(place: Place) -> None:
         place.note_return()
 
 
+def _compact(place: Place) -> None:
+    with place.open() as docs:
+        docs.compact()
+        place.note_return()
+
+
 def _damage(place: Place) -> None:
     """Take nodes, vectors and an array file away."""
     names = LAYOUTS[place.layout]
@@ -177,6 +183,7 @@ STEPS = {
         Step("sync", _sync, files="edited"),
         Step("delete", _delete),
         Step("rollback", _rollback, after="sync", files="edited"),
+        Step("compact", _compact, after="sync", files="edited"),
         Step("repair", _repair, prepare=_damage, is_damaged=True),
         Step("migrate", _migrate, target="new-"),
         Step("export and import", _export_import, target="new-"),

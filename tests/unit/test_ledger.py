@@ -74,7 +74,7 @@ def made(tmp_path):
 
 def identities(tree):
     """The live documents, in order."""
-    return [one.identity for one in tree.documents.values()]
+    return [one.identity for one in tree.in_order()]
 
 
 def plain(tree):

@@ -287,18 +287,25 @@ def test_an_error_undoes_the_whole_transaction(path):
         assert read(database) == ["tea"]
 
 
-def test_a_transaction_in_a_transaction_is_refused(path):
-    """An error rather than a thread that waits for itself; what the outer one did is undone if it does not catch it."""
+def test_a_transaction_in_a_transaction_is_a_part_of_it(path):
+    """It sees what the outer one did, and is undone with it; nobody else sees either before the end."""
 
     def nested(database):
         with database.writing() as connection:
             connection.execute("INSERT INTO note VALUES ('tea')")
-            read(database)
+            assert read(database) == ["tea"]
+            write(database, "coffee")
+            assert read(other) == []
+            raise KeyboardInterrupt
 
-    with Database(path, NOTES) as database:
-        with pytest.raises(StoreError, match="within a transaction"):
+    with Database(path, NOTES) as database, Database(path, NOTES) as other:
+        with pytest.raises(KeyboardInterrupt):
             nested(database)
         assert read(database) == []
+        with database.writing():
+            write(database, "tea")
+            write(database, "coffee")
+        assert read(other) == ["coffee", "tea"]
 
 
 def test_a_reader_sees_one_state(path):

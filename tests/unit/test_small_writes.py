@@ -1,0 +1,277 @@
+"""A small change to a large Document is small; and what it leaves out to be small is not missed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+from collections import Counter
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, IngestionWarning, Retriever
+from lazyrag.stores.sqlite import StoreFile
+
+MAX_TRANSACTIONS = 10
+
+
+def open_document(root, **arguments):
+    """A Document of lines over a store file, with a BM25 index."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(root / "store.db")}}}
+    if "embed" in arguments:
+        conf["vector_store"] = conf["segment_store"]
+    docs = Document(root / "dataset", store_conf=conf, **arguments)
+    docs.create_node_group("line", transform=str.splitlines)
+    return docs
+
+
+def write(root, name, text):
+    """A file that is too old for any doubt whether it changed since."""
+    path = root / "dataset" / name
+    path.write_text(text)
+    os.utime(path, (1.6e9, 1.6e9 + len(text)))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder with a dataset of twenty files."""
+    (tmp_path / "dataset").mkdir()
+    for number in range(20):
+        write(tmp_path, f"{number:02}.txt", f"tea {number}\nmilk {number}")
+    return tmp_path
+
+
+def found(docs, query):
+    """The texts that a query finds, in order."""
+    return [hit.text for hit in Retriever(docs, "line", similarity="bm25", topk=30)(query)]
+
+
+@contextmanager
+def counted(monkeypatch):
+    """Count the transactions of SQLite in all connections that are opened meanwhile; `Counter.clear` begins anew."""
+    counts = Counter()
+    connect = sqlite3.connect
+
+    def connecting(*given, **arguments):
+        connection = connect(*given, **arguments)
+        connection.set_trace_callback(lambda statement: counts.update([statement]))
+        return connection
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connecting)
+        yield counts
+
+
+def test_a_small_change_takes_few_transactions(root, monkeypatch):
+    """One document added, changed or deleted: at most ten transactions, and one of them waits for the disk."""
+    with counted(monkeypatch) as counts, open_document(root) as docs:
+        found(docs, "tea")
+        docs.add_texts({"a": "cocoa"})
+        for change in (
+            lambda: docs.add_texts({"b": "one coffee"}),
+            lambda: docs.add_texts({"b": "two coffees"}),
+            lambda: docs.delete_files(["b"]),
+        ):
+            counts.clear()
+            change()
+            assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
+            assert counts["PRAGMA synchronous = FULL"] == 1
+
+
+@pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
+def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
+    """With ten times the documents, a change calls as many functions of the package, a few aside."""
+
+    def calls(docs):
+        change_of = {
+            "add": lambda: docs.add_texts({"b": "coffee"}),
+            "update": lambda: docs.add_texts({"a": "other cocoa"}),
+            "delete": lambda: docs.delete_files(["a"]),
+            "metadata": lambda: docs.update_metadata({"a": {"owner": "me"}}),
+        }[change]
+        count = 0
+
+        def profile(frame, event, _argument):
+            nonlocal count
+            count += event == "call" and frame.f_globals.get("__name__", "").startswith("lazyrag.")
+
+        threading.setprofile(profile)
+        sys.setprofile(profile)
+        try:
+            change_of()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        return count
+
+    numbers = []
+    for files in (20, 200):
+        for number in range(20, files):
+            write(root, f"{number:02}.txt", f"tea {number}\nmilk {number}")
+        with open_document(root) as docs:
+            docs.add_texts({"a": "cocoa"})
+            found(docs, "tea")
+            numbers.append(calls(docs))
+    assert numbers[1] <= numbers[0] + 60
+
+
+def test_what_a_sync_leaves_out_is_seen(root):
+    """After a sync that found nothing, each kind of change is found by the next one, also beside other operations."""
+    with open_document(root) as docs:
+        found(docs, "tea")
+        assert len(docs.sync().unchanged) == 20
+        assert len(docs.sync().unchanged) == 20
+        write(root, "00.txt", "cocoa")
+        (root / "dataset/01.txt").rename(root / "dataset/moved.txt")
+        (root / "dataset/02.txt").unlink()
+        write(root, "new.txt", "coffee")
+        docs.delete_files(["03.txt"])
+        docs.add_texts({"04": "a text"})
+        report = docs.sync()
+        assert (report.added, report.updated, report.deleted) == (("new.txt",), ("00.txt",), ("02.txt",))
+        assert report.moved == (("01.txt", "moved.txt"),)
+        assert len(report.unchanged) == 16
+        assert ("03.txt", "deleted by delete_files") in report.skipped
+        (root / "dataset/new.txt").unlink()  # of which the last sync was the first
+        write(root, "00.txt", "cocoa beans")
+        report = docs.sync()
+        assert (report.updated, report.deleted, len(report.unchanged)) == (("00.txt",), ("new.txt",), 17)
+        assert docs.add_files([root / "dataset/03.txt"]).added == ("03.txt",)
+        assert len(docs.sync().unchanged) == 19
+        assert docs.sync().skipped == ()
+
+
+def test_another_program_changes_the_ledger_between_two_syncs(root):
+    """What this one knows of the files is out of date."""
+    with open_document(root) as docs:
+        docs.sync()
+        docs.sync()
+        with open_document(root) as other:
+            other.delete_files(["00.txt"])
+        report = docs.sync()
+        assert ("00.txt", "deleted by delete_files") in report.skipped
+        assert "00.txt" not in report.unchanged
+
+
+def test_a_reader_is_seen_by_a_sync_that_found_nothing_before(root):
+    """It reads all files again, though none changed."""
+    with open_document(root) as docs:
+        docs.sync()
+        docs.sync()
+        docs.add_reader("*.txt", lambda path: f"read: {Path(path).read_text()}")
+        assert len(docs.sync().updated) == 20
+
+
+def test_readers_elsewhere_see_many_small_changes(root):
+    """A Document that was open before sees each of them: what it shares with its earlier state is right."""
+    with open_document(root) as docs, open_document(root, read_only=True) as reader:
+        found(docs, "tea")
+        for number in range(5):
+            docs.add_texts({f"note {number}": f"cocoa {number}"})
+            docs.delete_files([f"{number:02}.txt"])
+            docs.add_texts({"note 0": f"cocoa again {number}"})
+            expected = sorted(found(docs, "cocoa tea"))
+            assert sorted(found(reader, "cocoa tea")) == expected
+            assert len(expected) == 20
+        names = [node.global_metadata["file_name"] for node in reader.get_nodes("line")]
+        assert names == sorted(names)
+
+
+@pytest.mark.parametrize("table", ["segment", "vector_part"])
+def test_rows_that_are_lost_are_noticed_by_counts(root, table):
+    """Rows that somebody deleted from the store are rebuilt by a sync that counts, with a warning; else not noticed."""
+    with open_document(root, embed=lambda text: [float(len(text)), 1.0]) as docs:
+        Retriever(docs, "line")("tea")
+        before = [(hit.text, hit.score) for hit in Retriever(docs, "line", topk=40)("tea 1")]
+    with closing(StoreFile(root / "store.db")) as file, file.writing() as connection:
+        connection.execute(f"DELETE FROM {table} WHERE id IN (SELECT id FROM {table} LIMIT 3)")  # noqa: S608
+    with open_document(root, embed=lambda text: [float(len(text)), 1.0]) as docs:
+        docs.sync()
+        assert docs.verify()
+        with pytest.warns(IngestionWarning, match="too few rows"):
+            docs.sync(verify="counts")
+        assert docs.verify() == ()
+        assert [(hit.text, hit.score) for hit in Retriever(docs, "line", topk=40)("tea 1")] == before
+        docs.sync(verify="counts")
+
+
+def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
+    """A read that began before and finds its rows gone is repeated, in this program and in others."""
+    with open_document(root) as docs, open_document(root, read_only=True) as reader:
+        found(docs, "tea")
+        before = reader._indexer.ledger.removals
+        seen = []
+        delete = type(docs._indexer.nodes.segments).delete
+
+        def deleting(self, *given, **arguments):
+            seen.append(reader._indexer.ledger.removals)
+            return delete(self, *given, **arguments)
+
+        monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete", deleting)
+        docs.delete_files(["00.txt"])
+        monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
+        docs.delete_files(["01.txt"])
+        assert seen
+        assert set(seen) == {before + 1}
+
+
+def size(root):
+    """Bytes of a store, all its files."""
+    return sum(path.stat().st_size for path in root.rglob("store.db*") if path.is_file()) + sum(
+        path.stat().st_size for path in (root / "store.db.d").glob("*")
+    )
+
+
+def test_space_comes_back(root, monkeypatch):
+    """After the model and a transform changed, the store is about as large as one that was built anew."""
+
+    def vectors(docs):
+        Retriever(docs, "line", topk=1)("tea")
+        docs.add_texts({str(number): f"cocoa {number} " * 40 for number in range(120)})
+        docs.delete_files([str(number) for number in range(50)])
+
+    for name in ("used", "fresh"):
+        (root / name).mkdir()
+        (root / name / "dataset").symlink_to(root / "dataset")
+    with open_document(root / "fresh", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
+        vectors(docs)
+        answers = [hit.text for hit in Retriever(docs, "line", topk=9)("tea")]
+    with open_document(root / "used", embed=lambda text: [float(len(text)), *[1.0] * 400]) as docs:
+        vectors(docs)
+    monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
+    with open_document(root / "used", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
+        docs.create_node_group("line", transform=lambda text: text.splitlines(), replace=True)
+        assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
+        before = size(root / "used")
+        docs.compact()
+        docs.compact()
+        assert docs.verify() == ()
+        assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
+    assert size(root / "used") < before
+    assert size(root / "used") <= 1.3 * size(root / "fresh")
+
+
+def test_other_dates_are_no_other_content(root):
+    """The document gets the dates, nodes and filters included; nothing is loaded, and the report tells it apart."""
+    loaded = []
+
+    def read(path):
+        loaded.append(path)
+        return path.read_text()
+
+    with open_document(root) as docs:
+        docs.add_reader("*.txt", read)
+        found(docs, "tea")
+        docs.sync()
+        loaded.clear()
+        os.utime(root / "dataset/00.txt", (1.6e9, 1.5e9))  # another day
+        os.utime(root / "dataset/01.txt", (1.6e9, 1.6e9 + 60))  # another minute
+        report = docs.sync()
+        assert (report.touched, report.updated, len(report.unchanged)) == (("00.txt",), (), 19)
+        assert loaded == []
+        ask = Retriever(docs, "line", similarity="bm25", topk=30)
+        assert [hit.text for hit in ask("tea", filters={"last_modified_date": "2017-07-14"})] == ["tea 0"]
+        assert len(docs.sync().unchanged) == 20
