@@ -50,6 +50,8 @@ class IngestReport:
         deleted: Missing files, whose documents were deleted.
         moved: Pairs (from, to) of files with the same content at another path.
         withheld: Missing files, so many at once that their documents are kept until ``sync(max_deleted=1)``.
+        repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
+            could not read, and that were rebuilt from files, nodes and cached embeddings.
 
     Example:
         >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
@@ -64,13 +66,17 @@ class IngestReport:
     deleted: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
     withheld: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        others = {name: len(getattr(self, name)) for name in ("updated", "moved", "deleted", "withheld", "unchanged")}
+        others = {name: len(getattr(self, name)) for name in _OTHERS}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         counts = ", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])
         return "\n".join([counts, *(f"  failed: {failure}" for failure in self.failed)])
+
+
+_OTHERS = ("updated", "moved", "deleted", "withheld", "repaired", "unchanged")
 
 
 class Failures:

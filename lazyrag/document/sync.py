@@ -98,18 +98,24 @@ def retry_failed(indexer: Indexer) -> None:
     )
 
 
-def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False) -> IngestReport:
+def ingest_changes(
+    indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False, repairs: bool = True
+) -> IngestReport:
     """Ingest what changed in the dataset. The caller holds the lease.
 
     Args:
         indexer: The Document's indexer.
         max_deleted: Share of the known files that may disappear at once.
         stop: Raise the first failure instead of reporting all of them.
+        repairs: Rebuild first what a store on this machine has lost.
 
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
+    from lazyrag.document.verify import repair_lost
+
+    repaired = repair_lost(indexer) if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
@@ -129,7 +135,7 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     plan = indexer.planner.plan_live()
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
-    indexer.report = _final_report(compared, done)
+    indexer.report = replace(_final_report(compared, done), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     _warn_of_failures(indexer, plan)
