@@ -7,7 +7,9 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
 from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
+_MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
 _ROUNDS = 3  # missing rows may hide that others are stale
 
 
@@ -159,7 +162,13 @@ def repair_lost(indexer: Indexer) -> tuple[str, ...]:
     Returns:
         The groups and indexes with such rows; () for none.
     """
-    lost = dict(_lost(indexer)) if indexer.ledger.file.path is not None else {}
+    path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    if path is None:
+        return ()
+    with _noting_deaths(Path(f"{path}.checking")) as deaths:
+        if deaths >= _MAX_DEATHS and local_path(vectors) is not None:
+            set_aside(vectors, f"The last {deaths} programs ended while they read it")
+        lost = dict(_lost(indexer))
     if not lost:
         return ()
     remaining = _repair(indexer)
@@ -169,6 +178,18 @@ def repair_lost(indexer: Indexer) -> tuple[str, ...]:
         msg += f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
     warn_user(msg, IngestionWarning)
     return tuple(lost)
+
+
+@contextmanager
+def _noting_deaths(path: Path) -> Iterator[int]:
+    """Yield how many programs in a row ended in this block: native code may end a process that reads damaged files."""
+    deaths = path.stat().st_size if path.exists() else 0
+    with path.open("ab") as file:
+        file.write(b".")
+    try:
+        yield deaths
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _lost(indexer: Indexer) -> Iterator[tuple[str, str]]:

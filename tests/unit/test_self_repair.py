@@ -196,3 +196,17 @@ def test_an_outage_is_not_damage(local, tmp_path, shared):
         assert docs.sync().repaired == ()
         local.failure.clear()
         assert place.hits(docs) == before
+
+
+def test_a_store_that_ends_programs_is_set_aside(local, tmp_path):
+    """Native code may abort the process: after two that ended while they read the store, the third rebuilds it."""
+    place = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}})
+    with place.open() as docs:
+        before = place.hits(docs)
+    (tmp_path / "ledger.db.checking").write_bytes(b"..")
+    local.contents[str(tmp_path / "vectors")] = {}
+    with place.open() as docs:
+        with pytest.warns(IngestionWarning, match="rebuilt"), pytest.warns(IngestionWarning, match="2 programs ended"):
+            assert docs.sync().repaired == ("line by default",)
+        assert place.hits(docs) == before
+    assert not (tmp_path / "ledger.db.checking").exists()
