@@ -113,9 +113,7 @@ def ingest_changes(
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
-    from lazyrag.document.verify import repair_lost
-
-    repaired = repair_lost(indexer) if repairs else ()
+    repaired = _repair_lost(indexer) if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
@@ -140,6 +138,12 @@ def ingest_changes(
     indexer.purge()
     _warn_of_failures(indexer, plan)
     return indexer.report
+
+
+def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
+    from lazyrag.document.verify import repair_lost  # which imports this module
+
+    return repair_lost(indexer)
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -502,6 +506,7 @@ def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
+    repaired = () if indexer.is_checked else _repair_lost(indexer)
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
@@ -519,6 +524,7 @@ def _ingest_documents(
         updated=tuple(name for name in renewed if name in live),
         unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
+        repaired=repaired,
     )
 
 

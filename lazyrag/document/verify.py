@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,10 +163,11 @@ def repair_lost(indexer: Indexer) -> tuple[str, ...]:
         The groups and indexes with such rows; () for none.
     """
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    indexer.is_checked = True
     if path is None:
         return ()
-    with _noting_deaths(Path(f"{path}.checking")) as deaths:
-        if deaths >= _MAX_DEATHS and local_path(vectors) is not None:
+    with _noting_deaths(Path(f"{path}.checking")) if local_path(vectors) is not None else nullcontext(0) as deaths:
+        if deaths >= _MAX_DEATHS:
             set_aside(vectors, f"The last {deaths} programs ended while they read it")
         lost = dict(_lost(indexer))
     if not lost:

@@ -140,6 +140,18 @@ def test_lost_vectors_are_rebuilt(split):
         assert docs.sync().repaired == ()
 
 
+def test_adding_rebuilds_first(split):
+    """The first write of a program does not fail over what an earlier one has lost."""
+    with split.open() as docs:
+        before = split.hits(docs)
+    remove(split.root / "vectors.db")
+    with split.open() as docs:
+        with pytest.warns(IngestionWarning, match="rebuilt line by default"):
+            report = docs.add_texts({"note": "green tea"})
+        assert (report.added, report.repaired) == (("note",), ("line by default",))
+        assert sorted(split.hits(docs)) == sorted([*before, "green tea"])
+
+
 def test_lost_nodes_are_loaded_again(split):
     """Files are read again; what was added as text has no source, and that is said."""
     with split.open() as docs:
