@@ -19,6 +19,7 @@
     │   ├── StoreConnectionError(ConnectionError)
     │   ├── SchemaMismatchError
     │   ├── StoreBusyError                   another program is writing
+    │   ├── StoreDamagedError                data on this machine that is unreadable or lost
     │   └── UnsupportedError(NotImplementedError)
     ├── GenerationError
     └── EvaluationError
@@ -140,6 +141,10 @@ class SchemaMismatchError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another program writes the store, or works with other definitions; the message names it."""
+
+
+class StoreDamagedError(StoreError):
+    """A store on this machine cannot read its own data, or has lost it. A sync rebuilds what the ledger knows."""
 
 
 class UnsupportedError(StoreError, NotImplementedError):

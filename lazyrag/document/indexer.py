@@ -90,6 +90,7 @@ class Indexer:
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
+        self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
 

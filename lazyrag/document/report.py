@@ -36,7 +36,7 @@ class Failure:
         return f"{self.path} ({self.stage}): {self.error}"
 
 
-_COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "unchanged")
+_COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class IngestReport:
         deleted: Missing files, whose documents were deleted.
         moved: Pairs (from, to) of files with the same content at another path.
         withheld: Missing files, so many at once that their documents are kept until ``sync(max_deleted=1)``.
+        repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
+            could not read, and that were rebuilt from files, nodes and cached embeddings.
 
     Example:
         >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
@@ -69,6 +71,7 @@ class IngestReport:
     moved: tuple[tuple[str, str], ...] = ()
     withheld: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         others = {name: len(getattr(self, name)) for name in _COUNTED}

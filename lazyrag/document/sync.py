@@ -106,18 +106,22 @@ def retry_failed(indexer: Indexer) -> None:
     )
 
 
-def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False) -> IngestReport:
+def ingest_changes(
+    indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False, repairs: bool = True
+) -> IngestReport:
     """Ingest what changed in the dataset. The caller holds the lease.
 
     Args:
         indexer: The Document's indexer.
         max_deleted: Share of the known files that may disappear at once.
         stop: Raise the first failure instead of reporting all of them.
+        repairs: Rebuild first what a store on this machine has lost.
 
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
+    repaired = _repair_lost(indexer) if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
@@ -138,7 +142,7 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
     plan = indexer.planner.plan_live()
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
-    indexer.report = _final_report(compared, done)
+    indexer.report = replace(_final_report(compared, done), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
@@ -154,6 +158,12 @@ def _basis(indexer: Indexer) -> tuple[Any, ...]:
     """Return what decides, beside the files, whether they are up to date."""
     readers = [reader.identity for reader in indexer.loading.readers.all()]
     return indexer.ledger.tree.changes, indexer.definitions.all_fingerprints(), readers, loaders.revision
+
+
+def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
+    from lazyrag.document.verify import repair_lost  # which imports this module
+
+    return repair_lost(indexer)
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -563,6 +573,7 @@ def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
+    repaired = () if indexer.is_checked else _repair_lost(indexer)
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
@@ -580,6 +591,7 @@ def _ingest_documents(
         updated=tuple(name for name in renewed if name in live),
         unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
+        repaired=repaired,
     )
 
 

@@ -7,7 +7,9 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -19,11 +21,22 @@ from lazyrag.document.ledger import BuildRow
 from lazyrag.document.report import Findings, Problem, ProblemKind, pages
 from lazyrag.document.sync import ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
-from lazyrag.errors import IngestionWarning, StoreBusyError, StoreError, warn_user
-from lazyrag.stores.protocol import Checkable, Compactable, SegmentStore, VectorRow, VectorStore
-from lazyrag.types import SPARSE
+from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
+from lazyrag.stores.protocol import (
+    Checkable,
+    Compactable,
+    SegmentStore,
+    Store,
+    VectorRow,
+    VectorStore,
+    local_path,
+    set_aside,
+)
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
+_MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
 _ROUNDS = 3  # missing rows may hide that others are stale
 
 
@@ -132,19 +145,107 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
         The remaining problems.
     """
     with indexer.writing():
-        indexer.ensure_root()
-        for _ in range(_ROUNDS):
-            findings = _inspect(indexer)
-            if not findings.problems:
-                break
-            _discard(indexer, findings)
-            if _reload_lost_roots(indexer):
-                ingest_changes(indexer)
-            else:
-                ingest_missing(indexer)
-            indexer.purge()
-        indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
-        return tuple(_inspect(indexer).problems)
+        return _repair(indexer)
+
+
+def _repair(indexer: Indexer) -> tuple[Problem, ...]:
+    indexer.ensure_root()
+    for _ in range(_ROUNDS):
+        findings = _inspect(indexer)
+        if not findings.problems:
+            break
+        _discard(indexer, findings)
+        if _reload_lost_roots(indexer):
+            ingest_changes(indexer, repairs=False)
+        else:
+            ingest_missing(indexer)
+        indexer.purge()
+    indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
+    return tuple(_inspect(indexer).problems)
+
+
+def repair_lost(indexer: Indexer) -> tuple[str, ...]:
+    """Repair a Document if a store on this machine lost rows of it or cannot read them. The caller holds the lease.
+
+    Only counts rows and makes one search. Servers are left alone: an outage looks like damage there.
+
+    Returns:
+        The groups and indexes with such rows; () for none.
+    """
+    path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    indexer.is_checked = True
+    if path is None:
+        return ()
+    with _noting_deaths(Path(f"{path}.checking")) if local_path(vectors) is not None else nullcontext(0) as deaths:
+        if deaths >= _MAX_DEATHS:
+            set_aside(vectors, f"The last {deaths} programs ended while they read it")
+        lost = dict(_lost(indexer))
+    if not lost:
+        return ()
+    remaining = _repair(indexer)
+    where, why = next(iter(lost.items()))
+    msg = f"{indexer.where}: rebuilt {', '.join(lost)}, which a store had lost. {where}: {sentence(why)}"
+    if remaining:
+        msg += f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
+    warn_user(msg, IngestionWarning)
+    return tuple(lost)
+
+
+@contextmanager
+def _noting_deaths(path: Path) -> Iterator[int]:
+    """Yield how many programs in a row ended in this block: native code may end a process that reads damaged files."""
+    deaths = path.stat().st_size if path.exists() else 0
+    with path.open("ab") as file:
+        file.write(b".")
+    try:
+        yield deaths
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _lost(indexer: Indexer) -> Iterator[tuple[str, str]]:
+    """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
+    segments, vectors = indexer.nodes.segments, indexer.nodes.vectors
+    for group in indexer.ledger.tree.groups.values():
+        sizes = {build.number: build.size for build in group.builds.values()}
+        if _is_local(segments) and (why := _loss(segments, group.collection, sum(sizes.values()))):
+            yield group.name, why
+        for index in group.indexes.values() if _is_local(vectors) else ():
+            if index.kind == "vectors" and index.dimension:
+                expected = sum(sizes[number] for number in indexer.ledger.builds.covered(index.id, sizes))
+                if why := _loss(vectors, index.collection, expected) or _search_error(vectors, index):
+                    yield f"{group.name} by {index.name}", why
+
+
+def _is_local(store: Store) -> bool:
+    return isinstance(store, (MapFileSegmentStore, MapFileVectorStore)) or local_path(store) is not None
+
+
+def _loss(store: Store, collection: str, expected: int) -> str:
+    """Return what is wrong with a collection; "" if nothing is, or if that cannot be found out now."""
+    try:
+        count = store.count(collection) if expected else 0
+    except StoreDamagedError as exc:
+        return str(exc)
+    except StoreError:
+        return ""
+    # A store file loses no single rows by itself; if somebody deleted some, verify() finds them.
+    is_lost = count < expected if local_path(store) is not None else not count and expected
+    return f"{count} of {expected} rows are left" if is_lost else ""
+
+
+def _search_error(store: VectorStore, index: LiveIndex) -> str:
+    """Return why a store that is not a store file cannot search a collection; "" if it can."""
+    if local_path(store) is None or not index.dimension:
+        return ""
+    queries: Embeddings = [{0: 1.0}] if index.dimension == SPARSE else np.ones((1, index.dimension), np.float32)
+    try:
+        store.search(index.collection, queries, 1)
+    except StoreDamagedError as exc:
+        return str(exc)
+    except StoreError:
+        return ""
+    return ""
 
 
 def compact(indexer: Indexer) -> None:
@@ -208,7 +309,7 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
     for collection, keys in findings.vector_orphans.items():
         nodes.vectors.delete(collection, keys=keys)
     for index, collection in findings.indexes.items():
-        nodes.vectors.drop(collection)
+        _drop(nodes.vectors, collection)
         ledger.groups.empty_index(index)
     if findings.parts:
         ledger.groups.discard_parts(findings.parts)
@@ -216,6 +317,16 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
         ledger.builds.uncover(findings.uncovered)
     if findings.builds:
         ledger.builds.discard(findings.builds)
+
+
+def _drop(store: VectorStore, collection: str) -> None:
+    """Drop a collection; if even that fails, replace the whole store: its other collections are found missing then."""
+    try:
+        store.drop(collection)
+    except StoreDamagedError as exc:
+        if local_path(store) is None:
+            raise
+        set_aside(store, str(exc))
 
 
 def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:
@@ -418,7 +529,7 @@ class _GroupInspection:
         store = self._indexer.nodes.vectors
         held: dict[str, int] = {}
         try:
-            damage = store.damage(index.collection) if isinstance(store, Checkable) else ""
+            damage = store.damage(index.collection) if isinstance(store, Checkable) else _search_error(store, index)
             for page in pages(functools.partial(store.scan, index.collection)) if not damage else ():
                 held.update((row.key, _vector_length(row)) for row in page)
         except StoreError as exc:

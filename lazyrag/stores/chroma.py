@@ -25,6 +25,7 @@ from lazyrag.errors import (
     ConfigError,
     LazyRAGError,
     StoreConnectionError,
+    StoreDamagedError,
     StoreError,
     UnsupportedError,
     missing_package,
@@ -50,6 +51,7 @@ from lazyrag.stores.protocol import (
     exact_ranking,
     foreign_collection,
     has_type,
+    is_damage,
     native_ranking,
     other_schema,
     push_down,
@@ -268,7 +270,9 @@ class ChromaVectorStore:
             return action(self._find(collection))
         except _CollectionGoneError as exc:
             msg = f"There is no collection {collection!r} in Chroma at {self._connection.address}. Create it first."
-            raise StoreError(msg, store=_STORE, collection=collection) from exc
+            if self._connection.folder is None:
+                raise StoreError(msg, store=_STORE, collection=collection) from exc
+            raise StoreDamagedError(msg, store=_STORE, collection=collection) from exc
 
     def _find(self, collection: str) -> _Collection:
         """Look a collection up in Chroma; _CollectionGoneError if it is not there."""
@@ -403,6 +407,11 @@ class _Connection:
                 except LazyRAGError:
                     raise
                 except Exception as exc:  # Chroma raises ValueError and bare Exceptions, too
+                    shared = chromadb.api.client.SharedSystemClient  # it keeps what did not start
+                    if not shared._identifier_to_refcount.get(self.folder):
+                        shared._identifier_to_system.pop(self.folder, None)
+                    if "database" in str(exc) and self._error_class(exc) is StoreDamagedError:
+                        raise self._error(exc) from exc
                     raise self._unreachable(exc) from exc
                 # There is one Chroma in memory for the whole process: a prefix separates stores.
                 self.prefix = f"m{uuid.uuid4().hex}_" if self.address == "memory" else ""
@@ -470,7 +479,11 @@ class _Connection:
         errors = _chromadb().errors
         if _is_network(exc) or _is_caused_by(exc, errors.AuthorizationError, errors.ChromaAuthError):
             return self._unreachable(exc)
-        return StoreError(f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE)
+        error = self._error_class(exc)
+        return error(f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE)
+
+    def _error_class(self, exc: Exception) -> type[StoreError]:
+        return StoreDamagedError if self.folder is not None and is_damage(_describe(exc)) else StoreError
 
     def _unreachable(self, exc: Exception) -> StoreConnectionError:
         if self.uri is None:

@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lazyrag.errors import ConfigError, StoreError, known_names
+from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
-from lazyrag.stores.protocol import SegmentStore, StoreLocation, VectorStore, segment_stores, vector_stores
+from lazyrag.stores.protocol import (
+    SegmentStore,
+    StoreLocation,
+    VectorStore,
+    local_path,
+    segment_stores,
+    set_aside,
+    vector_stores,
+)
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.validation import check_keywords, require, required_names, validate_mapping, validate_number
 
@@ -215,8 +223,8 @@ class StoreConf:
                 return files[path]
 
             # Stores that may be unreachable come first: no file is created for them.
-            segments = _open(self.segment, segment_stores, undo)
-            vectors = _open(self.vector, vector_stores, undo)
+            segments = _open(self.segment, segment_stores, undo, read_only=read_only)
+            vectors = _open(self.vector, vector_stores, undo, read_only=read_only)
             file_of(self.ledger or self.segment.uri)
             if segments is None:
                 segments = MapFileSegmentStore(file_of(self.segment.uri))
@@ -229,13 +237,18 @@ class StoreConf:
         return OpenStores(segments, vectors, tuple(files.values()))
 
 
-def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack) -> T | None:
-    """Open a store; None for one in a store file."""
+def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, read_only: bool) -> T | None:
+    """Open a store, an empty one if it cannot be read: a sync rebuilds it. None for one in a store file."""
     if choice.uri is not None:
         return None
     store = registry[choice.type](**choice.kwargs)
     undo.callback(_close, store)
-    store.open()
+    try:
+        store.open()
+    except StoreDamagedError as exc:
+        if read_only or local_path(store) is None:
+            raise
+        set_aside(store, str(exc))
     return store
 
 

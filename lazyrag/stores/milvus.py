@@ -26,6 +26,7 @@ from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,
     StoreConnectionError,
+    StoreDamagedError,
     StoreError,
     UnsupportedError,
     missing_package,
@@ -49,6 +50,7 @@ from lazyrag.stores.protocol import (
     exact_ranking,
     foreign_collection,
     has_type,
+    is_damage,
     native_ranking,
     part_of_rows,
     push_down,
@@ -224,7 +226,7 @@ class MilvusVectorStore:
         if found is None:
             layout = self._connection.layout(collection)
             if layout is None:
-                raise _no_collection(self._connection.address, collection)
+                raise self._connection.no_collection(collection)
             found = self._load(collection, layout.schema, IndexChoice(layout.index_type, layout.index_params, {}))
         return found
 
@@ -242,11 +244,6 @@ def _layout_mismatch(collection: str, wanted: Layout, present: Layout | None) ->
     )
     msg = f"Collection {collection!r} was made with {old}; got {new}. Open it as it was made, or drop it."
     return SchemaMismatchError(msg, store="milvus", collection=collection)
-
-
-def _no_collection(address: str, collection: str) -> StoreError:
-    msg = f"Milvus at {address} has no collection {collection!r}. Create it first."
-    return StoreError(msg, store="milvus", collection=collection)
 
 
 # --- Index settings
@@ -589,6 +586,11 @@ class MilvusConnection:
         except errors as exc:
             raise self._error(what, collection, exc, is_opening=is_opening) from exc
 
+    def no_collection(self, collection: str) -> StoreError:
+        """The error for a collection that does not exist; a file may have lost it."""
+        msg = f"Milvus at {self.address} has no collection {collection!r}. Create it first."
+        return (StoreError if self.path is None else StoreDamagedError)(msg, store="milvus", collection=collection)
+
     def _error(self, what: str, collection: str, exc: Exception, *, is_opening: bool) -> StoreError:
         code = getattr(exc, "code", None)
         code = code() if callable(code) else code
@@ -596,13 +598,12 @@ class MilvusConnection:
         details = str(details() if callable(details) else exc) or type(exc).__name__
         cause = sentence(getattr(exc, "message", "") or details)
         if code == _NO_COLLECTION:
-            return _no_collection(self.address, collection)
+            return self.no_collection(collection)
         kinds = _grpc().StatusCode
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
         if not is_opening and code not in lost and not any(text in cause for text in _TRANSIENT):
-            return StoreError(
-                f"Milvus at {self.address} refused {what}: {cause}", store="milvus", collection=collection
-            )
+            error = StoreDamagedError if self.path is not None and is_damage(cause) else StoreError
+            return error(f"Milvus at {self.address} refused {what}: {cause}", store="milvus", collection=collection)
         advice = (
             "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for Milvus Lite."
             if self.path is None

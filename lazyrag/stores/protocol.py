@@ -10,8 +10,10 @@ import functools
 import math
 import random
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
-from lazyrag.errors import ConfigError, SchemaMismatchError
+from lazyrag.errors import ConfigError, IngestionWarning, SchemaMismatchError, sentence, warn_user
 from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
 from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
@@ -157,6 +159,45 @@ class Located(Protocol):
     @property
     def location(self) -> StoreLocation | None:
         """The location; None in memory."""
+
+
+_TRANSIENT = (
+    "lock",
+    "space",
+    "full",
+    "permission",
+    "read-only",
+    "readonly",
+    "too many",
+    "memory",
+    "i/o",
+    "unable to open",
+)
+
+
+def is_damage(message: str) -> bool:
+    """Whether the failure of a store on this machine means damaged data: not a lock, a full disk, or missing rights.
+
+    Example:
+        >>> is_damage("database disk image is malformed"), is_damage("database is locked")
+        (True, False)
+    """
+    return not any(cause in message.lower() for cause in _TRANSIENT)
+
+
+def local_path(store: object) -> str | None:
+    """The file or folder of a store on this machine that is not a store file of lazyrag; None for any other."""
+    location: StoreLocation | None = getattr(store, "location", None)
+    return None if location is None or location.is_server else location.address
+
+
+def set_aside(store: Store, why: str) -> None:
+    """Rename the unreadable file or folder of a store on this machine, and open an empty one in its place."""
+    path = Path(local_path(store) or "")
+    store.close()
+    renamed = path.rename(f"{path}.damaged-{time.time_ns()}")
+    store.open()
+    warn_user(f"{path} is unreadable and is rebuilt; the old one is {renamed.name}. {sentence(why)}", IngestionWarning)
 
 
 @runtime_checkable

@@ -21,7 +21,16 @@ import numpy as np
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
-from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
+from lazyrag.errors import (
+    CacheWarning,
+    ConfigError,
+    SchemaMismatchError,
+    StoreDamagedError,
+    StoreError,
+    known_names,
+    sentence,
+    warn_user,
+)
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import MIN_ROWS, approximate_rankings
 from lazyrag.indexes.postings import Mask, encoded_keys
@@ -909,7 +918,7 @@ def _number(connection: sqlite3.Connection, collection: str) -> int:
     if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
         msg = f"There is no collection {collection!r}. {known_names(collection, present)} Create it first."
-        raise StoreError(msg, store="map", collection=collection)
+        raise StoreDamagedError(msg, store="map", collection=collection)
     return number
 
 
@@ -1091,7 +1100,7 @@ class _Collection:
     state: State
 
 
-class _UnknownCollectionError(StoreError):
+class _UnknownCollectionError(StoreDamagedError):
     """There is no collection of that name, or no longer."""
 
 

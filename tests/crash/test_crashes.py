@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
+from tests.crash import kills
 from tests.crash.checks import State, mixtures, wrong_answers
 from tests.crash.matrix import Matrix
 from tests.crash.scenario import PHASES, QUESTIONS
@@ -157,3 +159,11 @@ def test_interrupts_at_many_kinds_of_points(matrix, name, share):
     """Wherever Ctrl-C comes, the program ends, and the next start ends where it would have ended."""
     points = [point for point in matrix.choose(name) if "in COMMIT" not in point]
     assert_fine(matrix.cases(((name, point) for point in points[share::3]), interrupt=True))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are ended through pidfd")
+def test_kills_at_random_instants(tmp_path):
+    """Every next start goes on by itself; a hundred: ``python -m tests.crash.kills``."""
+    tally = kills.kill("map", 10, tmp_path)
+    assert (tally.kills, tally.survived) == (10, 10), "\n".join(tally.problems)

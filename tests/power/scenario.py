@@ -21,10 +21,12 @@ from typing import Any
 from lazyrag import Document, migrate, register_loader
 from lazyrag.document import document as opening
 from lazyrag.document import ingest, term_index
+from lazyrag.document.verify import repair_lost
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
 from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file
+from tests.crash.kills import VECTOR_STORES
 from tests.crash.scenario import EMBEDDERS, LINES, QUESTIONS, CrashLoader, _set, ask, pieces
 from tests.forked import serve
 
@@ -40,6 +42,8 @@ LAYOUTS = {
     "split files": {"nodes": "nodes.db", "vectors": "vectors.db"},
     "three files": {"ledger": "ledger.db", "nodes": "nodes.db", "vectors": "vectors.db"},
 }
+FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite"}
+"""Layouts with vectors in a store of another kind, beside a store file of the nodes and the ledger; their packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,9 @@ class Place:
 
     def conf(self, prefix: str) -> dict[str, Any]:
         """The store_conf."""
+        if self.layout in FOREIGN:
+            nodes = {"type": "map", "kwargs": {"uri": str(self.store / f"{prefix}nodes.db")}}
+            return {"segment_store": nodes, "vector_store": VECTOR_STORES[self.layout](self.store)}
         uris = {part: str(self.store / (prefix + name)) for part, name in LAYOUTS[self.layout].items()}
         ledger = {"ledger": uris["ledger"]} if "ledger" in uris else {}
         stores = {"segment_store": uris["nodes"], "vector_store": uris["vectors"]}
@@ -90,7 +97,7 @@ class Place:
         """The Document; in memory for None. Beside that of the files, Documents only have what is copied to them."""
         docs = Document(
             str(self.files / self.step.files) if prefix == "" else None,
-            embed={key: made() for key, made in EMBEDDERS.items()},
+            embed={key: made() for key, made in EMBEDDERS.items() if key == "dense" or self.layout != "chroma"},
             store_conf=None if prefix is None else self.conf(prefix),
             read_only=read_only,
             keep_versions=2,
@@ -99,6 +106,11 @@ class Place:
         docs.create_node_group("line", transform=LINES[1])
         docs.create_node_group("piece", transform=pieces, parent="line")
         return docs
+
+    @property
+    def questions(self) -> list[tuple[str, str, str]]:
+        """Those that the store can answer: Chroma has no sparse vectors."""
+        return [one for one in QUESTIONS if one[1] != "sparse" or self.layout != "chroma"]
 
     def note_return(self) -> None:
         """Note in the record that the program's last call has returned; the store is still open."""
@@ -109,7 +121,7 @@ class Place:
 def _sync(place: Place) -> None:
     with place.open() as docs:
         docs.sync()
-        for question in QUESTIONS:
+        for question in place.questions:
             ask(docs, question)
         place.note_return()
 
@@ -202,13 +214,17 @@ def look(place: Place) -> dict[str, Any]:
     prefix = place.step.target
     try:
         with place.open(prefix) as docs:
+            if place.layout in FOREIGN:  # as each sync begins, without what it would ingest then
+                indexer = docs._indexer
+                with indexer.writing():
+                    repair_lost(indexer)
             problems = [str(problem) for problem in docs.verify()]
         with place.open(prefix, read_only=True) as docs:
-            answers = [_answer(docs, question) for question in QUESTIONS]
+            answers = [_answer(docs, question) for question in place.questions]
             found = {"dump": list(docs.dump()), "answers": answers, "problems": problems}
     except StoreBusyError as exc:
         if prefix and "copy" in str(exc):  # migrate() was interrupted, and is to be called again
-            return {"dump": [], "answers": [str(exc)] * len(QUESTIONS), "problems": []}
+            return {"dump": [], "answers": [str(exc)] * len(place.questions), "problems": []}
         raise
     if prefix:
         with place.open() as docs:
@@ -280,6 +296,8 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     register_loader(".crash")(CrashLoader)
+    for _name in os.environ.get("POWER_PACKAGES", "").split():
+        import_module(_name)
     _configure()
     BREAKS[os.environ.get("POWER_BREAK", "")]()
     serve(_reply)

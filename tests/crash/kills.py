@@ -1,0 +1,177 @@
+"""Kills at random instants: a program is ended by SIGKILL again and again, and the next start has to go on by itself.
+
+    python -m tests.crash.kills --store chroma --kills 100
+
+Stores: map, chroma, milvus (Milvus Lite), the vectors of the last two beside a store file of the nodes and the ledger;
+they need the environment of tests/live. A kill is survived if the next start, which syncs, gives the answers of a
+program that was never killed, and verify() finds nothing, without a step by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lazyrag import Document
+from lazyrag.document import document as opening
+from lazyrag.document import ingest, term_index
+from lazyrag.errors import IngestionWarning
+from lazyrag.stores import sqlite as store_file
+from tests.crash.scenario import LINES, PATIENCE_S, QUESTIONS, Embedder, _set, ask, pieces, write_files
+from tests.forked import Starter, serve
+
+_STATES = ("first", "edited")
+_HNSW = {"sync_threshold": 20, "batch_size": 5}  # Chroma writes its graph often
+_PACKAGES = {"map": "lazyrag", "chroma": "chromadb", "milvus": "milvus_lite"}
+
+VECTOR_STORES: dict[str, Any] = {
+    "map": lambda folder: {"type": "map", "kwargs": {"uri": str(folder / "nodes.db")}},
+    "chroma": lambda folder: {
+        "type": "chroma",
+        "kwargs": {"dir": str(folder / "chroma"), "index_kwargs": {"hnsw": _HNSW}},
+    },
+    "milvus": lambda folder: {"type": "milvus", "kwargs": {"uri": str(folder / "milvus.db")}},
+}
+"""The vector store by name, in a folder."""
+
+
+def opened(request: dict[str, Any]) -> Document:
+    """The Document with its groups."""
+    folder = Path(request["folder"])
+    docs = Document(
+        str(Path(request["files"]) / request["state"]),
+        embed={"dense": Embedder()},
+        store_conf={
+            "segment_store": {"type": "map", "kwargs": {"uri": str(folder / "nodes.db")}},
+            "vector_store": VECTOR_STORES[request["store"]](folder),
+        },
+        workers=1,
+    )
+    docs.create_node_group("line", transform=LINES[1])
+    docs.create_node_group("piece", transform=pieces, parent="line")
+    return docs
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """The program: sync, ask, verify."""
+    start = time.monotonic()
+    with opened(request) as docs:
+        repaired = docs.sync().repaired
+        answers = [ask(docs, question) for question in QUESTIONS if question[1] != "sparse"]
+        synced_s = time.monotonic() - start
+        problems = [str(problem) for problem in docs.verify()] if request["verify"] else []
+    return {"answers": answers, "problems": problems, "repaired": repaired, "synced_s": synced_s}
+
+
+def _kill_after(seconds: float) -> None:
+    """Have another process end this one by SIGKILL, wherever it is then."""
+    target = os.pidfd_open(os.getpid())
+    if not os.fork():
+        time.sleep(seconds)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(target, signal.SIGKILL)
+        os._exit(0)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    signal.alarm(PATIENCE_S)
+    warnings.simplefilter("ignore", IngestionWarning)
+    _set(opening, "_GRACE_S", 0.0)
+    _set(store_file, "_YOUNG_S", 0.0)
+    _set(store_file, "_SMALL_BYTES", 2048)
+    _set(term_index, "_SMALL_BYTES", 2048)
+    _set(ingest, "_BATCH", 4)
+    try:
+        if request["kill_s"] is not None:
+            _kill_after(request["kill_s"])
+        return run(request)
+    except BaseException:  # noqa: BLE001  reported to the test
+        return {"error": traceback.format_exc()}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Kills, those that were survived, what had to be rebuilt, and what went wrong."""
+
+    kills: int = 0
+    survived: int = 0
+    rebuilt: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rebuilt = ", ".join(f"{name} {times} times" for name, times in self.rebuilt.items()) or "nothing"
+        return f"{self.kills} kills, {self.survived} survived without a manual step, rebuilt: {rebuilt}"
+
+
+def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
+    """End the program so many times, each time at another instant, over one folder."""
+    chance, tally = random.Random(seed), Tally()
+    files, folder = root / "files", root / "store"
+    write_files(files)
+    for path in files.glob("*/*.crash"):  # failed files keep the version before them, if there was one
+        path.unlink()
+    with closing(Starter("tests.crash.kills", KILLS_STORE=store)) as starter:
+
+        def start(state: str, kill_s: float | None, folder: Path = folder) -> tuple[int, dict[str, Any]]:
+            folder.mkdir(exist_ok=True)
+            request = {"store": store, "folder": str(folder), "files": str(files), "state": state, "kill_s": kill_s}
+            return starter.start({**request, "verify": kill_s is None})
+
+        expected = {state: start(state, None, root / f"reference-{state}")[1] for state in _STATES}
+        longest = max(one["synced_s"] for one in expected.values())
+        assert not any(one["problems"] for one in expected.values())
+        while tally.kills < kills:
+            state = _STATES[tally.kills % 2]
+            if chance.random() < 0.2:
+                shutil.rmtree(folder, ignore_errors=True)  # the first build is killed as well
+            kill_s = chance.uniform(0.0, 1.1 * longest)
+            ended_by, _ = start(state, kill_s)
+            if not ended_by:
+                continue
+            tally.kills += 1
+            ended_by, found = start(state, None)
+            problems = [f"signal {ended_by} ended the next start"] if ended_by else found.get("problems", [])
+            if "error" in found:
+                problems = [found["error"]]
+            elif not ended_by and found["answers"] != expected[state]["answers"]:
+                problems = [*problems, "other answers"]
+            tally.rebuilt.update(found.get("repaired", ()))
+            tally.survived += not problems
+            if problems:
+                tally.problems += [f"kill {tally.kills}, after {kill_s:.3f} s, {state}: {one}" for one in problems]
+                shutil.rmtree(folder)
+    return tally
+
+
+def main() -> int:
+    """Kill, print a line, and what went wrong; 1 if anything did."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--store", choices=[*VECTOR_STORES], default="map")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kills-") as root:
+        tally = kill(given.store, given.kills, Path(root), given.seed)
+    print(f"{given.store}: {tally}", *tally.problems, sep="\n")
+    return int(bool(tally.problems))
+
+
+if __name__ == "__main__":
+    if "KILLS_STORE" in os.environ:
+        __import__(_PACKAGES[os.environ["KILLS_STORE"]])
+        serve(_answer)
+    else:
+        sys.exit(main())
