@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -969,7 +968,6 @@ class Ledger(LedgerConnection):
         self.documents = DocumentTable(self)
         self.groups = GroupTable(self)
         self.builds = BuildTable(self)
-        self._reading = threading.Lock()
         self._state = Tree(), 0  # what is live, and the counter of removals
         self._own = 0  # how often this object has changed them, or may have missed a change
         self._changing = False
@@ -1022,17 +1020,16 @@ class Ledger(LedgerConnection):
         if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
             self._seen = seen
             return
-        with self._reading:
+        with self.reading() as connection:  # one thread at a time
             self.id = self.id or self.find_row()
             if not self.id:
                 return
-            with self.reading() as connection:
-                changes, removals = connection.execute(
-                    "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
-                ).fetchone()
-                tree = self._state[0]
-                if changes != tree.changes:
-                    tree = load_tree(connection, self.id, tree)
+            changes, removals = connection.execute(
+                "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
+            ).fetchone()
+            tree = self._state[0]
+            if changes != tree.changes:
+                tree = load_tree(connection, self.id, tree)
             self._state = tree, removals
             self._seen = seen
 

@@ -110,9 +110,9 @@ class TermIndexes:
             # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
             in_use = np.array(self._ledger.builds.not_dead(held) if held else (), np.int64)
-            with self._lock:
-                parts = [self._part(row) for row in merged]
         if merged:
+            with self._lock:  # not in the transaction: others read parts while they hold it
+                parts = [self._part(row) for row in merged]
             masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
             part = TermPart.joined([*parts, part], [*row_masks, None])
