@@ -982,7 +982,14 @@ def _open_indexer(
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
+        indexer.on_check = lambda: _repair_lost(indexer)
         return indexer
+
+
+def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
+    from lazyrag.document.verify import repair_lost
+
+    return repair_lost(indexer)
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

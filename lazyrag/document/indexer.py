@@ -80,7 +80,8 @@ class Indexer:
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.settled: SettledFiles | None = None  # since the last sync
-        self.on_sync: Callable[[], object] = lambda: None  # set by the Document
+        self.on_sync: Callable[[], object] = lambda: None  # set by the Document, as the next one
+        self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self

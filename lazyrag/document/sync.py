@@ -121,7 +121,7 @@ def ingest_changes(
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
-    repaired = _repair_lost(indexer) if repairs else ()
+    repaired = indexer.on_check() if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
@@ -158,12 +158,6 @@ def _basis(indexer: Indexer) -> tuple[Any, ...]:
     """Return what decides, beside the files, whether they are up to date."""
     readers = [reader.identity for reader in indexer.loading.readers.all()]
     return indexer.ledger.tree.changes, indexer.definitions.all_fingerprints(), readers, loaders.revision
-
-
-def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
-    from lazyrag.document.verify import repair_lost  # which imports this module
-
-    return repair_lost(indexer)
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -573,7 +567,7 @@ def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
-    repaired = () if indexer.is_checked else _repair_lost(indexer)
+    repaired = () if indexer.is_checked else indexer.on_check()
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)

@@ -37,11 +37,11 @@ class InFiles(OverStoreFiles):
 
     def reopen_store(self, store):
         """The same file, opened by the next program."""
-        return self.over(store._file.path)
+        return self.over(store.file.path)
 
     def share_store(self, store):
         """The same file, opened by another program at the same time."""
-        return self.over(store._file.path)
+        return self.over(store.file.path)
 
 
 class InMemory(OverStoreFiles):

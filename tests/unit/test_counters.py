@@ -404,7 +404,7 @@ def test_a_copied_dataset_costs_nothing(world):
     world.dataset = world.root / "copy"
     with world.open() as docs:
         assert world.brought(docs) == NOTHING
-        assert len(docs.last_report.updated) == 3  # their dates are others
+        assert len(docs.last_report.touched) == 3  # their dates are others
 
 
 def test_a_touched_file_costs_nothing(world):
