@@ -987,6 +987,8 @@ def _open_indexer(
 
 
 def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
+    if not indexer.ledger.tree.groups:  # nothing to lose yet
+        return ()
     from lazyrag.document.verify import repair_lost
 
     return repair_lost(indexer)

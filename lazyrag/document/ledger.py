@@ -1005,7 +1005,8 @@ class Ledger(LedgerConnection):
     @contextmanager
     def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
-        with super().writing(durable=durable, checked=checked) as connection:
+        with self.file.writing(durable=durable, checked=checked) as connection:
+            self.lease.ensure_held(connection)
             yield connection
         if self._changing and not connection.in_transaction:
             self._changing = False

@@ -77,6 +77,11 @@ class FileFormat:
         return len(self.migrations)
 
 
+_SYNCHRONOUS = (("synchronous", "FULL", "NORMAL"),)
+_FOREIGN_KEYS = (("foreign_keys", "OFF", "ON"),)
+"""Pragmas with their values during a transaction and after it."""
+
+
 class Database:
     """One open SQLite file, or a database in this process's memory.
 
@@ -291,34 +296,33 @@ class Database:
         with self._turn:
             if self._closed:  # while this thread waited
                 self.check_open()
-            self._follow()
+            if self._unchanging is not None:
+                self._follow()
             connection = self._connection
             is_step = connection.in_transaction  # of this thread
             # Durability cannot be changed within a transaction, where BEGIN fails as well.
             joins, durable = is_step and not durable, durable and not is_step
+            switched = (_SYNCHRONOUS if durable else ()) + (() if checked else _FOREIGN_KEYS)
             try:
                 if joins:
                     yield connection
                     return
-                if durable:
-                    connection.execute("PRAGMA synchronous = FULL")
-                if not checked:
-                    connection.execute("PRAGMA foreign_keys = OFF")
+                for name, during, _ in switched:
+                    connection.execute(f"PRAGMA {name} = {during}")
                 try:
                     connection.execute(begin)
                     try:
                         yield connection
-                        self._ensure_unchanged()
+                        if self._unchanging is not None:
+                            self._ensure_unchanged()
                         connection.execute("COMMIT")
                     except BaseException:
                         if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
                             connection.execute("ROLLBACK")
                         raise
                 finally:
-                    if durable:
-                        connection.execute("PRAGMA synchronous = NORMAL")
-                    if not checked:
-                        connection.execute("PRAGMA foreign_keys = ON")
+                    for name, _, after in switched:
+                        connection.execute(f"PRAGMA {name} = {after}")
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 
@@ -333,12 +337,12 @@ class Database:
         return ()
 
     def _ensure_unchanged(self) -> None:
-        if self._unchanging is not None and self._unchanging != self._signature():
+        if self._unchanging != self._signature():
             raise self._error("was changed while it was read. Repeat the query.")
 
     def _follow(self) -> None:
         """Open a file again that was taken for unchanging, and has changed."""
-        if self._unchanging is None or self._connection.in_transaction or self._unchanging == self._signature():
+        if self._connection.in_transaction or self._unchanging == self._signature():
             return
         self._finalizer()
         try:
