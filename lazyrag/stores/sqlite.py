@@ -1122,7 +1122,7 @@ class MapFileVectorStore:
     """
 
     def __init__(self, file: StoreFile) -> None:
-        self._file = file
+        self.file = file
         self._cached: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
         self._merging = threading.Lock()
         self._graphs = Graphs(file)
@@ -1131,7 +1131,7 @@ class MapFileVectorStore:
     def features(self) -> frozenset[Feature]:
         """Exact and approximate; persistent and shared, unless the file is in memory."""
         in_memory: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
-        return in_memory if self._file.path is None else in_memory | {"persistent", "shared"}
+        return in_memory if self.file.path is None else in_memory | {"persistent", "shared"}
 
     def open(self) -> None:
         """Do nothing: the file is open."""
@@ -1144,10 +1144,10 @@ class MapFileVectorStore:
         """See `VectorStore.create`."""
         wanted = (schema.dimension, schema.metric, schema_text(schema.fields))
         check_schema(schema)
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             present = collection_row(connection, collection)
         if present is None:
-            with self._file.writing() as connection:
+            with self.file.writing() as connection:
                 connection.execute(
                     "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?, ?) "
                     "ON CONFLICT (name) DO NOTHING",
@@ -1160,7 +1160,7 @@ class MapFileVectorStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             row = collection_row(connection, collection)
             if row is None:
                 return
@@ -1170,7 +1170,7 @@ class MapFileVectorStore:
             connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
             connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
         self._cached.pop(collection, None)
-        self._file.arrays.postpone_deletion(name for (name,) in names)
+        self.file.arrays.postpone_deletion(name for (name,) in names)
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -1185,15 +1185,15 @@ class MapFileVectorStore:
             return
         block = part_of_rows(list(last.values()), present.schema[0])
         # It is on the disk before anything names it.
-        name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
-        with self._file.writing() as connection:
+        name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
+        with self.file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
             retired, _ = mark_rows_dead(connection, present.parts, block.keys)
             if content is None:
-                self._file.check_there(name)
+                self.file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
-        self._file.arrays.postpone_deletion(retired)
+        self.file.arrays.postpone_deletion(retired)
         self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
@@ -1210,11 +1210,11 @@ class MapFileVectorStore:
         check_deletion(keys, filter)
         if keys is not None and not len(keys):
             return 0
-        with self._file.writing() as connection:
+        with self.file.writing() as connection:
             present = self._read(connection, collection)
             deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
             retired, count = mark_rows_dead(connection, present.parts, encoded_keys(deleted))
-        self._file.arrays.postpone_deletion(retired)
+        self.file.arrays.postpone_deletion(retired)
         if count:
             self._merge(collection)
         return count
@@ -1235,17 +1235,17 @@ class MapFileVectorStore:
         """The present collection, cached until the next commit to the file."""
         reads = 0
         while True:
-            changes = self._file.commit_counter()  # before the reading: what comes between is read again
+            changes = self.file.commit_counter()  # before the reading: what comes between is read again
             cached = self._cached.get(collection)
             if cached is not None and cached[0] == changes:
                 return cached[1]
             reads += 1
             try:
-                with self._file.reading() as connection:
+                with self.file.reading() as connection:
                     found = self._read(connection, collection)
             except StoreError:
                 # Parts may be merged, and their files removed, between the reading of their names and the opening.
-                if reads == _MAX_READS or self._file.commit_counter() == changes:
+                if reads == _MAX_READS or self.file.commit_counter() == changes:
                     raise
             else:
                 self._cached[collection] = changes, found
@@ -1284,26 +1284,26 @@ class MapFileVectorStore:
 
     def damage(self, collection: str) -> str:
         """See `Checkable.damage`."""
-        with self._file.reading() as connection:
+        with self.file.reading() as connection:
             parts = connection.execute(
                 "SELECT arrays, content FROM vector_part JOIN vector_collection "
                 "ON vector_collection.id = vector_part.collection WHERE name = ? ORDER BY vector_part.id",
                 (collection,),
             ).fetchall()
         for name, content in parts:
-            damage = self._file.arrays.check(name) if content is None else damage_of(content, name)
+            damage = self.file.arrays.check(name) if content is None else damage_of(content, name)
             if damage:
                 return f"the array file {name} {damage}"
         return ""
 
     def _opened(self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool) -> Part:
         if in_file:
-            return part_of_arrays(self._file.arrays.open(name), dimension)
+            return part_of_arrays(self.file.arrays.open(name), dimension)
         [content] = connection.execute("SELECT content FROM vector_part WHERE id = ?", (part,)).fetchone()
         try:
             return part_of_arrays(decoded_arrays(joined([memoryview(content)]), name), dimension)
         except DamagedError as exc:
-            msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
+            msg = f"Part {part} of the vectors in {self.file!r} {exc}. Run verify() and repair()."
             raise StoreError(msg, store="map") from exc
 
     def compact(self, collection: str) -> None:
@@ -1330,9 +1330,9 @@ class MapFileVectorStore:
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
-            block = joined_parts(blocks, alive, present.schema[0], self._file.arrays.scratch)
-            name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
-            with self._file.writing() as connection:
+            block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
+            name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
+            with self.file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
                     return
@@ -1340,9 +1340,9 @@ class MapFileVectorStore:
                 connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
                 if left is None or left.any():
                     if content is None:
-                        self._file.check_there(name)
+                        self.file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
-            self._file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
+            self.file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
         finally:

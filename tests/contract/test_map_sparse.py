@@ -120,7 +120,7 @@ def test_a_file_of_the_other_kind_is_an_error(opened):
     store.create(C, SCHEMA)
     store.create("dense", VectorSchema(2, "ip", {}))
     store.upsert("dense", [VectorRow("a", np.ones(2, np.float32))])
-    with store._file.writing() as connection:
+    with store.file.writing() as connection:
         connection.execute(
             "UPDATE vector_part SET collection = (SELECT id FROM vector_collection WHERE name = ?)", (C,)
         )

@@ -127,8 +127,8 @@ def test_small_parts_lie_in_the_database_and_large_ones_in_files(opened, path):
     assert not Path(f"{path}.d").exists()
     store.upsert(C, _rows(5000))
     assert _parts(path) == [(5000, 0, True)]
-    names = store._file.arrays.names()
-    assert [store._file.arrays.check(name) for name in names] == [""] * len(names)
+    names = store.file.arrays.names()
+    assert [store.file.arrays.check(name) for name in names] == [""] * len(names)
 
 
 @pytest.mark.slow
@@ -137,13 +137,13 @@ def test_parts_stay_few_and_rows_are_moved_a_few_times(opened, path, monkeypatch
     store = opened()
     store.create(C, SCHEMA)
     written = []
-    kept = store._file.arrays.write_or_inline
+    kept = store.file.arrays.write_or_inline
 
     def spy(arrays, inline_below):
         written.append(len(arrays["keys"]))
         return kept(arrays, inline_below)
 
-    monkeypatch.setattr(store._file.arrays, "write_or_inline", spy)
+    monkeypatch.setattr(store.file.arrays, "write_or_inline", spy)
     rows = _rows(1000)
     for start in range(0, 1000, 5):
         store.upsert(C, rows[start : start + 5])
@@ -173,7 +173,7 @@ def test_files_of_merged_and_dropped_parts_are_left_to_readers(opened):
     store = opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(1500))
-    arrays = store._file.arrays
+    arrays = store.file.arrays
     [first] = arrays.names()
     past = time.time() - 5000
     os.utime(arrays.folder / first, (past, past))
@@ -295,7 +295,7 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     rows = _rows(600)
     monkeypatch.setattr(other, "_merge", lambda collection: None)
     store.upsert(C, rows[:300])
-    kept, turns = store._file.arrays.write_or_inline, []
+    kept, turns = store.file.arrays.write_or_inline, []
 
     def meanwhile(arrays, inline_below):
         made = kept(arrays, inline_below)
@@ -305,7 +305,7 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
             other.upsert(C, [VectorRow(rows[6].key, -rows[6].vector, rows[6].fields)])
         return made
 
-    monkeypatch.setattr(store._file.arrays, "write_or_inline", meanwhile)
+    monkeypatch.setattr(store.file.arrays, "write_or_inline", meanwhile)
     store.upsert(C, rows[300:])
     assert turns == [300, 600]
     assert store.count(C) == 598
@@ -319,7 +319,7 @@ def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
     """Two upserts whose parts are merged; something happens when they are joined and the new part is not yet kept."""
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
-    kept, turns = store._file.arrays.write_or_inline, []
+    kept, turns = store.file.arrays.write_or_inline, []
 
     def interrupted(arrays, inline_below):
         turns.append(len(arrays["keys"]))
@@ -327,7 +327,7 @@ def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
             meanwhile()
         return kept(arrays, inline_below)
 
-    monkeypatch.setattr(store._file.arrays, "write_or_inline", interrupted)
+    monkeypatch.setattr(store.file.arrays, "write_or_inline", interrupted)
     store.upsert(C, _rows(100, first=100))
     assert turns == [100, 200]
 
@@ -353,14 +353,14 @@ def test_a_reader_that_comes_too_late_for_a_file_reads_again(opened, monkeypatch
     store, reader = opened(), opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(1500))
-    [old] = store._file.arrays.names()
+    [old] = store.file.arrays.names()
     expected = []
     first_open = reader._file.arrays.open
 
     def too_late(name):
         if not expected:
             store.upsert(C, _rows(1500, first=1500))
-            store._file.arrays.delete([old])
+            store.file.arrays.delete([old])
             expected.append(store.count(C))
         return first_open(name)
 
@@ -374,8 +374,8 @@ def test_a_missing_file_is_an_error_that_names_it(opened):
     store = opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(1500))
-    [name] = store._file.arrays.names()
-    store._file.arrays.delete([name])
+    [name] = store.file.arrays.names()
+    store.file.arrays.delete([name])
     with pytest.raises(StoreError, match=name):
         opened().count(C)
 
@@ -385,7 +385,7 @@ def test_a_damaged_part_in_the_database_is_an_error(opened, path):
     store = opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(5))
-    store._file.close()
+    store.file.close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE vector_part SET content = substr(content, 1, 100)")
     connection.commit()
@@ -442,7 +442,7 @@ def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
     store.upsert(C, [VectorRow("zz", _rows(1)[0].vector)])
     assert opened().count(C) == count + 1
     named = {part.name for part in store._now(C).parts if part.in_file}
-    assert [store._file.arrays.check(name) for name in named] == [""] * len(named)
+    assert [store.file.arrays.check(name) for name in named] == [""] * len(named)
 
 
 def _upsert_and_die(path: str, moment: int) -> None:
@@ -526,7 +526,7 @@ def test_two_processes_that_write_lose_nothing(opened):
     store.create(C, SCHEMA)
     assert store.count(C) == 0
     firsts = (0, 1000)
-    processes = [SPAWN.Process(target=_upsert_some, args=(os.fspath(store._file.path), first)) for first in firsts]
+    processes = [SPAWN.Process(target=_upsert_some, args=(os.fspath(store.file.path), first)) for first in firsts]
     for process in processes:
         process.start()
     for process in processes:
