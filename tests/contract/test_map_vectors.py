@@ -355,7 +355,7 @@ def test_a_reader_that_comes_too_late_for_a_file_reads_again(opened, monkeypatch
     store.upsert(C, _rows(1500))
     [old] = store.file.arrays.names()
     expected = []
-    first_open = reader._file.arrays.open
+    first_open = reader.file.arrays.open
 
     def too_late(name):
         if not expected:
@@ -364,7 +364,7 @@ def test_a_reader_that_comes_too_late_for_a_file_reads_again(opened, monkeypatch
             expected.append(store.count(C))
         return first_open(name)
 
-    monkeypatch.setattr(reader._file.arrays, "open", too_late)
+    monkeypatch.setattr(reader.file.arrays, "open", too_late)
     assert reader.count(C) == 3000
     assert expected == [3000]
 
