@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as temporary:
     with opened(dataset, store) as docs:
         assert (ask(docs), list(docs.dump())) == (answers, dump)
     print(f"resumed: the dumps are equal, all {len(dump):,} lines; {len(embedded)} texts were embedded")
-    assert len(embedded) == texts - KILLED_AT + 1
+    assert len(embedded) <= texts - KILLED_AT + 32  # vectors are stored 32 at a time, or once a second
 
     with sqlite3.connect(store) as connection:  # delete nodes,
         connection.execute("DELETE FROM segment WHERE content LIKE '%petrol%' AND parent IS NOT NULL")
