@@ -44,12 +44,11 @@ class SharedMap(Mapping[str, T], Generic[T]):
 
     def changed(self, items: Mapping[str, T | None]) -> SharedMap[T]:
         """A mapping with some items set, and those of value None removed."""
-        size = self._size + sum((value is not None) - (key in self) for key, value in items.items())
         base, over = self._layers
-        changed = SharedMap(base, {**over, **items}, size)
         if len(over) + len(items) > _MAX_CHANGES:
-            changed._whole()
-        return changed
+            return SharedMap({key: value for key, value in {**self._whole(), **items}.items() if value is not None})
+        size = self._size + sum((value is not None) - (key in self) for key, value in items.items())
+        return SharedMap(base, {**over, **items}, size)
 
     def _whole(self) -> dict[str, T]:
         base, over = self._layers
