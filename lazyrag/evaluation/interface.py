@@ -8,7 +8,6 @@ import inspect
 import math
 import numbers
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 
 _AT_A_TIME = 16
-_REMEMBERED = 10_000
 
 PAIRS = (("retrieve", "retrieve_with_metadata"), ("generate", "generate_with_metadata"))
 """The old and the new form of each step. A system implements at least one form of each pair."""
@@ -496,7 +494,7 @@ class PipelineRAG(_Adapter):
         self._top_k = None if top_k is None else validate_integer("top_k", top_k, 1)
         self._max_tokens = None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
         self.workers = validate_integer("workers", workers, 1)
-        self._found: OrderedDict[str, Sequence[Hit]] = OrderedDict()  # by query, to answer from
+        self._found: dict[str, Sequence[Hit]] = {}  # by query, to answer from
 
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
         """Retrieve, and rerank if the pipeline reranks.
@@ -507,9 +505,6 @@ class PipelineRAG(_Adapter):
         sync = self._pipeline.sync
         found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(query, self._top_k)
         self._found[query] = found
-        self._found.move_to_end(query)
-        if len(self._found) > _REMEMBERED:
-            self._found.popitem(last=False)
         metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
         return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
 

@@ -208,14 +208,18 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 def map_in_threads(function: Callable[[S], T], items: Sequence[S], workers: int) -> Iterator[T]:
     """Yield a function's results in the order of the items, called in threads with the caller's context variables.
 
-    An error is raised at its item, and calls that have not begun are dropped.
+    An error is raised at its item, and calls that have not begun are dropped. With one worker, or one item, the calls
+    run in the caller's thread.
 
     Example:
         >>> list(map_in_threads(len, ["tea", "coffee"], 2))
         [3, 6]
     """
+    if workers == 1 or len(items) < 2:
+        yield from map(function, items)
+        return
     contexts = [copy_context() for _ in items]
-    with ThreadPoolExecutor(max(1, min(workers, len(items))), "lazyrag call") as pool:
+    with ThreadPoolExecutor(min(workers, len(items)), "lazyrag call") as pool:
         yield from pool.map(lambda context, item: context.run(function, item), contexts, items)
 
 

@@ -162,7 +162,7 @@ class Retriever(BaseRetriever[T_co]):
         several = list({id(embedder.user_object): embedder for embedder in models}.values())
         embed = partial(query_vector, text=query.text, memo=query.memo)
         workers = min((embedder.workers for embedder in several), default=1)
-        list(map_in_threads(embed, several, workers) if len(several) > 1 < workers else map(embed, several))
+        list(map_in_threads(embed, several, workers))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Rank by each embed key, fuse the rankings, and map the hits to the target group."""

@@ -438,8 +438,8 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
         expected = found(docs)
     run = python("-c", KILLED, json.dumps([old, new, module, name, when]))
     assert (run.returncode, run.stderr) == (9, "")
-    told = migrate(old, new)
-    assert (told, migrate(old, new).present) == (replace(told, segments=160, vectors=120), 280)
+    report = migrate(old, new)
+    assert (report, migrate(old, new).present) == (replace(report, segments=160, vectors=120), 280)
     Letters.texts = 0
     with opened(new) as docs:
         assert found(docs) == expected
