@@ -140,10 +140,8 @@ def find_files(folder: str | os.PathLike[str], before: Listing | None = None, *,
                 here[name] = FoundFile(identity, entry.path, signature_of(entry))
     if before is not None and folders == before.folders:
         found = before.found
-    else:
-        found = tuple(
-            sorted(file for here in folders.values() for file in here.values())
-        )  # by identity: none are equal
+    else:  # sorted by identity, which no two files share
+        found = tuple(sorted(file for here in folders.values() for file in here.values()))
     return Listing(found, tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
 
 

@@ -60,7 +60,8 @@ def _checked(pieces: Iterable[bytes], max_objects: int) -> int:
     for piece in pieces:
         size += len(piece)
         if size > MAX_STREAM:
-            msg = f"The PDF is packed like a bomb: a stream unpacks to more than {MAX_STREAM >> 20} MiB. Save it again."
+            most_mib = MAX_STREAM >> 20
+            msg = f"A stream of the PDF unpacks to more than {most_mib} MiB. Save the PDF again with another program."
             raise LoadError(msg)
         most = len(piece) - len(piece.translate(None, _LETTERS))
         objects += _count(piece) if 64 * most > len(piece) else most
