@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,19 @@ def test_kills_at_random_instants(tmp_path: Path) -> None:
     assert tally.survived == tally.kills == 4, "\n".join(tally.problems)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
+# Milvus Lite 2 keeps one file, 3 a folder; 2 does not tell a damaged file from one that another program has open.
+DAMAGES: list[tuple[str, bytes | None]] = (
+    [("milvus.db", None)]
+    if version("milvus-lite").startswith("2.")
+    else [
         ("milvus.db", None),
         ("milvus.db/collections/lr_default_line_*/manifest.json", None),
         ("milvus.db/collections/lr_default_line_*/schema.json", b"\xa5" * 99),
-    ],
+    ]
 )
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_files_are_rebuilt(tmp_path: Path, damage: tuple[str, bytes | None]) -> None:
     """A file that is gone or garbage: the next sync rebuilds all from the ledger, and says so."""
     name, content = damage
