@@ -607,8 +607,8 @@ class MilvusConnection:
         advice = (
             "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for Milvus Lite."
             if self.path is None
-            else "Only one program can have such a file open. If no other has, it is damaged: move it away, and the "
-            "next sync rebuilds it."
+            else "Only one program can have such a file open; its folder must be there. If neither is the cause, the "
+            "file is damaged: move it away, and the next sync rebuilds it."
         )
         tried = "Cannot connect to" if is_opening else f"Cannot reach, for {what},"
         msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"
