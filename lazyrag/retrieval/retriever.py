@@ -305,6 +305,9 @@ class Retriever(BaseRetriever[T_co]):
         made._feedback = validate_feedback(nodes, weight)
         return made
 
+    def __repr__(self) -> str:
+        return f"Retriever({self.group!r}, similarity={self.similarity.name!r}, topk={self._topk})"
+
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schema of each Document."""
         for document in self._documents:
