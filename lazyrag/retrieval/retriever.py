@@ -396,6 +396,9 @@ def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
     if similarity is None:
         return OWN_METRIC
     if not callable(similarity):
+        if similarity == "hybrid":
+            msg = "Hybrid search is not a similarity. Use HybridRetriever.over(doc, group_name)."
+            raise NotRegisteredError(msg)
         return similarities[similarity]
     name = getattr(similarity, "__name__", type(similarity).__name__)
     if name in similarities and similarities[name].func is similarity:
