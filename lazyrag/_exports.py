@@ -25,13 +25,16 @@ def lazy_names(
         if name in subpackages:
             return importlib.import_module(f"{package}.{name}")
         if name not in modules:
-            from lazyrag.errors import known_names
+            import difflib
 
             for one in [] if name.startswith("_") else subpackages:
                 if name in getattr(importlib.import_module(f"{package}.{one}"), "__all__", ()):
                     msg = f"{name!r} is not in {package!r}. Write: from {package}.{one} import {name}"
                     raise AttributeError(msg)
-            msg = f"module {package!r} has no attribute {name!r}. {known_names(name, public)}"
+            folded = {one.casefold(): one for one in public}
+            near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
+            hint = f" Did you mean {' or '.join(folded[one] for one in near)}?" if near else f" See dir({package})."
+            msg = f"module {package!r} has no attribute {name!r}.{hint}"
             raise AttributeError(msg)
         value = getattr(importlib.import_module(modules[name]), name)
         setattr(importlib.import_module(package), name, value)

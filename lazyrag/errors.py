@@ -307,3 +307,14 @@ def raise_if_stopped() -> None:
     event = stop_event()
     if event is not None and event.is_set():
         raise KeyboardInterrupt
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: "1 hit", "2 hits"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def preview(text: str, length: int = 60) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"

@@ -395,6 +395,11 @@ class DocNode:
         state = dict(getattr(self, "__dict__", {}))
         return _restored, (type(self), self.segment, self._embeddings, self._score, state)
 
+    def _repr_html_(self) -> str:
+        from lazyrag.data.result import Hit
+
+        return Hit.from_node(self)._repr_html_()
+
     def __repr__(self) -> str:
         text = self.text
         shown = text if len(text) <= 40 else text[:37] + "..."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lazyrag.data.segment import EMPTY
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError, count, known_names, preview
 from lazyrag.validation import require, validate_number
 
 if TYPE_CHECKING:
@@ -63,9 +63,34 @@ class Hit:
             metadata={**({"location": location} if location else {}), **node.global_metadata, **node.metadata},
         )
 
+    @property
+    def location(self) -> str:
+        """The place in the document, for people; "" if it is unknown or not a text, as in foreign stores."""
+        location = self.metadata.get("location")
+        return " ".join(location.split()) if isinstance(location, str) else ""
+
+    @property
+    def label(self) -> str:
+        """File and location for display; "" if both are unknown.
+
+        Example:
+            >>> Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}).label
+            'tea.pdf, page 3'
+        """
+        return _label(self.source, self.location)
+
     def to_dict(self) -> dict[str, Any]:
         """The seven fields, metadata as a plain dict."""
         return {name: getattr(self, name) for name in self.__slots__} | {"metadata": dict(self.metadata)}
+
+    def __repr__(self) -> str:
+        score = "" if math.isnan(self.score) else f", score={self.score:.4f}"
+        return f"Hit({self.label or self.id}: {preview(self.text)!r}{score})"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import hits_html
+
+        return hits_html([self])
 
 
 @dataclass(frozen=True)  # slots and type parameters do not go together
@@ -161,6 +186,15 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
     def __iter__(self) -> Iterator[Hit]:
         return map(self._hit, range(len(self.contexts)))
 
+    def __repr__(self) -> str:
+        best = f", best: {self[0]!r}" if len(self) else ""
+        return f"<RetrievalResult: {count(len(self), 'hit')}{best}>"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import hits_html
+
+        return hits_html(self)
+
     def _hit(self, index: int) -> Hit:
         if self.hits is not None:
             return self.hits[index]
@@ -221,6 +255,10 @@ class GenerationResult(Generic[M_co]):
         return {name: getattr(self, name) for name in _GENERATION_FIELDS}
 
 
+def _label(source: str, location: str) -> str:
+    return ", ".join(filter(None, (" ".join(str(source).split()), location)))
+
+
 def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:
     unknown = sorted(set(values) - set(names))
     if unknown:
@@ -260,6 +298,14 @@ class Citation:
     def __post_init__(self) -> None:
         require(self.index >= 1, "index", self.index, "an integer >= 1")
 
+    @property
+    def label(self) -> str:
+        """File and location."""
+        return _label(self.source, self.location)
+
+    def __str__(self) -> str:
+        return f"[{self.index}] {self.label}: “{preview(self.text_snippet, 200)}”"
+
 
 @dataclass(frozen=True, slots=True)
 class RAGContext:
@@ -283,10 +329,13 @@ class RAGContext:
     total_tokens: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<RAGContext for {self.query!r}: {count(len(self.sources), 'source')}, {self.total_tokens} tokens>"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A cited answer to a question.
+    """A cited answer to a question. ``str(answer)`` is its text with footnotes.
 
     Args:
         query: The question.
@@ -316,6 +365,19 @@ class Answer:
     def confidence(self) -> float | Any:
         """In [0, 1]; None if unknown."""
         return self.generation.confidence
+
+    def __repr__(self) -> str:
+        problems = f", {count(len(self.problems), 'problem')}" if self.problems else ""
+        return f"<Answer {preview(self.text)!r}: {count(len(self.citations), 'citation')}{problems}>"
+
+    def __str__(self) -> str:
+        notes = "\n".join(map(str, self.citations))
+        return f"{self.text}\n\n{notes}" if notes else self.text
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import answer_html
+
+        return answer_html(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from lazyrag.document.sync import (
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, NotBuiltError
+from lazyrag.errors import ConfigError, NotBuiltError, count
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
@@ -885,7 +885,20 @@ class Document:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{self._indexer.where}>"
+        if self._reader.scope is not None:
+            return f"<{self._indexer.where}, restricted>"
+        return f"<{self._indexer.where}: {count(len(self._indexer.ledger.tree.documents), 'document')}>"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import tree_html
+
+        nodes = {} if self._reader.scope is not None else {one.name: one.nodes for one in self.status().groups}
+        labels = {name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name for name in self.groups}
+        children: dict[str, list[str]] = {}
+        for name in self.groups:
+            if name != LAZY_ROOT_NAME:
+                children.setdefault(self._reader.line(name)[1], []).append(name)
+        return tree_html(repr(self), children, labels, LAZY_ROOT_NAME)
 
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""

@@ -80,6 +80,15 @@ class IngestReport:
         counts = ", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])
         return "\n".join([counts, *(f"  failed: {failure}" for failure in self.failed)])
 
+    def __repr__(self) -> str:
+        return f"<IngestReport: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import lines_html
+
+        first, *others = str(self).splitlines()
+        return lines_html(first, others)
+
 
 class Failures:
     """Failures in this process that were not retried yet.

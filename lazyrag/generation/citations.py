@@ -16,11 +16,9 @@ from lazyrag.generation.markers import (
     Marker,
     MarkerScanner,
     Scanned,
-    location_of,
     replace_markers,
     rewritten,
     scan,
-    source_of,
 )
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
@@ -362,7 +360,7 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
             chunk_id=hit.chunk_id,
             text_snippet=snippet(hit.text, claim),
             uid=hit.id,
-            location=location_of(hit),
+            location=hit.location,
         )
 
 
@@ -560,8 +558,7 @@ class CitationManager:
             [1] tea.pdf, page 3
         """
         return "\n".join(
-            f"[{number}] {source_of(hit) if hit.source else ', '.join(filter(None, (hit.id, location_of(hit))))}"
-            for number, hit in enumerate(_validate_sources(results), start=1)
+            f"[{number}] {hit.label or hit.id}" for number, hit in enumerate(_validate_sources(results), start=1)
         )
 
     def validate_citations(self, response: str, num_sources: int) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
-from lazyrag.generation.markers import source_of
 from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
 from lazyrag.text.tokens import TokenCounter, counter_for_model, resolve_counter
@@ -376,7 +375,7 @@ class ContextBuilder:
         hits = _as_hits(results)
         language = resolve_language(self.language, context)
         unknown = TEMPLATES[language].unknown
-        lines = [f"[{number}] {source_of(hit) or unknown}" for number, hit in enumerate(hits, start=1)]
+        lines = [f"[{number}] {hit.label or unknown}" for number, hit in enumerate(hits, start=1)]
         return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
 
     def _page(
@@ -433,13 +432,13 @@ class _Page:
 
     def text(self, hits: Iterable[Hit], nothing: str | None = None) -> str:
         """The complete text with these sources, numbered from 1."""
-        listed = [(number, source_of(hit), harmless(hit.text.rstrip())) for number, hit in enumerate(hits, start=1)]
+        listed = [(number, hit.label, harmless(hit.text.rstrip())) for number, hit in enumerate(hits, start=1)]
         template = self.template if nothing is None else dataclasses.replace(self.template, nothing=nothing)
         return template.fill(listed, self.query)
 
     def written(self, number: int, hit: Hit) -> str:
         """One source."""
-        return self.template.write(number, source_of(hit), harmless(hit.text.rstrip()))
+        return self.template.write(number, hit.label, harmless(hit.text.rstrip()))
 
 
 def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
@@ -461,6 +460,10 @@ def _as_hit(value: Any) -> Hit:
     for name, kind in _KINDS.items():
         is_valid = isinstance(given.get(name, _MISSING.get(name)), kind)
         require(
-            is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", f"The result is {value!r:.60}."
+            is_valid,
+            f"The {name} of a result",
+            fields[name],
+            f"a {kind.__name__}",
+            f"The result is a {type(value).__name__}.",
         )
     return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})

@@ -6,32 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lazyrag.data.result import Hit
-
-# Names of hits
-
-
-def location_of(hit: Hit) -> str:
-    """Return the location of a hit in its file; "" if it is unknown or not a text, as in foreign stores.
-
-    Example:
-        >>> location_of(Hit("1", "tea", 1.0, metadata={"location": None})), location_of(Hit("1", "tea", 1.0))
-        ('', '')
-    """
-    location = hit.metadata.get("location")
-    return " ".join(location.split()) if isinstance(location, str) else ""
-
-
-def source_of(hit: Hit) -> str:
-    """Return file and location of a hit for display; "" if both are unknown.
-
-    Example:
-        >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}))
-        'tea.pdf, page 3'
-    """
-    return ", ".join(part for part in (" ".join(str(hit.source).split()), location_of(hit)) if part)
-
-
 # Reading one marker
 
 CLOSER_OF = {"[": "]", "【": "】", "［": "］", "〔": "〕"}

@@ -462,7 +462,9 @@ class CallableEmbedder:
     normalised = False
 
     def __init__(self, function: EmbedCallable, what: str = "embed") -> None:
-        require(callable(function), f"The {what}", function, "an Embedder, or a callable from text to list of numbers")
+        way_out = "Name a model by OnnxEmbedder('folder') or HttpEmbedder('http://localhost:8000/v1', 'name')."
+        is_model = "an Embedder, or a callable from text to list of numbers"
+        require(callable(function), f"The {what}", function, is_model, way_out)
         self.function = function
         self.batch_size = batch_size_of(function, 1)
         self._asks_type = "input_type" in keyword_names(function, skip=1)[0]

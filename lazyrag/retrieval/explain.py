@@ -12,6 +12,7 @@ from typing import Any, ClassVar, overload
 from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
+from lazyrag.errors import count
 from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind, json_ready
 
 _WIDTH = 100
@@ -188,6 +189,15 @@ class Explanation(Sequence[ExplainedHit]):
         head = f"query: {_line(self.query)}" + ("" if filters is None else f"\nfilter: {filters}")
         hits = _hit_table(self.hits, self.stages) if self.hits else "no hits"
         return "\n\n".join([head, hits, _stage_table(self)])
+
+    def __repr__(self) -> str:
+        stages = " > ".join(stage.name for stage in self.stages)
+        return f"<Explanation of {self.query!r}: {count(len(self.hits), 'hit')} of {stages}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
 
     def _filter_text(self) -> str | None:
         parsed = parse_filter(self.filters)

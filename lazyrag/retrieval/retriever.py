@@ -305,6 +305,9 @@ class Retriever(BaseRetriever[T_co]):
         made._feedback = validate_feedback(nodes, weight)
         return made
 
+    def __repr__(self) -> str:
+        return f"Retriever({self.group!r}, similarity={self.similarity.name!r}, topk={self._topk})"
+
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schema of each Document."""
         for document in self._documents:
@@ -393,6 +396,9 @@ def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
     if similarity is None:
         return OWN_METRIC
     if not callable(similarity):
+        if similarity == "hybrid":
+            msg = "Hybrid search is not a similarity. Use HybridRetriever.over(doc, group_name)."
+            raise NotRegisteredError(msg)
         return similarities[similarity]
     name = getattr(similarity, "__name__", type(similarity).__name__)
     if name in similarities and similarities[name].func is similarity:

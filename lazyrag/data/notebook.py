@@ -1,0 +1,56 @@
+"""HTML of results for notebooks. Texts of files and models are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lazyrag.data.result import Answer, Hit
+
+_PRE = "white-space: pre-wrap; margin: .4em 0"
+_SHOWN = 12  # entries of a list
+
+
+def answer_html(answer: Answer) -> str:
+    """The question, the answer, and a folded quote for each citation."""
+    quotes = (details(f"[{one.index}] {one.label}", one.text_snippet) for one in answer.citations)
+    problems = "".join(f"<p>⚠ {escape(problem)}</p>" for problem in answer.problems)
+    return f"<p><b>{escape(answer.query)}</b></p><p style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{problems}"
+
+
+def hits_html(hits: Iterable[Hit]) -> str:
+    """A folded text for each hit, best first."""
+    return "".join(details(f"{rank}. {hit.label or hit.id}", hit.text) for rank, hit in enumerate(hits, start=1))
+
+
+def details(summary: str, text: str) -> str:
+    """A line that unfolds to a text."""
+    return (
+        f"<details><summary>{escape(summary)}</summary><blockquote style='{_PRE}'>{escape(text)}</blockquote></details>"
+    )
+
+
+def lines_html(title: str, lines: Sequence[str]) -> str:
+    """A title, and up to 12 lines; the others are counted."""
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    items = "".join(f"<li>{escape(line)}</li>" for line in [*lines[:_SHOWN], *more])
+    return f"<p>{escape(title)}</p>" + (f"<ul>{items}</ul>" if items else "")
+
+
+def tree_html(title: str, children: Mapping[str, Sequence[str]], labels: Mapping[str, str], root: str) -> str:
+    """A title and a tree.
+
+    Args:
+        title: The title.
+        children: Names by the name of their parent.
+        labels: What to show of each name.
+        root: The name at the top.
+    """
+
+    def branch(name: str) -> str:
+        below = "".join(map(branch, children.get(name, ())))
+        return f"<li>{escape(labels[name])}{f'<ul>{below}</ul>' if below else ''}</li>"
+
+    return f"<p><b>{escape(title)}</b></p><ul>{branch(root)}</ul>"
