@@ -38,6 +38,13 @@ def innermost(locations: Sequence[Location]) -> list[Location]:
     return [one for one, after in pairs if after is None or not (one.start <= after.start and after.end <= one.end)]
 
 
+def _common_heading(headings: Sequence[Location]) -> str:
+    """The label of the deepest heading above all of these; "" without one."""
+    paths = [heading.label.split(" > ") for heading in headings]
+    same = itertools.takewhile(lambda titles: len(set(titles)) == 1, zip(*paths, strict=False))
+    return " > ".join(titles[0] for titles in same)
+
+
 class NodeSource(Protocol):
     """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 
@@ -331,7 +338,8 @@ class DocNode:
     def location(self) -> str:
         """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        "" if unknown.
+        The heading is the deepest that covers the whole text: of a node under two headings the one above both. "" if
+        unknown.
         """
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
@@ -347,14 +355,15 @@ class DocNode:
                 return f"{first.kind} {first.label} to {last.kind} {last.label}"
             reach = "-" if first.label.isdecimal() else " to "
             return f"{first.kind}s {first.label}{reach}{last.label}"
-        if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
-            return locations[0].label
-        text = content_text(source.content)
         start, end = self._inked_span(self.span)
+        covering = _common_heading(locations) if locations and locations[0].start <= start else ""
+        if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
+            return covering or touched[0].label
+        text = content_text(source.content)
         first_line = text.count("\n", 0, start) + 1
         last_line = first_line + text.count("\n", start, end)
         lines = f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
-        return f"{locations[0].label}, {lines}" if locations else lines
+        return f"{covering}, {lines}" if covering else lines
 
     def _source_segment(self) -> Segment | None:
         if self._segment.span is None or self._reader is None:

@@ -308,11 +308,11 @@ def test_the_places_of_a_root_are_stretches_of_its_text(docs):
         ("line", "## Picking", "Tea > Picking, line 9"),
         ("sentence", "In April", "Tea > Picking, line 11"),
         ("sentence", " By hand.", "Tea > Picking, line 11"),
-        ("whole", GUIDE, "Tea, lines 1-11"),
+        ("whole", GUIDE, "lines 1-11"),
     ],
 )
 def test_a_place_is_a_heading_and_lines(docs, group, text, location):
-    """Without pages, the heading it begins under and its lines, counted from 1."""
+    """Without pages, the deepest heading that covers it and its lines, counted from 1."""
     assert _only(docs, group, text).location == location
 
 
