@@ -23,7 +23,7 @@ Run: TypeAlias = Mapping[str, Any]
 Reach: TypeAlias = Callable[[Mapping[str, Mapping[str, Any]]], "float | None"]
 
 HYBRID, FEEDBACK = "hybrid (default)", "hybrid + feedback 2"
-CHAIN = "chain (default): feedback 2 + MaxSim 0.4"
+CHAIN = "chain: feedback 2 + MaxSim 0.4"
 FIFTY, ALL_FIRST = "ceiling: the best 50, put right", "ceiling: all answers first"
 
 

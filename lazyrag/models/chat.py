@@ -306,6 +306,16 @@ def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:
 def _as_text(messages: tuple[Message, ...]) -> str:
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].content
+    return conversation_text(messages)
+
+
+def conversation_text(messages: Iterable[Message]) -> str:
+    r"""Return messages as one text, each after its role, with an empty line between.
+
+    Example:
+        >>> conversation_text([Message("user", "Tea?"), Message("assistant", "Yes.")])
+        'user: Tea?\n\nassistant: Yes.'
+    """
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
