@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import numbers
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -14,7 +16,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
-from lazyrag.errors import ConfigError, StaleNodeError
+from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,
@@ -26,7 +28,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.validation import known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import check_call, keyword_names, known_keywords, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from lazyrag.data.result import Hit
@@ -270,6 +272,10 @@ class BaseRetriever(Generic[T_co]):
         for retriever in self.retrievers:
             retriever.bind_filters(query)
 
+    def indexed_node(self, uid: str) -> DocNode | None:  # noqa: ARG002
+        """Return the node of an id, if the retriever has an index in memory with it."""
+        return None
+
     def build(self) -> None:
         """Build now what the first query would build."""
         read(self.sources, lambda _: None)
@@ -482,26 +488,96 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         return Query(text, filters, topk, is_explained)
 
 
+class SearchClient:
+    """A client with ``search(query, top_k)`` as a callable retriever, such as spec 003's vector client.
+
+    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``, ``text``, ``score``
+    and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts another retriever must have.
+
+    Args:
+        client: The client. Filters are passed on if its search takes ``filters``.
+
+    Raises:
+        ConfigError: If its search takes something else than a query and a number.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.node_of: Callable[[str], DocNode | None] = lambda _: None
+        """Finds the node of an id that comes without a text."""
+        self.__name__ = type(client).__name__
+        named, takes_any = keyword_names(client.search, skip=0)
+        self._filters = takes_any or "filters" in named
+        if "collection_name" in named:
+            raise ConfigError(
+                f"{self.__name__}.search needs a collection and vectors. Pass an object whose search(query, top_k) "
+                "embeds the query, or use RAGPipeline(embedding_manager, milvus_client)."
+            )
+        check_call(f"{self.__name__}.search cannot be called with (query, top_k)", client.search, "", 1)
+
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """Search, and return nodes."""
+        if filters is not None and not self._filters:
+            raise ConfigError(f"{self.__name__}.search takes no filters; got {filters!r:.60}.")
+        limits = () if topk is None else (topk,)
+        with errors_of(f"{self.__name__}.search", RetrievalError):
+            found = self.client.search(query, *limits, **({} if filters is None else {"filters": filters}))
+            if inspect.isawaitable(found):
+                from lazyrag.models.concurrency import run
+
+                found = run(_await(found))
+            items = list(found)
+        return [self._node(item) for item in items]
+
+    def _node(self, item: Any) -> DocNode:
+        if isinstance(item, DocNode):
+            return item
+        is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+        fields = {"id": item[0], "score": item[1]} if is_pair else item
+        get = fields.get if isinstance(fields, Mapping) else functools.partial(_attribute, fields)
+        uid, text, score = str(get("id", "")), get("text", None), get("score", None)
+        known = self.node_of(uid) if text is None else None
+        is_valid = uid != "" and isinstance(score, numbers.Real) and (known is not None or isinstance(text, str))
+        expected = "nodes, or objects with id, text and score, or pairs (id, score) of texts that another retriever has"
+        require(is_valid, f"A result of {self.__name__}.search", item, expected, error=RetrievalError)
+        if known is not None:
+            return known.with_score(float(score))
+        node = DocNode(text=text, uid=uid, metadata=get("metadata", None), score=float(score))
+        source, document, number = get("source", ""), get("document_id", ""), get("chunk_id", 0)
+        segment = node.segment._replace(path=str(source), document_id=str(document), number=int(number))
+        return DocNode.from_segment(segment, None, score=node.score)
+
+
+async def _await(found: Awaitable[Any]) -> Any:
+    return await found
+
+
+def _attribute(value: Any, name: str, default: Any) -> Any:
+    return getattr(value, name, default)
+
+
 def as_retriever(given: Any) -> BaseRetriever[Any]:
-    """Return a retriever of this package as it is, and any other callable as a `FunctionRetriever`.
+    """Return a retriever of this package as it is, and a callable or a client as a `FunctionRetriever`.
 
     A subclass that overrides ``__call__`` is a function, too.
     """
     own = isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag.")
-    return given if own else FunctionRetriever(given)
+    return given if own else FunctionRetriever(given if callable(given) else SearchClient(given))
 
 
 def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
-    """Validate retrievers of nodes and wrap functions.
+    """Validate retrievers of nodes and wrap functions and clients.
 
     Raises:
-        ConfigError: If there is none, one is not callable, or one returns texts or dicts.
+        ConfigError: If there is none, one is neither callable nor a client with ``search``, or one returns texts or
+            dicts.
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
     for retriever in retrievers:
-        is_callable = callable(retriever) and not isinstance(retriever, type)
-        require(is_callable, f"{what}'s retriever", retriever, "a callable (query, filters=None, topk=None) -> nodes")
+        is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
+        expected = "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query, top_k)"
+        require(is_valid and not isinstance(retriever, type), f"{what}'s retriever", retriever, expected)
         if getattr(retriever, "output_format", None) is not None:
             raise ConfigError(f"{what} needs retrievers with output_format=None; got {retriever.output_format!r}.")
     return [as_retriever(retriever) for retriever in retrievers]

@@ -33,6 +33,7 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
+    SearchClient,
     as_retriever,
     check_retrievers,
     common_direction,
@@ -42,7 +43,7 @@ from lazyrag.retrieval.base import (
 )
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import similarities, validate_feedback
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, StageKind
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Searchable, Stage, StageKind
 from lazyrag.validation import (
     is_list_of,
     keyword_names,
@@ -84,7 +85,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     Args:
         retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
-            first. A text behind them is the ``fusion_method``, as in spec 003.
+            first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns nodes, hits,
+            objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever` beside it has. A text
+            behind them is the ``fusion_method``, as in spec 003.
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over its results.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
@@ -114,14 +117,14 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever | str,
+        *retrievers: NodeRetriever | Searchable | str,
         fusion_method: str = "rrf",
         weights: WeightsLike | None = None,
         topk: int = 6,
         depth: int | None = None,
         dedupe: Dedupe | None = None,
-        vector_retriever: NodeRetriever | None = None,
-        bm25_retriever: NodeRetriever | None = None,
+        vector_retriever: NodeRetriever | Searchable | None = None,
+        bm25_retriever: NodeRetriever | Searchable | None = None,
         **fusion_kw: Any,
     ) -> None:
         given: list[Any] = list(retrievers)
@@ -131,6 +134,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             fusion_method = given.pop()
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
+        for part in self.retrievers:
+            if isinstance(part.wrapped, SearchClient):
+                part.wrapped.node_of = self.indexed_node
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._topk = validate_integer("topk", topk, 1)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
@@ -220,6 +226,10 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         A retriever of weight 0 is among them without nodes.
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
+
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """See `BaseRetriever.indexed_node`."""
+        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""

@@ -59,6 +59,26 @@ def test_init_takes_a_model():
         assert made.model == "gpt-3.5-turbo"
 
 
+def test_it_has_the_encoding_of_its_model(tmp_path, monkeypatch):
+    """「self.encoding = tiktoken.encoding_for_model(model)」: tiktoken's, if the vocabulary is on this machine.
+
+    Nothing is downloaded: without it the error says where to save it, and tokens are counted all the same.
+    """
+    import tiktoken
+
+    encoding = tiktoken.Encoding(
+        "made_here", pat_str=r".", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={}
+    )
+    builder = lazyrag.ContextBuilder(counter=lazyrag.text.TiktokenCounter(encoding))
+    assert builder.encoding is encoding
+    assert len(builder.encoding.encode("tea")) == builder.count_tokens("tea") == 3
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    bare = lazyrag.ContextBuilder("gpt-3.5-turbo")
+    assert bare.count_tokens("tea") > 0
+    with pytest.raises(lazyrag.LazyRAGError, match="nothing is downloaded"):
+        _ = bare.encoding
+
+
 def test_tokens_are_counted_by_tiktoken():
     """「Token计数（使用tiktoken）」: with one of tiktoken's encodings, a count is the number of its tokens."""
     import tiktoken
