@@ -364,17 +364,9 @@ class RAGPipeline:
         """
         return emit_answer_warnings(await self._answer(query, top_k, max_tokens, filters, history=history))
 
-    async def _answer(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-        *,
-        history: History | None = None,
-    ) -> Answer:
+    async def _answer(self, query: str, *limits: Any, history: History | None = None, **more: Any) -> Answer:
         """Run `answer` without warnings."""
-        return await self._run(query, history).complete_answer(top_k, max_tokens, filters)
+        return await self._run(query, history).complete_answer(*limits, **more)
 
     @known_keywords
     async def answer_from(
@@ -484,10 +476,8 @@ class RAGPipeline:
             concurrency: See `batch_retrieve`.
             on_error: See there.
         """
-        limits = top_k, max_tokens, filters
-        return emit_answer_warnings(
-            await self._batch_answer(queries, *limits, histories=histories, concurrency=concurrency, on_error=on_error)
-        )
+        more: dict[str, Any] = {"histories": histories, "concurrency": concurrency, "on_error": on_error}
+        return emit_answer_warnings(await self._batch_answer(queries, top_k, max_tokens, filters, **more))
 
     async def _batch_answer(
         self,
@@ -501,15 +491,13 @@ class RAGPipeline:
         """Run `batch_answer` without warnings."""
         _validate_queries(queries)
         given = [None] * len(queries) if histories is None else histories
-        expected = f"a list with a history or None for each of the {len(queries)} queries"
         is_valid = isinstance(given, Sequence) and len(given) == len(queries)
-        require(is_valid, "histories", given, expected)
-
-        async def answer(asked: tuple[str, History | None]) -> Answer:
-            return await self._answer(asked[0], *limits, **more, history=asked[1])
-
+        require(is_valid, "histories", given, f"a list with a history or None for each of the {len(queries)} queries")
         asked = list(zip(queries, given, strict=True))
-        return cast("list[Answer]", await run_all(answer, asked, concurrency, on_error))
+        answers = run_all(
+            lambda one: self._answer(one[0], *limits, history=one[1], **more), asked, concurrency, on_error
+        )
+        return cast("list[Answer]", await answers)
 
     def _run(self, query: str, history: History | None = None) -> Run:
         check_query(query)

@@ -236,7 +236,9 @@ class Run:
         found = await self.retrieve(top_k, filters)
         return await self.rerank(found) if self.parts.reranks else found
 
-    async def complete_answer(self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None) -> Answer:
+    async def complete_answer(
+        self, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+    ) -> Answer:
         """Run all stages, without warnings."""
         self.generator()  # validated before any work
         with self.span() as span:

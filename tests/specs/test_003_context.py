@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,46 @@ def test_it_has_the_encoding_of_its_model(tmp_path, monkeypatch):
     assert bare.count_tokens("tea") > 0
     with pytest.raises(lazyrag.LazyRAGError, match="nothing is downloaded"):
         _ = bare.encoding
+
+
+SPLITTERS = [
+    "CharacterSplitter",
+    "CodeSplitter",
+    "HTMLSplitter",
+    "JSONSplitter",
+    "MarkdownSplitter",
+    "RecursiveSplitter",
+    "SentenceSplitter",
+    "TokenSplitter",
+]
+
+
+@pytest.mark.parametrize("name", SPLITTERS)
+def test_a_groups_counter_is_part_of_its_fingerprint(name, monkeypatch):
+    """「Token计数（使用tiktoken）」 is for contexts; the chunks of a group never depend on what is installed.
+
+    The default is "utf8", with tiktoken and without it. Another counter is another definition of the group, which is
+    refused under the same name.
+    """
+    splitter = getattr(lazyrag.transforms, name)
+    docs = lazyrag.Document()
+    docs.create_node_group("block", transform=splitter(chunk_size=9))
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    docs.create_node_group("block", transform=splitter(chunk_size=9))
+    docs.create_node_group("block", transform=splitter(chunk_size=9, counter="utf8"))
+    with pytest.raises(lazyrag.LazyRAGError, match="block"):
+        docs.create_node_group("block", transform=splitter(chunk_size=9, counter="estimate"))
+
+
+def test_these_are_all_that_count():
+    """A new splitter with a counter is tested, too; SemanticSplitter and Rule have the same default."""
+    counting = {
+        name: inspect.signature(getattr(lazyrag.transforms, name)).parameters.get("counter")
+        for name in lazyrag.transforms.__all__
+        if inspect.isclass(getattr(lazyrag.transforms, name))
+    }
+    found = {name: counter.default for name, counter in counting.items() if counter is not None}
+    assert found == dict.fromkeys([*SPLITTERS, "SemanticSplitter", "Rule"], "utf8")
 
 
 def test_tokens_are_counted_by_tiktoken():
