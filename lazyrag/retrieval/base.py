@@ -562,7 +562,8 @@ def as_retriever(given: Any) -> BaseRetriever[Any]:
     A subclass that overrides ``__call__`` is a function, too.
     """
     own = isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag.")
-    return given if own else FunctionRetriever(given if callable(given) else SearchClient(given))
+    is_client = not callable(given) and callable(getattr(given, "search", None))
+    return given if own else FunctionRetriever(SearchClient(given) if is_client else given)
 
 
 def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
