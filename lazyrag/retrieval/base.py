@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
 _FUSED_AT_LEAST = 50
+_HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -533,27 +534,25 @@ class SearchClient:
         if isinstance(item, DocNode):
             return item
         is_pair = isinstance(item, (tuple, list)) and len(item) == 2
-        fields = {"id": item[0], "score": item[1]} if is_pair else item
-        get = fields.get if isinstance(fields, Mapping) else functools.partial(_attribute, fields)
-        uid, text, score = str(get("id", "")), get("text", None), get("score", None)
-        known = self.node_of(uid) if text is None else None
-        is_valid = uid != "" and isinstance(score, numbers.Real) and (known is not None or isinstance(text, str))
+        fields: Any = item if isinstance(item, Mapping) else {name: getattr(item, name, None) for name in _HIT_FIELDS}
+        uid, score = item if is_pair else (fields.get("id"), fields.get("score"))
+        text = fields.get("text")
+        known = self.node_of(str(uid)) if text is None else None
+        is_valid = uid is not None and isinstance(score, numbers.Real) and (known or isinstance(text, str))
         expected = "nodes, or objects with id, text and score, or pairs (id, score) of texts that another retriever has"
-        require(is_valid, f"A result of {self.__name__}.search", item, expected, error=RetrievalError)
+        require(bool(is_valid), f"A result of {self.__name__}.search", item, expected, error=RetrievalError)
         if known is not None:
             return known.with_score(float(score))
-        node = DocNode(text=text, uid=uid, metadata=get("metadata", None), score=float(score))
-        source, document, number = get("source", ""), get("document_id", ""), get("chunk_id", 0)
-        segment = node.segment._replace(path=str(source), document_id=str(document), number=int(number))
-        return DocNode.from_segment(segment, None, score=node.score)
+        node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
+        source, document, number = (fields.get(name) for name in _HIT_FIELDS[3:6])
+        segment = node.segment._replace(
+            path=str(source or ""), document_id=str(document or ""), number=int(number or 0)
+        )
+        return DocNode.from_segment(segment, None, score=float(score))
 
 
 async def _await(found: Awaitable[Any]) -> Any:
     return await found
-
-
-def _attribute(value: Any, name: str, default: Any) -> Any:
-    return getattr(value, name, default)
 
 
 def as_retriever(given: Any) -> BaseRetriever[Any]:
