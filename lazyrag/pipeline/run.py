@@ -188,7 +188,7 @@ class Run:
         try:
             self.search_query = read_queries(answer.text, answer.finish_reason == "length")[0]
         except UnreadableAnswerError as exc:
-            self.problems = (f"The question was searched as it is, without the history: the model's query {exc}.",)
+            self.problems = (f"The question was searched as it is. The model's answer is no standalone query: {exc}.",)
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
