@@ -721,7 +721,7 @@ class Document:
         self._reader.bind(filters)  # raises before anything is built
 
         def select(snapshot: LocalSnapshot) -> list[DocNode]:
-            nodes = snapshot.walk(name, filters)
+            nodes = snapshot.walk(name, filters, wanted.get("document_id"))
             found = (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
             return list(itertools.islice(found, first, last))
 
