@@ -74,7 +74,7 @@ class Prompts:
 
     def text(self, context: RAGContext, language: ResolvedLanguage) -> str:
         """Return one text for a plain callable: the system message, an empty line, and the context."""
-        return "\n\n".join(message.content for message in self.messages(context, language))
+        return "\n\n".join(message.text for message in self.messages(context, language))
 
 
 _IN_FRAME = ("sources", "query")
