@@ -521,7 +521,8 @@ class RefinerOperator(Operator):
     original). Texts of which nothing is left are dropped.
 
     Args:
-        refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"extractive"``, ``"chat"``.
+        refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"long_refiner"``, ``"extractive"``,
+            ``"chat"``.
         keywords: With a name, those of `Refiner`: ``budget``, ``counter``, ``model`` and so on.
 
     Raises:
