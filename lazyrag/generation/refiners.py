@@ -55,7 +55,7 @@ def scores_of(query: str, texts: Sequence[str], model: RerankModel | RerankCalla
     return [scores[at] for at in range(len(texts))]
 
 
-_TEXT_FLOOR, _SENTENCE_FLOOR = 0.4, 0.2  # of the best sentence; measured by benchmarks/refine.py
+_TEXT_FLOOR, _SENTENCE_FLOOR = 0.3, 0.2  # of the best sentence; measured by benchmarks/refine.py
 
 
 def relevant(
@@ -63,7 +63,7 @@ def relevant(
 ) -> list[bool]:
     """Whether sentences are relevant beside the best one.
 
-    They are if the best of their text reaches 0.4 of it, and they or a neighbour 0.2.
+    They are if the best of their text reaches 0.3 of it, and they or a neighbour 0.2.
 
     Args:
         query: The query.
@@ -512,7 +512,7 @@ class TreeRefiner:
         return [[rows[number].part for number in own] for own in taken]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[bool]]:
-        """The scores of parts, and whether they are relevant: leaves by themselves, others if half of their parts are."""
+        """The scores of parts, and whether they are relevant: other parts than leaves if half of their own are."""
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         texts = [rows[at].part.text for at in leaves]
         listed = scores_of(query, texts, self.model)

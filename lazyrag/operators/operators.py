@@ -481,15 +481,15 @@ class BGEReranker(RerankOperator):
     """Spec 000's cross-encoder reranker.
 
     Args:
-        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded); or a rerank
-            model, such as `HttpRerankModel` for a server.
+        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded; the error
+            says how to get it); or a rerank model, such as `HttpRerankModel` for a server.
         topk: Number of texts to keep.
 
     Raises:
         ConfigError: If the model is not on this machine, or no model.
     """
 
-    def __init__(self, model: Any, topk: int = _RERANK_TOPK) -> None:
+    def __init__(self, model: Any = "BAAI/bge-reranker-large", topk: int = _RERANK_TOPK) -> None:
         super().__init__(model, topk)
 
 

@@ -158,12 +158,14 @@ def test_refining_stops_at_unrelated_text():
         assert data["refining_results"][0]["refined_length"] < 60
 
 
-BOOK = "# 泡茶\n\n先烧水。\n\n再放茶叶。\n\n# 港口\n\n船很多。\n\n票价是十元。\n\n# 足球\n\n周日比赛。" + "球场很大。" * 40
+BOOK = (
+    "# 泡茶\n\n先烧水。\n\n再放茶叶。\n\n# 港口\n\n船很多。\n\n票价是十元。\n\n# 足球\n\n周日比赛。" + "球场很大。" * 40
+)
 
 
 def test_long_refiner_analyses_the_query_and_selects_titles():
-    """「**算子**: `RefinerOperator` (使用 LongRefiner 算法)」: with a chat model, for a detail the sentences of the sections
-    it selects, for an overview the complete sections; without one, the tree as it is.
+    """「**算子**: `RefinerOperator` (使用 LongRefiner 算法)」: with a chat model, for a detail the sentences of the
+    sections it selects, for an overview the complete sections; without one, the tree as it is.
     """
     prompts = []
 
@@ -183,6 +185,15 @@ def test_long_refiner_analyses_the_query_and_selects_titles():
     assert plain == RefinerOperator("tree", budget=30)(data)["refining_docs"]
     with pytest.raises(GenerationError, match="scope and sections"):
         RefinerOperator("long_refiner", model=lambda prompt: "section 3", budget=30)(data)
+
+
+def test_the_default_model_of_bge_reranker(tmp_path, monkeypatch):
+    """「**算子**: `BGEReranker`」: made without a model, the error names the default model and how to get it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HF_HUB_CACHE", "MODELSCOPE_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(ConfigError, match=r"modelscope download --model BAAI/bge-reranker-large"):
+        BGEReranker()
 
 
 def test_a_refiner_made_before_is_taken():
