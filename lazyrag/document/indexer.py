@@ -387,7 +387,7 @@ class Indexer:
 
     def _order(self, step: Step) -> tuple[int, str, str, str]:
         """Sort key: groups before those below them and before their own indexes."""
-        depth = len(self.definitions.line(step.group)) if self.definitions.is_defined(step.group) else 0
+        depth = len(self.definitions.needed(step.group)) if self.definitions.is_defined(step.group) else 0
         return depth, step.group, step.analyser or "", step.embed_key or ""
 
 
