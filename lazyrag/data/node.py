@@ -23,7 +23,7 @@ from lazyrag.data.segment import (
 )
 from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.types import Embedding
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, require
 
 
 def innermost(locations: Sequence[Location]) -> list[Location]:
@@ -67,7 +67,7 @@ class NodeSource(Protocol):
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
 
-    def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
@@ -79,7 +79,7 @@ class DocNode:
     """One piece of a document in the tree of node groups (spec 001).
 
     Retrieval returns light copies that carry scores; stored nodes cannot be changed through them. Nodes are equal if
-    their uids are and they belong to the same Document.
+    their uids are and they belong to the same Document. Text and metadata of a node that you make can be changed.
 
     A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the tree gives them their
     uid, group and parent.
@@ -91,6 +91,7 @@ class DocNode:
         span: Position of the text in its parent's text: ``parent.text[start:end] == node.text``.
         embeddings: Vectors by embed key, for nodes outside a tree.
         score: A score, for nodes outside a tree.
+        global_metadata: Metadata of its file, from a loader: see `global_metadata`.
 
     Raises:
         ConfigError: If both or neither of ``content`` and ``text`` are given, or the content is no JSON value.
@@ -101,7 +102,10 @@ class DocNode:
         ('Tea is picked in April.', 'spring', None)
     """
 
-    __slots__ = ("_embed_key", "_embeddings", "_merged_from", "_metadata", "_reader", "_score", "_segment")
+    __slots__ = (
+        *("_embed_key", "_embeddings", "_file_metadata", "_merged_from", "_metadata", "_reader", "_score", "_segment"),
+        "_uid",
+    )
 
     def __init__(
         self,
@@ -113,6 +117,7 @@ class DocNode:
         span: Span | None = None,
         embeddings: Mapping[str, Embedding] | None = None,
         score: float | None = None,
+        global_metadata: Mapping[str, Any] | None = None,
     ) -> None:
         if (content is None) == (text is None):
             raise ConfigError("A DocNode takes its text as content= or as text=: give exactly one of them.")
@@ -123,7 +128,9 @@ class DocNode:
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
-        self._metadata: Mapping[str, Any] | None = None
+        self._metadata: dict[str, Any] | None = None
+        self._file_metadata = copy_value(dict(check_names(global_metadata))) if global_metadata else None
+        self._uid = ""  # computed
         self._score = score
         self._merged_from: tuple[str, ...] = ()
 
@@ -153,7 +160,8 @@ class DocNode:
         node._reader = reader
         node._embeddings = embeddings
         node._embed_key = embed_key
-        node._metadata = None
+        node._metadata = node._file_metadata = None
+        node._uid = ""
         node._score = score
         node._merged_from = merged_from
         return node
@@ -167,7 +175,7 @@ class DocNode:
         """
         copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
         copied._reader, copied._embed_key = self._reader, self._embed_key
-        copied._merged_from = self._merged_from
+        copied._merged_from, copied._file_metadata = self._merged_from, self._file_metadata
         return copied
 
     @property
@@ -199,9 +207,12 @@ class DocNode:
     def segment(self) -> Segment:
         """The stored value behind this node."""
         held = self._segment
+        if self._metadata is not None and self._is_own:
+            held = held._replace(metadata=copy_value(self._metadata))
         if not held.uid:  # computed lazily: few nodes outside a tree need it
-            parts = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
-            self._segment = held = held._replace(uid=digest(parts))
+            if not self._uid or self._metadata is not None:  # which may have been changed
+                self._uid = digest(["free", json.dumps(held.content), repr(sorted(held.metadata.items()))])
+            held = held._replace(uid=self._uid)
         return held
 
     @property
@@ -216,8 +227,20 @@ class DocNode:
 
     @property
     def text(self) -> str:
-        """The content as text."""
+        """The content as text; writable in a node that you made.
+
+        Example:
+            >>> node = DocNode(text="Tea.")
+            >>> node.text, node.metadata["season"] = "Green tea.", "spring"
+            >>> node
+            DocNode(no group#0: 'Green tea.')
+        """
         return content_text(self._segment.content)
+
+    @text.setter
+    def text(self, text: str) -> None:
+        require(isinstance(text, str), "text", text, "a string")
+        self._write(content=check_content(text), span=None)
 
     def get_text(self) -> str:
         """The content as text (spec 001)."""
@@ -250,20 +273,49 @@ class DocNode:
         return self._merged_from
 
     @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its own metadata, read-only; for a root node, its file's."""
+    def metadata(self) -> dict[str, Any]:
+        """Its own metadata, for a root node its file's; read-only but in a node that you made."""
         if self._metadata is None:
             held = self._segment.metadata
-            self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
+            if self._is_own:
+                self._metadata = copy_value(dict(held))
+                self._segment = self._segment._replace(metadata=self._metadata)
+            else:
+                self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
         return self._metadata
 
+    @metadata.setter
+    def metadata(self, metadata: Mapping[str, Any]) -> None:
+        self._write(metadata=copy_value(dict(check_names(metadata))))
+        self._metadata = None
+
     @property
-    def global_metadata(self) -> Mapping[str, Any]:
+    def global_metadata(self) -> dict[str, Any]:
         """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata.
 
-        Empty if a restricted Document hides the root node.
+        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it makes: what they have
+        in it becomes the file's metadata, whose declared fields filter all nodes of the file.
         """
-        return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
+        if self._is_own and self._file_metadata is None:
+            self._file_metadata = {}
+        if self._reader is None:
+            return EMPTY if self._file_metadata is None else self._file_metadata
+        return self._reader.file_metadata(self._segment)
+
+    @global_metadata.setter
+    def global_metadata(self, metadata: Mapping[str, Any]) -> None:
+        self._write()
+        self._file_metadata = copy_value(dict(check_names(metadata)))
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether it was made outside of a tree."""
+        return self._reader is None and not self._segment.group
+
+    def _write(self, **changes: Any) -> None:
+        if not self._is_own:
+            raise AttributeError(f"{self!r} is read-only. Change a copy of it: DocNode(text=..., metadata=...).")
+        self._segment, self._uid = self._segment._replace(**changes), ""
 
     @property
     def embeddings(self) -> Mapping[str, Any]:
@@ -392,10 +444,10 @@ class DocNode:
         return hash(self.uid)
 
     def __copy__(self) -> DocNode:
-        return self  # a node is a value
+        return self.with_score(self._score) if self._is_own else self  # a node of a tree is a value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DocNode:
-        return self
+        return self.__copy__()
 
     def __reduce__(self) -> Any:
         if self._reader is not None:

@@ -751,7 +751,8 @@ class Document:
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.
 
-        The result keeps the nodes' order, contains each node once, and carries the score of the node that led there.
+        The result keeps the nodes' order, contains each node once, and carries the highest score of those that led
+        there: a parent that of its best child.
 
         Example:
             >>> from lazyrag import Document

@@ -725,7 +725,7 @@ class _PendingSource:
             above = self._parent(above)
         return above
 
-    def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 

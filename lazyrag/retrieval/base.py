@@ -236,6 +236,13 @@ def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
     return node.uid, part, "" if part == OUTSIDE else node.segment.key
 
 
+class _Default(int):
+    """A number that the user did not choose."""
+
+
+DEFAULT_TOPK: int = _Default(6)
+
+
 class BaseRetriever(Generic[T_co]):
     """Base of all retrievers: `prepare` calls models, `run` reads Documents, the rest is written here once.
 
@@ -251,6 +258,8 @@ class BaseRetriever(Generic[T_co]):
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
     _join: bool | str = False
+    own_topk: int | None = None
+    """The ``topk`` that its user set, which bounds what it contributes to a combination; None for the default."""
     _topk: int | None = None
     _depth: int | None = None
     _answers_blank = False
@@ -372,9 +381,18 @@ class BaseRetriever(Generic[T_co]):
             self.prepare(query)
         return read(sources, lambda snapshot: finish(self.run(query, snapshot)))
 
-    def run_part(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """Run as a part of another retriever, in its read."""
-        return self.run(query, snapshot.of(tuple(self.sources)))
+    def run_part(self, query: Query, snapshot: Snapshot, most: int | None, *, forced: bool = False) -> LazyStage:
+        """Run as a part of another retriever, in its read.
+
+        Args:
+            query: The query.
+            snapshot: Of the read.
+            most: At most so many nodes, and no more than `own_topk`; None: as many as it returns by itself.
+            forced: Whether ``most`` takes precedence over `own_topk`.
+        """
+        own = self.own_topk
+        topk = most if own is None or forced else own if most is None else min(own, most)
+        return self.run(query.with_topk(topk), snapshot.of(tuple(self.sources)))
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         """Validate the arguments of a call."""
@@ -385,6 +403,11 @@ class BaseRetriever(Generic[T_co]):
         if filters is not None:
             self.bind_filters(query)
         return query
+
+    def _set_topk(self, topk: int | None, *, is_optional: bool = False) -> None:
+        """Validate and set the number of nodes; None for no limit, if it is optional."""
+        self._topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
+        self.own_topk = None if topk is DEFAULT_TOPK else self._topk
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
@@ -432,7 +455,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         self._name = callable_name(function)
         self._inner = function if isinstance(function, BaseRetriever) else None
         if self._inner is not None:
-            self.sources = self._inner.sources
+            self.sources, self.own_topk = self._inner.sources, self._inner.own_topk
         trace = getattr(function, "trace", None)
         inherited = self._inner is not None and type(self._inner).trace.__module__.startswith("lazyrag.")
         self._trace: Callable[..., Any] | None = trace if callable(trace) and not inherited else None

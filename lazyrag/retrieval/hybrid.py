@@ -29,6 +29,7 @@ from lazyrag.ranking.fusion import (
     weighted_contributions,
 )
 from lazyrag.retrieval.base import (
+    DEFAULT_TOPK,
     BaseRetriever,
     LazyStage,
     LoadedStage,
@@ -91,7 +92,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50.
+        depth: How many nodes of each retriever are fused; None: its own ``topk`` where that is set, else 4 x topk, and
+            at least 50.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
         bm25_retriever: The last one, likewise.
@@ -117,7 +119,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         *retrievers: NodeRetriever | str,
         fusion_method: str = "rrf",
         weights: WeightsLike | None = None,
-        topk: int = 6,
+        topk: int = DEFAULT_TOPK,
         depth: int | None = None,
         dedupe: Dedupe | None = None,
         vector_retriever: NodeRetriever | None = None,
@@ -132,7 +134,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
-        self._topk = validate_integer("topk", topk, 1)
+        self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
         require(dedupe in (None, "text"), "dedupe", dedupe, "'text' or None")
         self._dedupe = dedupe
@@ -227,9 +229,11 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
         if not query.is_blank:
-            deep = query.with_topk(depth)
+            forced = self._depth is not None
             inputs = [
-                part.run_part(deep, snapshot) if weight else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                part.run_part(query, snapshot, depth, forced=forced)
+                if weight
+                else skipped_stage(part, snapshot, "its weight is 0", "weight")
                 for part, weight in self._weighted()
             ]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
@@ -586,6 +590,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
             expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"
             raise ConfigError(f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}.")
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
+        self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
 
@@ -616,7 +621,8 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         retrievers: One or more retrievers of nodes.
         weights: One number >= 0 for each, not all 0; None: all the same. Places are allotted by largest remainder. A
             retriever of weight 0 does not run.
-        topk: At most so many nodes. None: all that the retrievers return by themselves.
+        topk: At most so many nodes in total; a retriever contributes no more than its own ``topk``, where that is set.
+            None: all that the retrievers return by themselves.
         combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
 
     Raises:
@@ -637,12 +643,12 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         self,
         *retrievers: NodeRetriever,
         weights: Sequence[float] | None = None,
-        topk: int | None = 6,
+        topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
     ) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
         self._set_weights(weights)
-        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        self._set_topk(topk, is_optional=True)
         self._combine = _checked_combine(combine)
 
     @property
@@ -688,7 +694,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         if query.is_blank:
             return _blank_stage("weighted places", snapshot)
         limit = self._limit(query)
-        inputs = [retriever.run_part(query.with_topk(limit), snapshot) for retriever in self.running]
+        inputs = [retriever.run_part(query, snapshot, limit) for retriever in self.running]
         begun = time.perf_counter()
         given = iter(inputs)
         lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
@@ -731,14 +737,14 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
 class PriorityRetriever(BaseRetriever[list[DocNode]]):
     """Takes the results of the most important retriever, then those of the next one, until there are enough.
 
-    A retriever runs only if those before it found too little. Each returns its default number of nodes: set its own
-    ``topk``.
+    A retriever runs only if those before it found too little. It contributes no more than its own ``topk``, where that
+    is set.
 
     Args:
         retrievers: One or more retrievers of nodes.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: all normal.
             Those of one priority run in the given order.
-        topk: At most so many nodes. None: all that the retrievers return.
+        topk: At most so many nodes in total. None: all that the retrievers return by themselves.
 
     Raises:
         ConfigError: If there is no retriever, or an argument is out of its range.
@@ -756,7 +762,7 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         self,
         *retrievers: NodeRetriever,
         priorities: Sequence[Priority] | None = None,
-        topk: int | None = 6,
+        topk: int | None = DEFAULT_TOPK,
     ) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
         given = ["normal"] * len(retrievers) if priorities is None else priorities
@@ -768,7 +774,7 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         by_priority = zip(self._priorities, self.retrievers, strict=True)
         ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
         self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
-        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        self._set_topk(topk, is_optional=True)
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -790,12 +796,11 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         if query.is_blank:
             return _blank_stage("priority", snapshot)
         limit = self._limit(query)
-        part_query = query.with_topk(None)
         found: dict[tuple[str, int], DocNode] = {}
         inputs: list[LazyStage] = []
         for retriever in self.running:
             if limit is None or len(found) < limit:
-                inputs.append(retriever.run_part(part_query, snapshot))
+                inputs.append(retriever.run_part(query, snapshot, limit))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
         params = {"priorities": self._priorities, "topk": limit, "retrievers_run": len(inputs)}

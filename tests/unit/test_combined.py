@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
+from lazyrag.retrieval import MultiQueryRetriever, PriorityRetriever, WeightedRetriever
 from lazyrag.retrieval.hybrid import allocate_seats
 
 
@@ -130,7 +130,7 @@ class TestPriority:
         high, low = Finds(A, topk=5), Finds(B)
         assert found(PriorityRetriever(high, low, priorities=["high", "low"], topk=4), how) == ["a1", "a2", "a3", "a4"]
         assert low.asked == []
-        assert high.asked == [("tea", None, None)]
+        assert high.asked == [("tea", None, 4)]
 
     def test_the_next_fills_up(self, how):
         """A list that is too short is followed by the next one, without what is there already."""
@@ -269,7 +269,40 @@ def test_why_not_says_who_was_not_asked(how):
         "Finds did not run: earlier retrievers returned enough nodes.",
         "Finds did not run: its priority is 'ignore'.",
     ]
-    assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
+    assert [stage.given for stage in priority.explain("tea").stages] == [2, 0, 0, 2]
     weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
     assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds did not run: its weight is 0."
     assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}
+
+
+@pytest.fixture(scope="module")
+def teas():
+    """Twenty texts about tea, the first two of them green."""
+    docs = Document()
+    docs.add_texts({f"{number:02}": f"tea {number}" + " green" * (number < 2) for number in range(20)})
+    return docs
+
+
+def test_a_members_own_topk_holds(how, teas):
+    """It contributes no more than that to any combination, and others fill the places; two kinds agree."""
+    few, many = Retriever(teas, "FineChunk", "bm25", topk=2), Retriever(teas, "FineChunk", "bm25_chinese")
+    other = Finds(B)
+    for kind in (WeightedRetriever, PriorityRetriever):
+        result = found(kind(few, other, topk=8), how)
+        assert sorted(uid for uid in result if not uid.startswith("b")) == sorted(uids(few("tea")))
+        assert len(result) == 8
+        assert len(found(kind(many, topk=8), how)) == 8
+        assert len(found(kind(few, many, topk=None), how)) == len({*uids(few("tea")), *uids(many("tea"))})
+
+
+def test_a_members_own_topk_holds_in_a_fusion_without_depth(how, teas):
+    """Hybrid search and several wordings fuse so many of it, or as many as their own ``depth`` says."""
+    few = Retriever(teas, "FineChunk", "bm25", topk=2)
+    for make in (HybridRetriever, lambda one, **kw: MultiQueryRetriever(one, lambda _: [], **kw)):
+        assert found(make(few, topk=9), how) == uids(few("tea"))
+        assert found(make(few, topk=9, depth=9), how) == uids(few("tea", topk=9))
+        assert found(make(few), how, topk=9) == uids(few("tea"))
+        assert len(found(make(Retriever(teas, "FineChunk", "bm25")), how, topk=9)) == 9
+        assert found(HybridRetriever(make(few, topk=9)), how) == uids(few("tea"))
+    nested = HybridRetriever(HybridRetriever(Retriever(teas, "FineChunk", "bm25"), topk=3), topk=9)
+    assert len(found(nested, how)) == 3
