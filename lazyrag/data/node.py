@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from lazyrag.data.segment import (
     EMPTY,
@@ -21,7 +24,7 @@ from lazyrag.data.segment import (
     copy_value,
     digest,
 )
-from lazyrag.errors import ConfigError, StaleNodeError
+from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.types import Embedding
 from lazyrag.validation import known_arguments, require
 
@@ -52,6 +55,10 @@ class NodeSource(Protocol):
     def document_token(self) -> object:
         """Identifies the Document: the same object for every reader of it."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the Document is closed, so that nothing can be read."""
+
     def parent(self, segment: Segment) -> DocNode | None:
         """The parent, None for a root; StaleNodeError if it is gone or out of scope."""
 
@@ -72,6 +79,20 @@ class NodeSource(Protocol):
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
+
+
+T = TypeVar("T")
+
+
+class Shown(dict[str, Any]):
+    """What a hit has shown of its Document, by name: it is still there when the Document is closed."""
+
+    __slots__ = ("__weakref__", "node")
+    node: tuple[Segment, NodeSource | None]
+
+
+RecentHits: TypeAlias = "deque[ref[Shown]]"
+"""What the last hits of a Document have shown, as long as somebody has the hits."""
 
 
 @known_arguments
@@ -104,7 +125,7 @@ class DocNode:
 
     __slots__ = (
         *("_embed_key", "_embeddings", "_file_metadata", "_merged_from", "_metadata", "_reader", "_score", "_segment"),
-        "_uid",
+        *("_shown", "_uid"),
     )
 
     def __init__(
@@ -131,6 +152,7 @@ class DocNode:
         self._metadata: dict[str, Any] | None = None
         self._file_metadata = copy_value(dict(check_names(global_metadata))) if global_metadata else None
         self._uid = ""  # computed
+        self._shown: Shown | None = None
         self._score = score
         self._merged_from: tuple[str, ...] = ()
 
@@ -160,7 +182,7 @@ class DocNode:
         node._reader = reader
         node._embeddings = embeddings
         node._embed_key = embed_key
-        node._metadata = node._file_metadata = None
+        node._metadata = node._file_metadata = node._shown = None
         node._uid = ""
         node._score = score
         node._merged_from = merged_from
@@ -176,6 +198,7 @@ class DocNode:
         copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
         copied._reader, copied._embed_key = self._reader, self._embed_key
         copied._merged_from, copied._file_metadata = self._merged_from, self._file_metadata
+        copied._shown = self._shown
         return copied
 
     @property
@@ -300,7 +323,7 @@ class DocNode:
             self._file_metadata = {}
         if self._reader is None:
             return EMPTY if self._file_metadata is None else self._file_metadata
-        return self._reader.file_metadata(self._segment)
+        return self._ask("global_metadata", self._reader.file_metadata)
 
     @global_metadata.setter
     def global_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -325,7 +348,7 @@ class DocNode:
         """
         if self._embeddings is not None:
             return ReadOnly(self._embeddings)
-        return self._reader.embeddings(self._segment) if self._reader is not None else EMPTY
+        return self._ask("embeddings", self._reader.embeddings) if self._reader is not None else EMPTY
 
     @property
     def embedding(self) -> Any:
@@ -350,19 +373,19 @@ class DocNode:
     @property
     def parent(self) -> DocNode | Any:
         """The node it was made of; None for a root node and outside a tree."""
-        return self._reader.parent(self._segment) if self._reader is not None else None
+        return self._ask("parent", self._reader.parent) if self._reader is not None else None
 
     @property
     def children(self) -> dict[str, list[DocNode]]:
         """The nodes made of it, by group and in order, for the groups that are built."""
-        return self._reader.children(self._segment) if self._reader is not None else {}
+        return self._ask("children", self._reader.children) if self._reader is not None else {}
 
     @property
     def root(self) -> DocNode:
         """The root node of its document: the whole text."""
         if self._reader is None:
             raise StaleNodeError(f"{self!r} belongs to no document.")
-        return self._reader.root(self._segment)
+        return self._ask("root", self._reader.root)
 
     @property
     def span(self) -> Span | Any:
@@ -376,15 +399,18 @@ class DocNode:
         It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
         Document hides it.
         """
-        segment = self._source_segment()
-        return None if segment is None or self._reader is None else self._reader.show(segment)
+        return self._ask("source", self._find_source) if self._reader is not None else None
+
+    def _find_source(self, segment: Segment) -> DocNode | None:
+        found = None if self._reader is None else self._reader.source(segment)
+        return None if found is None or self._reader is None else self._reader.show(found)
 
     @property
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return self._segment.locations
-        return self._touched(self._source_segment())
+        return () if self._reader is None else self._ask("location", self._find_location)[1]
 
     @property
     def location(self) -> str:
@@ -393,10 +419,16 @@ class DocNode:
         The heading is the deepest that covers the whole text: of a node under two headings the one above both. "" if
         unknown.
         """
-        source = self._source_segment()
+        return "" if self._reader is None else self._ask("location", self._find_location)[0]
+
+    def _find_location(self, segment: Segment) -> tuple[str, tuple[Location, ...]]:
+        source = None if self._reader is None or segment.span is None else self._reader.source(segment)
+        touched = self._touched(source)
+        return self._describe(source, touched), touched
+
+    def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        touched = self._touched(source)
         locations = innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
@@ -417,10 +449,19 @@ class DocNode:
         lines = f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
         return f"{covering}, {lines}" if covering else lines
 
-    def _source_segment(self) -> Segment | None:
-        if self._segment.span is None or self._reader is None:
-            return None
-        return self._reader.source(self._segment)
+    def _ask(self, name: str, read: Callable[[Segment], T]) -> T:
+        """Read something from the Document; if that is closed, what a hit has shown before."""
+        shown = self._shown
+        if self._reader is not None and self._reader.is_closed:
+            if shown is not None and name in shown:
+                found: T = shown[name]
+                return found
+            msg = f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before, or open it again."
+            raise StoreError(msg)
+        found = read(self._segment)
+        if shown is not None:
+            shown[name] = found
+        return found
 
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The locations of a source that the span touches."""
@@ -467,6 +508,25 @@ class DocNode:
         where = f"{self.group or 'no group'} {self.path}".strip()
         score = "" if self._score is None else f", score={self._score:.4f}"
         return f"DocNode({where}#{self.number}: {shown!r}{score})"
+
+
+def remember(nodes: Iterable[DocNode], recent: RecentHits) -> None:
+    """Make nodes of a Document hits: they remember what they show."""
+    for node in nodes:
+        node._shown = shown = Shown()
+        shown.node = node._segment, node._reader
+        recent.append(ref(shown))
+
+
+def show_all(recent: RecentHits) -> None:
+    """Let the hits that are still in use show their location and their file's metadata."""
+    for reference in recent:
+        shown = reference()
+        if shown is not None:
+            node = DocNode.from_segment(*shown.node)
+            node._shown = shown
+            with suppress(StaleNodeError):
+                _ = node.location, node.global_metadata
 
 
 def _restored(

@@ -682,6 +682,8 @@ class _PendingSource:
         self._parents = {one.name: one.parent for one in plan.groups}
         self._rows = {one.name: one.id for one in plan.groups} | {LAZY_ROOT_NAME: plan.root}
 
+    is_closed = False
+
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
         found = self._parent(segment)

@@ -44,6 +44,11 @@ class Reader:
         """See `NodeSource.document_token`."""
         return self.indexer
 
+    @property
+    def is_closed(self) -> bool:
+        """See `NodeSource.is_closed`."""
+        return self.indexer.is_closed
+
     def report(self) -> IngestReport | None:
         """The report of the last sync, with the visible files; None before the first use."""
         return report_of(self.indexer, None if self.scope is None else self._documents())

@@ -586,8 +586,8 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     """
     from lazyrag.data.result import Hit
 
-    readers = [node.reader for node in nodes]
-    sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
+    readers = {node.reader for node in nodes if isinstance(node.reader, Reader) and not node.reader.is_closed}
+    sources: dict[SnapshotSource, Needs] = dict.fromkeys(readers, NOTHING)
     return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 
 

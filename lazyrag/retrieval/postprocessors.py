@@ -525,11 +525,7 @@ class _Merging:
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
             self._absorb(self._found[found.segment.uid], groups)  # which may have absorbed others meanwhile
         return [
-            item.given
-            if item.given is not None
-            else DocNode.from_segment(
-                item.segment, self._snapshot.source, score=item.score, merged_from=item.merged_from
-            )
+            item.given if item.given is not None else self._snapshot.hit(item.segment, item.score, item.merged_from)
             for item in self._found.values()
         ]
 
