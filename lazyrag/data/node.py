@@ -301,7 +301,7 @@ class DocNode:
         if self._metadata is None:
             held = self._segment.metadata
             if self._is_own:
-                self._metadata = copy_value(dict(held))
+                self._metadata = copy_value(dict(held)) if held else {}
                 self._segment = self._segment._replace(metadata=self._metadata)
             else:
                 self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY

@@ -222,7 +222,7 @@ class BuildPlanner:
             root.id,
             root.collection,
             {group.id: name for name, group in tree.groups.items()},
-            [self._group_target(current[name], current) for name in sorted(current, key=self._order)[1:]],
+            [self._group_target(one, current) for name, one in current.items() if name != LAZY_ROOT_NAME],
             indexes,
             tuple(group.id for group in other),
             tuple(partial_indexes),
@@ -271,14 +271,10 @@ class BuildPlanner:
             IngestionWarning,
         )
 
-    def _order(self, name: str) -> tuple[int, str]:
-        """Sort key: groups after all that they are made of."""
-        return len(self.definitions.needed(name)), name
-
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        ordered = sorted({*wanted, *line}, key=self._order)
+        ordered = sorted({*wanted, *line}, key=lambda name: (len(self.definitions.needed(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []

@@ -21,6 +21,7 @@ from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_datas
 from lazyrag.document.groups import (
     Definitions,
     GroupGraph,
+    GroupOptions,
     Step,
     built_in_groups,
     embed_identity,
@@ -259,17 +260,8 @@ class Document:
             >>> docs = Document()
             >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
         """
-        group = make_group(
-            name,
-            transform,
-            parent,
-            trans_node=trans_node,
-            version=version,
-            kwargs=kwargs,
-            num_workers=num_workers,
-            memo=memo,
-            ref=ref,
-        )
+        options = GroupOptions(trans_node, version, num_workers, memo, ref)
+        group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)
 
     add_reader = cast("AddReader", _class_or_instance(add_reader))

@@ -96,27 +96,21 @@ class NodeGroup:
         return f"the same code over other objects ({names}), which may or may not do the same"
 
 
-class _Options(NamedTuple):
+class GroupOptions(NamedTuple):
     """Arguments of create_node_group that apply to each of its transforms."""
 
-    trans_node: bool
-    version: str | None
-    num_workers: int
-    memo: bool
-    ref: str | None
+    trans_node: bool = False
+    version: str | None = None
+    num_workers: int = 0
+    memo: bool = False
+    ref: str | None = None
+
+
+_DEFAULTS = GroupOptions()
 
 
 def make_group(
-    name: str,
-    transform: Any,
-    parent: str,
-    *,
-    trans_node: bool,
-    version: str | None,
-    kwargs: dict[str, Any],
-    num_workers: int = 0,
-    memo: bool = False,
-    ref: str | None = None,
+    name: str, transform: Any, parent: str, kwargs: dict[str, Any], options: GroupOptions = _DEFAULTS
 ) -> NodeGroup:
     """Define a group from a user's transform.
 
@@ -127,19 +121,22 @@ def make_group(
     name = group_name(name)
     if name == LAZY_ROOT_NAME:
         raise ConfigError(f"{name!r} is the group of whole documents, made by loaders. Choose another name.")
+    _, version, workers, memo, ref = options
     require(version is None or isinstance(version, str), "version", version, "a text such as '2', or None")
     entries, parent = listed_transforms(name, transform), group_name(parent)
-    ref = None if ref is None else group_name(ref)
-    require(ref not in (parent, name), "ref", ref, "a group other than this one and its parent, or None")
-    workers = validate_integer("num_workers", num_workers, 0)
-    options = _Options(trans_node, version, workers, validate_boolean("memo", memo), ref)
-    require(not (memo and ref), "memo", memo, "False with ref=", "Results depend on more than a text there.")
+    validate_integer("num_workers", workers, 0)
+    if ref is not None:
+        options = options._replace(ref=group_name(ref))
+        require(options.ref not in (parent, name), "ref", ref, "a group other than this one and its parent")
+    require(
+        not (validate_boolean("memo", memo) and ref), "memo", memo, "False with ref=", "Results depend on more there."
+    )
     if entries is None:
         return _prepare(name, parent, transform, kwargs, options)
     return _prepare_entries(name, parent, entries, kwargs, options)
 
 
-def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: _Options) -> NodeGroup:
+def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions) -> NodeGroup:
     trans_node, version, workers, memo, ref = options
     given = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
@@ -172,7 +169,7 @@ def _prepare_entries(
     parent: str,
     entries: Sequence[TransformArgs],
     kwargs: dict[str, Any],
-    options: _Options,
+    options: GroupOptions,
 ) -> NodeGroup:
     """Prepare a list of transforms by pattern. A single one without pattern is equal to its transform."""
     if kwargs:
@@ -357,7 +354,7 @@ def built_in_groups() -> GroupGraph:
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, trans_node=False, version=None, kwargs=kwargs)
+        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, kwargs)
         graph.define(group, replace=False)
     return graph
 
@@ -382,7 +379,7 @@ class Definitions:
         self._root = schema_digest(schema)
         self._accepted: dict[str, tuple[int, ...]] = {}  # revisions of the definitions that built a live group
         self._fingerprints: dict[str, str] = {}
-        self._refs: dict[str, list[str]] = {}  # of groups and all that they need, by group
+        self._needed: dict[str, list[NodeGroup]] = {}
         self._changes = -1
 
     def line(self, name: str) -> list[NodeGroup]:
@@ -393,7 +390,16 @@ class Definitions:
         """Return the definitions of a group and of all that its nodes are made of: its ancestors, refs and theirs.
 
         A group needs more groups than each of those that it needs, so that their number is an order to build in.
+
+        Raises:
+            NotRegisteredError: If one is not defined.
+            ConfigError: If definitions form a circle.
         """
+        if self._changes != self.graph.changes:
+            self._fingerprints, self._needed, self._changes = {}, {}, self.graph.changes
+        known = self._needed.get(name)
+        if known is not None:
+            return known
         found: dict[str, NodeGroup] = {}
         todo = [name]
         while todo:
@@ -402,8 +408,9 @@ class Definitions:
                     raise ConfigError(f"The node group {name!r} is made of itself. Redefine one with replace=True.")
                 if group.name not in found:
                     found[group.name] = group
-                    todo += [] if group.ref is None else [group.ref]
-        return list(found.values())
+                    todo += group.above[1:]
+        self._needed[name] = list(found.values())
+        return self._needed[name]
 
     def fingerprint(self, name: str) -> str:
         """Return the fingerprint of a group's definition and of those above it, equal in every process.
@@ -412,13 +419,12 @@ class Definitions:
             NotRegisteredError: If the group or an ancestor is not defined.
             ConfigError: If definitions form a circle.
         """
-        if self._changes != self.graph.changes:
-            self._fingerprints = {}
-            self._changes = self.graph.changes
+        return self._fingerprint(name, self.needed(name))
+
+    def _fingerprint(self, name: str, needed: Sequence[NodeGroup]) -> str:
         found = self._fingerprints.get(name)
         if found is None:
-            needed = self.needed(name)
-            refs = self._refs[name] = [group.ref for group in needed if group.ref is not None]
+            refs = [f"ref={group.ref}" for group in needed if group.ref is not None]
             line = digest([*(f"{group.name}={group.fingerprint.value}" for group in needed), *refs])
             found = self._fingerprints[name] = digest([line, self._root])
         return found
@@ -433,15 +439,18 @@ class Definitions:
 
     def is_current(self, group: LiveGroup) -> bool:
         """Whether the present definition would give the same nodes as a live group."""
-        return (
-            self.is_defined(group.name)
-            and self.fingerprint(group.name) == group.fingerprint
-            and not self.is_replaced(group.name)
-        )
+        try:
+            needed = self.needed(group.name)
+        except (NotRegisteredError, ConfigError):
+            return False
+        same = self._fingerprint(group.name, needed) == group.fingerprint
+        return same and not self._is_replaced(group.name, tuple([one.revision for one in needed]))
 
     def is_replaced(self, name: str) -> bool:
         """Whether this process replaced the definition by one that differs in what fingerprints cannot see."""
-        revisions = self.revisions(name)
+        return self._is_replaced(name, self.revisions(name))
+
+    def _is_replaced(self, name: str, revisions: tuple[int, ...]) -> bool:
         return self._accepted.setdefault(name, revisions) != revisions
 
     def revisions(self, name: str) -> tuple[int, ...]:
@@ -453,9 +462,14 @@ class Definitions:
         self._accepted[name] = revisions
 
     def current(self, tree: Tree) -> dict[str, LiveGroup]:
-        """Return the groups of a tree that are current."""
+        """Return the groups of a tree that are current, each after those that its nodes are made of."""
         found = {name: group for name, group in tree.groups.items() if self.is_current(group)}
-        return {name: group for name, group in found.items() if all(ref in found for ref in self._refs[name])}
+        if not {one.ref for name in found for one in self._needed[name]} - {None}:
+            return found
+        ordered = sorted(found, key=lambda name: len(self._needed[name]))
+        return {
+            name: found[name] for name in ordered if found.keys() >= {one.ref for one in self._needed[name]} - {None}
+        }
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""

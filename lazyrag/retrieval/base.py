@@ -586,7 +586,7 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     """
     from lazyrag.data.result import Hit
 
-    readers = {node.reader for node in nodes if isinstance(node.reader, Reader) and not node.reader.is_closed}
+    readers = [node.reader for node in nodes if isinstance(node.reader, Reader) and not node.reader.is_closed]
     sources: dict[SnapshotSource, Needs] = dict.fromkeys(readers, NOTHING)
     return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 

@@ -605,9 +605,9 @@ def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNod
     Raises:
         TransformError: If the transform raised or returned something that cannot be a node.
     """
-    results = call_all(transform, parents)
+    results = call_all(transform, parents) if hasattr(type(transform), "transform_all") else None
     for parent in parents:
-        yield run_transform(lambda _: next(results), parent)
+        yield run_transform(transform if results is None else lambda _: next(results), parent)
 
 
 def _results(returned: Any) -> Iterable[Any]:
