@@ -262,6 +262,7 @@ class DocNode:
 
     @text.setter
     def text(self, text: str) -> None:
+        """Set the text of a node that you made; its span goes."""
         require(isinstance(text, str), "text", text, "a string")
         self._write(content=check_content(text), span=None)
 
@@ -300,7 +301,7 @@ class DocNode:
         """Its own metadata, for a root node its file's; read-only but in a node that you made."""
         if self._metadata is None:
             held = self._segment.metadata
-            if self._is_own:
+            if self._reader is None and not self._segment.group:
                 self._metadata = copy_value(dict(held)) if held else {}
                 self._segment = self._segment._replace(metadata=self._metadata)
             else:
@@ -309,6 +310,7 @@ class DocNode:
 
     @metadata.setter
     def metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set the metadata of a node that you made."""
         self._write(metadata=copy_value(dict(check_names(metadata))))
         self._metadata = None
 
@@ -327,6 +329,7 @@ class DocNode:
 
     @global_metadata.setter
     def global_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set the metadata that a loader gives the file of a node."""
         self._write()
         self._file_metadata = copy_value(dict(check_names(metadata)))
 
@@ -399,7 +402,7 @@ class DocNode:
         It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
         Document hides it.
         """
-        return self._ask("source", self._find_source) if self._reader is not None else None
+        return self._ask("source", self._find_source) if self._reader is not None and self.span is not None else None
 
     def _find_source(self, segment: Segment) -> DocNode | None:
         found = None if self._reader is None else self._reader.source(segment)

@@ -274,7 +274,8 @@ class BuildPlanner:
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        ordered = sorted({*wanted, *line}, key=lambda name: (len(self.definitions.needed(name)), name))
+        names = {*wanted, *line, *(one.name for name in wanted for one in self.definitions.needed(name))}
+        ordered = sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []
