@@ -402,11 +402,10 @@ class DocNode:
         It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
         Document hides it.
         """
-        return self._ask("source", self._find_source) if self._reader is not None and self.span is not None else None
-
-    def _find_source(self, segment: Segment) -> DocNode | None:
-        found = None if self._reader is None else self._reader.source(segment)
-        return None if found is None or self._reader is None else self._reader.show(found)
+        reader = self._reader
+        if reader is None or self.span is None:
+            return None
+        return self._ask("source", lambda one: None if (found := reader.source(one)) is None else reader.show(found))
 
     @property
     def locations(self) -> tuple[Location, ...]:

@@ -145,11 +145,11 @@ def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], opt
     on_node = given if receives_nodes else lambda node: given(node.content)
     if ref is not None:
         on_node = _with_ref(name, given, receives_nodes=receives_nodes)
-    if memo and not getattr(given, "calls_per_node", 0):  # which caches by itself
-        on_node = Memo(on_node)
     workers = workers or getattr(given, "_num_workers", 0)
     if workers and getattr(given, "num_workers", 0) != workers:  # which has threads of its own
         on_node = Limited(on_node, workers)
+    if memo and not getattr(given, "calls_per_node", 0):  # which caches by itself
+        on_node = Memo(on_node)
     return NodeGroup(name, parent, on_node, digits, version, sees_nodes=sees_nodes, given=given, ref=ref, memo=memo)
 
 
@@ -192,10 +192,7 @@ def _prepare_entries(
     )
     adaptive = AdaptiveTransform(ready)
     combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen)
-    _, version, _, memo, ref = options
-    return NodeGroup(
-        name, parent, adaptive, combined, version, sees_nodes=sees_nodes, given=adaptive, ref=ref, memo=memo
-    )
+    return dataclasses.replace(group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive)
 
 
 def _instantiate(name: str, transform: Any, kwargs: dict[str, Any], workers: int) -> Callable[..., Any]:
@@ -443,14 +440,13 @@ class Definitions:
             needed = self.needed(group.name)
         except (NotRegisteredError, ConfigError):
             return False
+        revisions = tuple([one.revision for one in needed])
         same = self._fingerprint(group.name, needed) == group.fingerprint
-        return same and not self._is_replaced(group.name, tuple([one.revision for one in needed]))
+        return same and self._accepted.setdefault(group.name, revisions) == revisions
 
     def is_replaced(self, name: str) -> bool:
         """Whether this process replaced the definition by one that differs in what fingerprints cannot see."""
-        return self._is_replaced(name, self.revisions(name))
-
-    def _is_replaced(self, name: str, revisions: tuple[int, ...]) -> bool:
+        revisions = self.revisions(name)
         return self._accepted.setdefault(name, revisions) != revisions
 
     def revisions(self, name: str) -> tuple[int, ...]:
