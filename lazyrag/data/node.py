@@ -412,7 +412,7 @@ class DocNode:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return self._segment.locations
-        return () if self._reader is None else self._ask("location", self._find_location)[1]
+        return () if self._reader is None or self.span is None else self._ask("location", self._find_location)[1]
 
     @property
     def location(self) -> str:
@@ -421,10 +421,10 @@ class DocNode:
         The heading is the deepest that covers the whole text: of a node under two headings the one above both. "" if
         unknown.
         """
-        return "" if self._reader is None else self._ask("location", self._find_location)[0]
+        return "" if self._reader is None or self.span is None else self._ask("location", self._find_location)[0]
 
     def _find_location(self, segment: Segment) -> tuple[str, tuple[Location, ...]]:
-        source = None if self._reader is None or segment.span is None else self._reader.source(segment)
+        source = None if self._reader is None else self._reader.source(segment)
         touched = self._touched(source)
         return self._describe(source, touched), touched
 
@@ -522,7 +522,7 @@ def remember(nodes: Iterable[DocNode], recent: RecentHits) -> None:
 
 def show_all(recent: RecentHits) -> None:
     """Let the hits that are still in use show their location and their file's metadata."""
-    for reference in recent:
+    for reference in list(recent):  # other threads may still search
         shown = reference()
         if shown is not None:
             node = DocNode.from_segment(*shown.node)

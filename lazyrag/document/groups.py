@@ -460,12 +460,11 @@ class Definitions:
     def current(self, tree: Tree) -> dict[str, LiveGroup]:
         """Return the groups of a tree that are current, each after those that its nodes are made of."""
         found = {name: group for name, group in tree.groups.items() if self.is_current(group)}
-        if not {one.ref for name in found for one in self._needed[name]} - {None}:
+        needed = [(name, self._needed.get(name, ())) for name in found]  # other threads may have cleared it
+        if not {one.ref for _, groups in needed for one in groups} - {None}:
             return found
-        ordered = sorted(found, key=lambda name: len(self._needed[name]))
-        return {
-            name: found[name] for name in ordered if found.keys() >= {one.ref for one in self._needed[name]} - {None}
-        }
+        needed.sort(key=lambda pair: len(pair[1]))
+        return {name: found[name] for name, groups in needed if found.keys() >= {one.ref for one in groups} - {None}}
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""

@@ -236,11 +236,11 @@ def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
     return node.uid, part, "" if part == OUTSIDE else node.segment.key
 
 
-class _Default(int):
-    """A number that the user did not choose."""
+class DefaultInt(int):
+    """A number that the user did not choose: another retriever's own number takes precedence over it."""
 
 
-DEFAULT_TOPK: int = _Default(6)
+DEFAULT_TOPK: int = DefaultInt(6)
 
 
 class BaseRetriever(Generic[T_co]):
@@ -259,7 +259,7 @@ class BaseRetriever(Generic[T_co]):
     """The form of its results; None for nodes."""
     _join: bool | str = False
     own_topk: int | None = None
-    """The ``topk`` that its user set, which bounds what it contributes to a combination; None for the default."""
+    """The ``topk`` that its user set: so much it contributes to a combination without one; None for the default."""
     _topk: int | None = None
     _depth: int | None = None
     _answers_blank = False
@@ -381,17 +381,15 @@ class BaseRetriever(Generic[T_co]):
             self.prepare(query)
         return read(sources, lambda snapshot: finish(self.run(query, snapshot)))
 
-    def run_part(self, query: Query, snapshot: Snapshot, most: int | None, *, forced: bool = False) -> LazyStage:
+    def run_part(self, query: Query, snapshot: Snapshot, most: int | None) -> LazyStage:
         """Run as a part of another retriever, in its read.
 
         Args:
             query: The query.
             snapshot: Of the read.
-            most: At most so many nodes, and no more than `own_topk`; None: as many as it returns by itself.
-            forced: Whether ``most`` takes precedence over `own_topk`.
+            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it returns by itself.
         """
-        own = self.own_topk
-        topk = most if own is None or forced else own if most is None else min(own, most)
+        topk = self.own_topk or most if isinstance(most, DefaultInt) else most
         return self.run(query.with_topk(topk), snapshot.of(tuple(self.sources)))
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
@@ -406,16 +404,24 @@ class BaseRetriever(Generic[T_co]):
 
     def _set_topk(self, topk: int | None, *, is_optional: bool = False) -> None:
         """Validate and set the number of nodes; None for no limit, if it is optional."""
-        self._topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
-        self.own_topk = None if topk is DEFAULT_TOPK else self._topk
+        if topk is not DEFAULT_TOPK:
+            topk = self.own_topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
+        self._topk = topk
+
+    def _set_total(self, topk: int | None) -> None:
+        """Set the number of nodes of a result that retrievers share: by default what they want, and at least 6."""
+        self._set_topk(topk, is_optional=True)
+        if topk is DEFAULT_TOPK:
+            self._topk = DefaultInt(max(topk, sum(one.own_topk or 0 for one in self.retrievers)))
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
 
     def _fused_depth(self, limit: int) -> int:
-        """The number of nodes of each ranking that are fused."""
-        return max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        """The number of nodes of each ranking that are fused; a default one where ``limit`` is."""
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        return DefaultInt(depth) if self._depth is None and isinstance(limit, DefaultInt) else depth
 
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()

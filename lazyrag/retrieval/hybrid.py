@@ -92,8 +92,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: its own ``topk`` where that is set, else 4 x topk, and
-            at least 50.
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set neither, a
+            retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
         bm25_retriever: The last one, likewise.
@@ -229,11 +229,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
         if not query.is_blank:
-            forced = self._depth is not None
+            skipped = "its weight is 0", "weight"
             inputs = [
-                part.run_part(query, snapshot, depth, forced=forced)
-                if weight
-                else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                part.run_part(query, snapshot, depth) if weight else skipped_stage(part, snapshot, *skipped)
                 for part, weight in self._weighted()
             ]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
@@ -621,8 +619,8 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         retrievers: One or more retrievers of nodes.
         weights: One number >= 0 for each, not all 0; None: all the same. Places are allotted by largest remainder. A
             retriever of weight 0 does not run.
-        topk: At most so many nodes in total; a retriever contributes no more than its own ``topk``, where that is set.
-            None: all that the retrievers return by themselves.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
+            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
         combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
 
     Raises:
@@ -648,7 +646,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
     ) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
         self._set_weights(weights)
-        self._set_topk(topk, is_optional=True)
+        self._set_total(topk)
         self._combine = _checked_combine(combine)
 
     @property
@@ -737,14 +735,14 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
 class PriorityRetriever(BaseRetriever[list[DocNode]]):
     """Takes the results of the most important retriever, then those of the next one, until there are enough.
 
-    A retriever runs only if those before it found too little. It contributes no more than its own ``topk``, where that
-    is set.
+    A retriever runs only if those before it found too little.
 
     Args:
         retrievers: One or more retrievers of nodes.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: all normal.
             Those of one priority run in the given order.
-        topk: At most so many nodes in total. None: all that the retrievers return by themselves.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
+            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
 
     Raises:
         ConfigError: If there is no retriever, or an argument is out of its range.
@@ -774,7 +772,7 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         by_priority = zip(self._priorities, self.retrievers, strict=True)
         ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
         self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
-        self._set_topk(topk, is_optional=True)
+        self._set_total(topk)
 
     @property
     def higher_is_better(self) -> bool | None:

@@ -250,7 +250,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def _retrieved(self, query: Query, snapshot: Snapshot) -> LoadedStage:
         """The retriever's stage with its nodes loaded; with its record, where one is wanted."""
         limit = self._limit(query)
-        found = self.retrievers[0].run_part(query, snapshot, self._fetched(limit), forced=True)
+        found = self.retrievers[0].run_part(query, snapshot, self._fetched(limit))
         record = found.record() if query.is_explained else None
         return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot, stage=record)
 

@@ -260,8 +260,8 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         n: At most so many queries beside the question.
         fusion_method: Name of a registered fusion.
         topk: At most so many nodes.
-        depth: How many nodes of each query are fused; None: the retriever's own ``topk`` where that is set, else
-            4 x topk, and at least 50.
+        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50. Where you set neither: the
+            retriever's own ``topk``, if it has one.
         fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
             varies.
 
@@ -343,8 +343,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         limit = self._limit(query)
         depth = self._fused_depth(limit)
         queries, seconds = self._rewritten(query)
-        forced, run = self._depth is not None, self._retriever.run_part
-        inputs = [run(replace(query, text=text), snapshot, depth, forced=forced) for text in queries]
+        inputs = [self._retriever.run_part(replace(query, text=text), snapshot, depth) for text in queries]
         directions = [self._retriever.higher_is_better] * len(inputs)
         fused = self._fusing.fused("queries", inputs, directions, depth, snapshot, queries=queries)
         fused.seconds += seconds

@@ -585,6 +585,7 @@ def test_memo_calls_a_model_once_for_each_text(folder, kind):
         docs.create_node_group("block", transform=lambda d: d.split("\n"))
         function = lambda b: calls.append(b) or summary_llm(b)  # noqa: E731
         given, workers = (Summary, 4) if kind == "class" else (function, 0)
+        docs.create_node_group("summary", given, parent="block", version="1")  # the same nodes: memo adds to it
         docs.create_node_group("summary", given, parent="block", memo=True, num_workers=workers, version="1")
         return docs
 

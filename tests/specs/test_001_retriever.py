@@ -880,6 +880,7 @@ def test_hits_keep_what_they_showed_when_the_document_is_closed(tmp_path, stored
         retriever = Retriever(docs, "line", similarity="bm25_chinese", topk=1)
         [read], [unread] = retriever("绿茶"), retriever("水温")
         [root] = docs.find_parent(LAZY_ROOT_NAME)([unread])
+        [seen] = docs.restricted({"file_name": "a.md"}).get_nodes("line", limit=1)
         shown = read.location, read.parent.text, dict(read.global_metadata)
         scored, score = read.with_score(7.0), read.score
     for node in (read, scored):
@@ -892,6 +893,9 @@ def test_hits_keep_what_they_showed_when_the_document_is_closed(tmp_path, stored
     for name in ("parent", "children", "root", "source"):
         with pytest.raises(StoreError, match=f"is closed, so its {name} cannot be read"):
             getattr(unread, name)
+    assert (seen.text, seen.metadata, root.location) == ("# 茶", {}, "")
+    with pytest.raises(StoreError, match="is closed, so its location cannot be read"):
+        _ = seen.location
     with pytest.raises(StoreError, match="closed"):
         retriever("绿茶")
 

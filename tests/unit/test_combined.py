@@ -283,26 +283,25 @@ def teas():
     return docs
 
 
-def test_a_members_own_topk_holds(how, teas):
-    """It contributes no more than that to any combination, and others fill the places; two kinds agree."""
-    few, many = Retriever(teas, "FineChunk", "bm25", topk=2), Retriever(teas, "FineChunk", "bm25_chinese")
-    other = Finds(B)
+def test_a_members_own_topk_holds_where_the_combination_sets_none(how, teas):
+    """It returns so many, neither more nor fewer; a number for the combination, or for a call, goes to all of them."""
+    few, many = Retriever(teas, "FineChunk", "bm25", topk=2), Retriever(teas, "FineChunk", "bm25_chinese", topk=9)
     for kind in (WeightedRetriever, PriorityRetriever):
-        result = found(kind(few, other, topk=8), how)
+        result = found(kind(few, Finds(B)), how)
         assert sorted(uid for uid in result if not uid.startswith("b")) == sorted(uids(few("tea")))
-        assert len(result) == 8
-        assert len(found(kind(many, topk=8), how)) == 8
-        assert len(found(kind(few, many, topk=None), how)) == len({*uids(few("tea")), *uids(many("tea"))})
+        assert len(result) == 6
+        assert len(found(kind(many), how)) == 9
+        assert len(found(kind(few, many), how)) == len({*uids(few("tea")), *uids(many("tea"))})
+        assert found(kind(few, topk=8), how) == found(kind(few), how, topk=8) == uids(few("tea", topk=8))
 
 
-def test_a_members_own_topk_holds_in_a_fusion_without_depth(how, teas):
-    """Hybrid search and several wordings fuse so many of it, or as many as their own ``depth`` says."""
+def test_a_members_own_topk_holds_in_a_fusion_that_sets_none(how, teas):
+    """Hybrid search and several wordings fuse so many of it; with their own ``topk`` or ``depth`` what that says."""
     few = Retriever(teas, "FineChunk", "bm25", topk=2)
     for make in (HybridRetriever, lambda one, **kw: MultiQueryRetriever(one, lambda _: [], **kw)):
-        assert found(make(few, topk=9), how) == uids(few("tea"))
-        assert found(make(few, topk=9, depth=9), how) == uids(few("tea", topk=9))
-        assert found(make(few), how, topk=9) == uids(few("tea"))
-        assert len(found(make(Retriever(teas, "FineChunk", "bm25")), how, topk=9)) == 9
-        assert found(HybridRetriever(make(few, topk=9)), how) == uids(few("tea"))
-    nested = HybridRetriever(HybridRetriever(Retriever(teas, "FineChunk", "bm25"), topk=3), topk=9)
-    assert len(found(nested, how)) == 3
+        assert found(make(few), how) == uids(few("tea"))
+        assert found(HybridRetriever(make(few)), how) == uids(few("tea"))
+        assert found(make(few, depth=4), how) == uids(few("tea", topk=4))
+        assert found(make(few, topk=9), how) == found(make(few), how, topk=9) == uids(few("tea", topk=9))
+        assert len(found(make(Retriever(teas, "FineChunk", "bm25"), topk=9), how)) == 9
+    assert len(found(HybridRetriever(HybridRetriever(Retriever(teas, "FineChunk", "bm25"), topk=3)), how)) == 3
