@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import ref
 
 from lazyrag.data.segment import (
     EMPTY,
@@ -21,9 +24,9 @@ from lazyrag.data.segment import (
     copy_value,
     digest,
 )
-from lazyrag.errors import ConfigError, StaleNodeError
+from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.types import Embedding
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, require
 
 
 def innermost(locations: Sequence[Location]) -> list[Location]:
@@ -52,6 +55,10 @@ class NodeSource(Protocol):
     def document_token(self) -> object:
         """Identifies the Document: the same object for every reader of it."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the Document is closed, so that nothing can be read."""
+
     def parent(self, segment: Segment) -> DocNode | None:
         """The parent, None for a root; StaleNodeError if it is gone or out of scope."""
 
@@ -67,11 +74,25 @@ class NodeSource(Protocol):
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
 
-    def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
+
+
+T = TypeVar("T")
+
+
+class Shown(dict[str, Any]):
+    """What a hit has shown of its Document, by name: it is still there when the Document is closed."""
+
+    __slots__ = ("__weakref__", "node")
+    node: tuple[Segment, NodeSource | None]
+
+
+RecentHits: TypeAlias = "deque[ref[Shown]]"
+"""What the last hits of a Document have shown, as long as somebody has the hits."""
 
 
 @known_arguments
@@ -79,7 +100,7 @@ class DocNode:
     """One piece of a document in the tree of node groups (spec 001).
 
     Retrieval returns light copies that carry scores; stored nodes cannot be changed through them. Nodes are equal if
-    their uids are and they belong to the same Document.
+    their uids are and they belong to the same Document. Text and metadata of a node that you make can be changed.
 
     A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the tree gives them their
     uid, group and parent.
@@ -91,6 +112,7 @@ class DocNode:
         span: Position of the text in its parent's text: ``parent.text[start:end] == node.text``.
         embeddings: Vectors by embed key, for nodes outside a tree.
         score: A score, for nodes outside a tree.
+        global_metadata: Metadata of its file, from a loader: see `global_metadata`.
 
     Raises:
         ConfigError: If both or neither of ``content`` and ``text`` are given, or the content is no JSON value.
@@ -101,7 +123,10 @@ class DocNode:
         ('Tea is picked in April.', 'spring', None)
     """
 
-    __slots__ = ("_embed_key", "_embeddings", "_merged_from", "_metadata", "_reader", "_score", "_segment")
+    __slots__ = (
+        *("_embed_key", "_embeddings", "_file_metadata", "_merged_from", "_metadata", "_reader", "_score", "_segment"),
+        *("_shown", "_uid"),
+    )
 
     def __init__(
         self,
@@ -113,6 +138,7 @@ class DocNode:
         span: Span | None = None,
         embeddings: Mapping[str, Embedding] | None = None,
         score: float | None = None,
+        global_metadata: Mapping[str, Any] | None = None,
     ) -> None:
         if (content is None) == (text is None):
             raise ConfigError("A DocNode takes its text as content= or as text=: give exactly one of them.")
@@ -123,7 +149,10 @@ class DocNode:
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
-        self._metadata: Mapping[str, Any] | None = None
+        self._metadata: dict[str, Any] | None = None
+        self._file_metadata = copy_value(dict(check_names(global_metadata))) if global_metadata else None
+        self._uid = ""  # computed
+        self._shown: Shown | None = None
         self._score = score
         self._merged_from: tuple[str, ...] = ()
 
@@ -153,7 +182,8 @@ class DocNode:
         node._reader = reader
         node._embeddings = embeddings
         node._embed_key = embed_key
-        node._metadata = None
+        node._metadata = node._file_metadata = node._shown = None
+        node._uid = ""
         node._score = score
         node._merged_from = merged_from
         return node
@@ -167,7 +197,8 @@ class DocNode:
         """
         copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
         copied._reader, copied._embed_key = self._reader, self._embed_key
-        copied._merged_from = self._merged_from
+        copied._merged_from, copied._file_metadata = self._merged_from, self._file_metadata
+        copied._shown = self._shown
         return copied
 
     @property
@@ -199,9 +230,12 @@ class DocNode:
     def segment(self) -> Segment:
         """The stored value behind this node."""
         held = self._segment
+        if self._metadata is not None and self._is_own:
+            held = held._replace(metadata=copy_value(self._metadata))
         if not held.uid:  # computed lazily: few nodes outside a tree need it
-            parts = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
-            self._segment = held = held._replace(uid=digest(parts))
+            if not self._uid or self._metadata is not None:  # which may have been changed
+                self._uid = digest(["free", json.dumps(held.content), repr(sorted(held.metadata.items()))])
+            held = held._replace(uid=self._uid)
         return held
 
     @property
@@ -216,8 +250,21 @@ class DocNode:
 
     @property
     def text(self) -> str:
-        """The content as text."""
+        """The content as text; writable in a node that you made.
+
+        Example:
+            >>> node = DocNode(text="Tea.")
+            >>> node.text, node.metadata["season"] = "Green tea.", "spring"
+            >>> node
+            DocNode(no group#0: 'Green tea.')
+        """
         return content_text(self._segment.content)
+
+    @text.setter
+    def text(self, text: str) -> None:
+        """Set the text of a node that you made; its span goes."""
+        require(isinstance(text, str), "text", text, "a string")
+        self._write(content=check_content(text), span=None)
 
     def get_text(self) -> str:
         """The content as text (spec 001)."""
@@ -250,20 +297,51 @@ class DocNode:
         return self._merged_from
 
     @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its own metadata, read-only; for a root node, its file's."""
+    def metadata(self) -> dict[str, Any]:
+        """Its own metadata, for a root node its file's; read-only but in a node that you made."""
         if self._metadata is None:
             held = self._segment.metadata
-            self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
+            if self._reader is None and not self._segment.group:
+                self._metadata = copy_value(dict(held)) if held else {}
+                self._segment = self._segment._replace(metadata=self._metadata)
+            else:
+                self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
         return self._metadata
 
+    @metadata.setter
+    def metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set the metadata of a node that you made."""
+        self._write(metadata=copy_value(dict(check_names(metadata))))
+        self._metadata = None
+
     @property
-    def global_metadata(self) -> Mapping[str, Any]:
+    def global_metadata(self) -> dict[str, Any]:
         """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata.
 
-        Empty if a restricted Document hides the root node.
+        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it makes: what they have
+        in it becomes the file's metadata, whose declared fields filter all nodes of the file.
         """
-        return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
+        if self._is_own and self._file_metadata is None:
+            self._file_metadata = {}
+        if self._reader is None:
+            return EMPTY if self._file_metadata is None else self._file_metadata
+        return self._ask("global_metadata", self._reader.file_metadata)
+
+    @global_metadata.setter
+    def global_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set the metadata that a loader gives the file of a node."""
+        self._write()
+        self._file_metadata = copy_value(dict(check_names(metadata)))
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether it was made outside of a tree."""
+        return self._reader is None and not self._segment.group
+
+    def _write(self, **changes: Any) -> None:
+        if not self._is_own:
+            raise AttributeError(f"{self!r} is read-only. Change a copy of it: DocNode(text=..., metadata=...).")
+        self._segment, self._uid = self._segment._replace(**changes), ""
 
     @property
     def embeddings(self) -> Mapping[str, Any]:
@@ -273,7 +351,7 @@ class DocNode:
         """
         if self._embeddings is not None:
             return ReadOnly(self._embeddings)
-        return self._reader.embeddings(self._segment) if self._reader is not None else EMPTY
+        return self._ask("embeddings", self._reader.embeddings) if self._reader is not None else EMPTY
 
     @property
     def embedding(self) -> Any:
@@ -298,19 +376,19 @@ class DocNode:
     @property
     def parent(self) -> DocNode | Any:
         """The node it was made of; None for a root node and outside a tree."""
-        return self._reader.parent(self._segment) if self._reader is not None else None
+        return self._ask("parent", self._reader.parent) if self._reader is not None else None
 
     @property
     def children(self) -> dict[str, list[DocNode]]:
         """The nodes made of it, by group and in order, for the groups that are built."""
-        return self._reader.children(self._segment) if self._reader is not None else {}
+        return self._ask("children", self._reader.children) if self._reader is not None else {}
 
     @property
     def root(self) -> DocNode:
         """The root node of its document: the whole text."""
         if self._reader is None:
             raise StaleNodeError(f"{self!r} belongs to no document.")
-        return self._reader.root(self._segment)
+        return self._ask("root", self._reader.root)
 
     @property
     def span(self) -> Span | Any:
@@ -324,15 +402,17 @@ class DocNode:
         It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
         Document hides it.
         """
-        segment = self._source_segment()
-        return None if segment is None or self._reader is None else self._reader.show(segment)
+        reader = self._reader
+        if reader is None or self.span is None:
+            return None
+        return self._ask("source", lambda one: None if (found := reader.source(one)) is None else reader.show(found))
 
     @property
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return self._segment.locations
-        return self._touched(self._source_segment())
+        return () if self._reader is None or self.span is None else self._ask("location", self._find_location)[1]
 
     @property
     def location(self) -> str:
@@ -341,10 +421,16 @@ class DocNode:
         The heading is the deepest that covers the whole text: of a node under two headings the one above both. "" if
         unknown.
         """
-        source = self._source_segment()
+        return "" if self._reader is None or self.span is None else self._ask("location", self._find_location)[0]
+
+    def _find_location(self, segment: Segment) -> tuple[str, tuple[Location, ...]]:
+        source = None if self._reader is None else self._reader.source(segment)
+        touched = self._touched(source)
+        return self._describe(source, touched), touched
+
+    def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        touched = self._touched(source)
         locations = innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
@@ -365,10 +451,19 @@ class DocNode:
         lines = f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
         return f"{covering}, {lines}" if covering else lines
 
-    def _source_segment(self) -> Segment | None:
-        if self._segment.span is None or self._reader is None:
-            return None
-        return self._reader.source(self._segment)
+    def _ask(self, name: str, read: Callable[[Segment], T]) -> T:
+        """Read something from the Document; if that is closed, what a hit has shown before."""
+        shown = self._shown
+        if self._reader is not None and self._reader.is_closed:
+            if shown is not None and name in shown:
+                found: T = shown[name]
+                return found
+            msg = f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before, or open it again."
+            raise StoreError(msg)
+        found = read(self._segment)
+        if shown is not None:
+            shown[name] = found
+        return found
 
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The locations of a source that the span touches."""
@@ -392,10 +487,10 @@ class DocNode:
         return hash(self.uid)
 
     def __copy__(self) -> DocNode:
-        return self  # a node is a value
+        return self.with_score(self._score) if self._is_own else self  # a node of a tree is a value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DocNode:
-        return self
+        return self.__copy__()
 
     def __reduce__(self) -> Any:
         if self._reader is not None:
@@ -415,6 +510,25 @@ class DocNode:
         where = f"{self.group or 'no group'} {self.path}".strip()
         score = "" if self._score is None else f", score={self._score:.4f}"
         return f"DocNode({where}#{self.number}: {shown!r}{score})"
+
+
+def remember(nodes: Iterable[DocNode], recent: RecentHits) -> None:
+    """Make nodes of a Document hits: they remember what they show."""
+    for node in nodes:
+        node._shown = shown = Shown()
+        shown.node = node._segment, node._reader
+        recent.append(ref(shown))
+
+
+def show_all(recent: RecentHits) -> None:
+    """Let the hits that are still in use show their location and their file's metadata."""
+    for reference in list(recent):  # other threads may still search
+        shown = reference()
+        if shown is not None:
+            node = DocNode.from_segment(*shown.node)
+            node._shown = shown
+            with suppress(StaleNodeError):
+                _ = node.location, node.global_metadata
 
 
 def _restored(

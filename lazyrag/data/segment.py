@@ -55,7 +55,7 @@ Content: TypeAlias = "str | int | float | bool | Mapping[str, Any] | list[Any]"
 Span: TypeAlias = tuple[int, int]
 """Start and end of a stretch of text, in characters, end excluded."""
 
-EMPTY: Mapping[str, Any] = ReadOnly()
+EMPTY: ReadOnly[str, Any] = ReadOnly()
 
 _FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up faster than made
 

@@ -31,8 +31,9 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
-        calls_models: Whether it calls models, so that one call saved is worth reading the store.
+        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
+        ref: Row of the group whose nodes the transform receives, too; 0 for none.
     """
 
     id: int
@@ -41,8 +42,9 @@ class GroupTarget:
     collection: str
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
-    calls_models: bool = False
+    reuses_texts: bool = False
     path_key: Callable[[str], str] | None = None
+    ref: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,19 @@ class BuildPlan:
         """Rows of the root group and the groups."""
         return {self.root, *(one.id for one in self.groups)}
 
-    def line(self, target: GroupTarget) -> list[int]:
-        """Rows of the groups above a target, the root group last."""
+    def line(self, group: int) -> list[int]:
+        """Rows of a group and those above it, the root group last."""
         parents = {one.id: one.parent for one in self.groups}
-        line = [target.parent]
+        line = [group]
         while line[-1] != self.root:
             line.append(parents[line[-1]])
+        return line
+
+    def made_of(self, target: GroupTarget) -> list[int]:
+        """Rows of all groups that a group's nodes are made of: the parent first, the root group last."""
+        line = self.line(target.parent)
+        if target.ref:
+            line[-1:] = [row for row in self.line(target.ref) if row not in line[:-1]]
         return line
 
     def collection(self, group: int) -> str:
@@ -235,12 +244,12 @@ class BuildPlanner:
         with self.definitions.graph.locked():
             tree = self.ledger.tree
             current = self.definitions.current(tree)
-            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self.definitions.line(step.group)))]
+            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self.definitions.needed(step.group)))]
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
             for name in tree.groups:
                 if name not in current and name not in wanted and self.definitions.is_defined(name):
-                    above = {one.name for one in self.definitions.line(name)}
+                    above = {one.name for one in self.definitions.needed(name)}
                     if above & stale:
                         wanted.append(name)
                         wanted += [one for one in above if one not in wanted and one not in current]
@@ -265,7 +274,8 @@ class BuildPlanner:
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        ordered = sorted({*wanted, *line}, key=lambda name: (len(self.definitions.line(name)), name))
+        names = {*wanted, *line, *(one.name for name in wanted for one in self.definitions.needed(name))}
+        ordered = sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []
@@ -355,7 +365,8 @@ class BuildPlanner:
             definition.transform,
             definition.sees_nodes,
             path_key=getattr(definition.given, "path_key", None),
-            calls_models=bool(getattr(definition.given, "calls_per_node", 0)),
+            reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
+            ref=0 if definition.ref is None else groups[definition.ref].id,
         )
 
 

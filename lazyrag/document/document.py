@@ -21,6 +21,7 @@ from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_datas
 from lazyrag.document.groups import (
     Definitions,
     GroupGraph,
+    GroupOptions,
     Step,
     built_in_groups,
     embed_identity,
@@ -221,6 +222,9 @@ class Document:
         parent: str = LAZY_ROOT_NAME,
         trans_node: bool = False,
         *,
+        ref: str | None = None,
+        num_workers: int = 0,
+        memo: bool = False,
         replace: bool = False,
         version: str | None = None,
         **kwargs: Any,
@@ -239,6 +243,14 @@ class Document:
                 whose pattern matches its path, and has no nodes if none does.
             parent: The group it is made from; the root group by default.
             trans_node: Pass the DocNode to the function instead of its content.
+            ref: Another group, to combine nodes across the tree: the transform takes a second argument ``ref``, the
+                list of that group's nodes below the lowest group above both. They are the descendants of the node, or
+                for ``parent="summary", ref="sentence"``, both made of the root group, those of the same document.
+            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a parameter of
+                this name receives it.
+            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited, and equal
+                texts call the transform once. For functions that are slow or cost money, such as calls of a model. The
+                transform may read nothing but the text; other attributes of a node raise a TransformError.
             replace: Replace another definition of that name; the groups below it are rebuilt.
             version: Distinguishes definitions that look the same: the version of a model or a prompt.
             kwargs: Parameters of a transform class.
@@ -252,7 +264,8 @@ class Document:
             >>> docs = Document()
             >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
         """
-        group = make_group(name, transform, parent, trans_node=trans_node, version=version, kwargs=kwargs)
+        options = GroupOptions(trans_node, version, num_workers, memo, ref)
+        group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)
 
     add_reader = cast("AddReader", _class_or_instance(add_reader))
@@ -734,7 +747,8 @@ class Document:
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.
 
-        The result keeps the nodes' order, contains each node once, and carries the score of the node that led there.
+        The result keeps the nodes' order, contains each node once, and carries the highest score of those that led
+        there: a parent that of its best child.
 
         Example:
             >>> from lazyrag import Document

@@ -409,7 +409,9 @@ class _Describer:
             cls.__qualname__,
             *(self.describe(base.__name__, base) for base in (*cls.__bases__, type(cls))),
         ]
-        skipped = set(_NOT_ITS_OWN)
+        skipped = {*_NOT_ITS_OWN}
+        if vars(cls).get("forward") is vars(cls).get("transform"):
+            skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
             held = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(cls)}
             given = {name: [one for one in both if one is not dataclasses.MISSING] for name, both in held.items()}
@@ -545,6 +547,7 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     cached = {
         name for base in cls.__mro__ for name, one in vars(base).items() if isinstance(one, functools.cached_property)
     }
+    cached.add("_num_workers")  # of a NodeTransform: threads do not affect its nodes
     own = {name: one for name, one in getattr(value, "__dict__", {}).items() if name not in cached}
     return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **own}
 

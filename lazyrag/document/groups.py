@@ -12,7 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
@@ -24,6 +24,8 @@ from lazyrag.stores.protocol import collection_name
 from lazyrag.transforms.base import (
     AdaptiveTransform,
     Entry,
+    Limited,
+    Memo,
     NodeTransform,
     TransformArgs,
     listed_transforms,
@@ -31,11 +33,11 @@ from lazyrag.transforms.base import (
     transforms,
 )
 from lazyrag.transforms.splitters import SentenceSplitter
-from lazyrag.validation import require, validate_text
+from lazyrag.validation import keyword_names, require, validate_boolean, validate_integer, validate_text
 
 _revisions = itertools.count(1)
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
-_KEYWORDS = ("name", "transform", "parent", "trans_node", "replace", "version")  # of create_node_group
+_KEYWORDS = "name transform parent trans_node ref num_workers memo replace version".split()  # of create_node_group
 
 
 def group_name(name: str) -> str:
@@ -62,6 +64,8 @@ class NodeGroup:
             has no version; otherwise 0. Never stored.
         sees_nodes: Whether the transform receives nodes instead of their content.
         given: The user's transform, instantiated.
+        ref: Name of the group whose nodes the transform receives, too.
+        memo: Whether results are used again by the parents' texts.
     """
 
     name: str
@@ -72,11 +76,18 @@ class NodeGroup:
     revision: int = 0
     sees_nodes: bool = False
     given: Any = None
+    ref: str | None = None
+    memo: bool = False
+
+    @property
+    def above(self) -> list[str]:
+        """Names of the groups that its nodes are made of."""
+        return [self.parent, *([] if self.ref is None else [self.ref])]
 
     def differs_from(self, other: NodeGroup) -> str:
         """Return the difference to another definition of the name; "" if no difference is visible."""
-        if self.parent != other.parent:
-            return "another parent"
+        if self.above != other.above:
+            return "another parent" if self.parent != other.parent else "another ref"
         if self.fingerprint.value != other.fingerprint.value:
             return "another transform"
         if self.version is not None or not self.fingerprint.tells_apart(other.fingerprint):
@@ -85,8 +96,21 @@ class NodeGroup:
         return f"the same code over other objects ({names}), which may or may not do the same"
 
 
+class GroupOptions(NamedTuple):
+    """Arguments of create_node_group that apply to each of its transforms."""
+
+    trans_node: bool = False
+    version: str | None = None
+    num_workers: int = 0
+    memo: bool = False
+    ref: str | None = None
+
+
+_DEFAULTS = GroupOptions()
+
+
 def make_group(
-    name: str, transform: Any, parent: str, *, trans_node: bool, version: str | None, kwargs: dict[str, Any]
+    name: str, transform: Any, parent: str, kwargs: dict[str, Any], options: GroupOptions = _DEFAULTS
 ) -> NodeGroup:
     """Define a group from a user's transform.
 
@@ -97,22 +121,47 @@ def make_group(
     name = group_name(name)
     if name == LAZY_ROOT_NAME:
         raise ConfigError(f"{name!r} is the group of whole documents, made by loaders. Choose another name.")
+    _, version, workers, memo, ref = options
     require(version is None or isinstance(version, str), "version", version, "a text such as '2', or None")
     entries, parent = listed_transforms(name, transform), group_name(parent)
+    validate_integer("num_workers", workers, 0)
+    if ref is not None:
+        options = options._replace(ref=group_name(ref))
+        require(options.ref not in (parent, name), "ref", ref, "a group other than this one and its parent")
+    require(
+        not (validate_boolean("memo", memo) and ref), "memo", memo, "False with ref=", "Results depend on more there."
+    )
     if entries is None:
-        return _prepare(name, parent, transform, kwargs, trans_node=trans_node, version=version)
-    return _prepare_entries(name, parent, entries, kwargs, trans_node=trans_node, version=version)
+        return _prepare(name, parent, transform, kwargs, options)
+    return _prepare_entries(name, parent, entries, kwargs, options)
 
 
-def _prepare(
-    name: str, parent: str, transform: Any, kwargs: dict[str, Any], *, trans_node: bool, version: str | None
-) -> NodeGroup:
-    given = _instantiate(name, transform, kwargs)
+def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions) -> NodeGroup:
+    trans_node, version, workers, memo, ref = options
+    given = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
     digits = fingerprint(given, "node" if trans_node else "content", version or "")
-    sees_nodes = receives_nodes and not reads_text_only(given)
+    sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
     on_node = given if receives_nodes else lambda node: given(node.content)
-    return NodeGroup(name, parent, on_node, digits, version, sees_nodes=sees_nodes, given=given)
+    if ref is not None:
+        on_node = _with_ref(name, given, receives_nodes=receives_nodes)
+    workers = workers or getattr(given, "_num_workers", 0)
+    if workers and getattr(given, "num_workers", 0) != workers:  # which has threads of its own
+        on_node = Limited(on_node, workers)
+    if memo and not getattr(given, "calls_per_node", 0):  # which caches by itself
+        on_node = Memo(on_node)
+    return NodeGroup(name, parent, on_node, digits, version, sees_nodes=sees_nodes, given=given, ref=ref, memo=memo)
+
+
+def _with_ref(name: str, given: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
+    """Return the function that calls a transform with a node and the related nodes of its group's ref."""
+    call: Callable[..., Any] = given.transform if isinstance(given, NodeTransform) else given
+    names, takes_any = keyword_names(call, skip=1)
+    expected = "a function or method with a parameter ref, such as f(text, ref)"
+    require(takes_any or "ref" in names, f"The transform of {name!r}", given, expected)
+    return lambda node: call(
+        node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment)
+    )
 
 
 def _prepare_entries(
@@ -120,9 +169,7 @@ def _prepare_entries(
     parent: str,
     entries: Sequence[TransformArgs],
     kwargs: dict[str, Any],
-    *,
-    trans_node: bool,
-    version: str | None,
+    options: GroupOptions,
 ) -> NodeGroup:
     """Prepare a list of transforms by pattern. A single one without pattern is equal to its transform."""
     if kwargs:
@@ -131,12 +178,12 @@ def _prepare_entries(
         raise ConfigError(f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}")
     ready, fingerprints, sees_nodes = [], [], False
     for args in entries:
-        as_node = trans_node if args.trans_node is None else args.trans_node
-        group = _prepare(name, parent, args.f, dict(args.kwargs), trans_node=as_node, version=version)
-        entry = Entry(group.transform, args, group.given)
+        as_node = options.trans_node if args.trans_node is None else args.trans_node
+        own = options._replace(trans_node=as_node, num_workers=args.num_workers or options.num_workers)
+        group = _prepare(name, parent, args.f, dict(args.kwargs), own)
         if len(entries) == 1 and args.pattern is None:
-            return dataclasses.replace(group, transform=entry) if args.num_workers else group
-        ready.append(entry)
+            return group
+        ready.append(Entry(group.transform, args, group.given))
         sees_nodes |= group.sees_nodes
         pattern = fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
         fingerprints += [group.fingerprint, pattern]
@@ -145,16 +192,19 @@ def _prepare_entries(
     )
     adaptive = AdaptiveTransform(ready)
     combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen)
-    return NodeGroup(name, parent, adaptive, combined, version, sees_nodes=sees_nodes, given=adaptive)
+    return dataclasses.replace(group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive)
 
 
-def _instantiate(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable[..., Any]:
+def _instantiate(name: str, transform: Any, kwargs: dict[str, Any], workers: int) -> Callable[..., Any]:
     """Return the callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
         transform = transforms[transform]
     if isinstance(transform, type):
         try:
-            inspect.signature(transform).bind(**kwargs)
+            parameters = inspect.signature(transform)
+            if workers and "num_workers" in parameters.parameters:
+                kwargs = {"num_workers": workers, **kwargs}
+            parameters.bind(**kwargs)
         except TypeError as exc:
             raise ConfigError(_wrong_parameters(name, transform, kwargs, exc)) from exc
         transform = transform(**kwargs)
@@ -231,6 +281,8 @@ class GroupGraph:
             if present is not None:
                 difference = group.differs_from(present)
                 if not difference:
+                    if group.memo != present.memo:
+                        self._groups[group.name] = dataclasses.replace(group, revision=present.revision)
                     return
                 if not replace:
                     msg = (
@@ -245,14 +297,15 @@ class GroupGraph:
             self.revision += 1
 
     def _refuse_cycle(self, group: NodeGroup) -> None:
-        line = [group.name]
-        parent = group.parent
-        while parent != LAZY_ROOT_NAME:
-            if parent == group.name:
-                names = " <- ".join([*line, parent])
+        def visit(line: list[str]) -> None:
+            if line[-1] == group.name:
+                names = " <- ".join([group.name, *line])
                 raise ConfigError(f"{group.name!r} would be its own ancestor: {names}. Choose another parent.")
-            line.append(parent)
-            parent = self[parent].parent
+            for above in () if line[-1] == LAZY_ROOT_NAME else self[line[-1]].above:
+                visit([*line, above])
+
+        for name in group.above:
+            visit([name])
 
     def __getitem__(self, name: str) -> NodeGroup:
         group = self._groups.get(name)
@@ -298,7 +351,7 @@ def built_in_groups() -> GroupGraph:
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, trans_node=False, version=None, kwargs=kwargs)
+        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, kwargs)
         graph.define(group, replace=False)
     return graph
 
@@ -323,43 +376,73 @@ class Definitions:
         self._root = schema_digest(schema)
         self._accepted: dict[str, tuple[int, ...]] = {}  # revisions of the definitions that built a live group
         self._fingerprints: dict[str, str] = {}
+        self._needed: dict[str, list[NodeGroup]] = {}
         self._changes = -1
 
     def line(self, name: str) -> list[NodeGroup]:
         """Return the definitions of a group and its ancestors, without the root group."""
         return [] if name == LAZY_ROOT_NAME else self.graph.definitions(name)
 
+    def needed(self, name: str) -> list[NodeGroup]:
+        """Return the definitions of a group and of all that its nodes are made of: its ancestors, refs and theirs.
+
+        A group needs more groups than each of those that it needs, so that their number is an order to build in.
+
+        Raises:
+            NotRegisteredError: If one is not defined.
+            ConfigError: If definitions form a circle.
+        """
+        if self._changes != self.graph.changes:
+            self._fingerprints, self._needed, self._changes = {}, {}, self.graph.changes
+        known = self._needed.get(name)
+        if known is not None:
+            return known
+        found: dict[str, NodeGroup] = {}
+        todo = [name]
+        while todo:
+            for group in self.line(todo.pop()):
+                if group.name == name and found:
+                    raise ConfigError(f"The node group {name!r} is made of itself. Redefine one with replace=True.")
+                if group.name not in found:
+                    found[group.name] = group
+                    todo += group.above[1:]
+        self._needed[name] = list(found.values())
+        return self._needed[name]
+
     def fingerprint(self, name: str) -> str:
-        """Return the fingerprint of a group's definition and its ancestors', equal in every process.
+        """Return the fingerprint of a group's definition and of those above it, equal in every process.
 
         Raises:
             NotRegisteredError: If the group or an ancestor is not defined.
             ConfigError: If definitions form a circle.
         """
-        if self._changes != self.graph.changes:
-            self._fingerprints = {}
-            self._changes = self.graph.changes
+        return self._fingerprint(name, self.needed(name))
+
+    def _fingerprint(self, name: str, needed: Sequence[NodeGroup]) -> str:
         found = self._fingerprints.get(name)
         if found is None:
-            line = digest([f"{group.name}={group.fingerprint.value}" for group in self.line(name)])
+            refs = [f"ref={group.ref}" for group in needed if group.ref is not None]
+            line = digest([*(f"{group.name}={group.fingerprint.value}" for group in needed), *refs])
             found = self._fingerprints[name] = digest([line, self._root])
         return found
 
     def is_defined(self, name: str) -> bool:
         """Whether a group and its ancestors are defined."""
         try:
-            self.line(name)
+            self.needed(name)
         except (NotRegisteredError, ConfigError):
             return False
         return True
 
     def is_current(self, group: LiveGroup) -> bool:
         """Whether the present definition would give the same nodes as a live group."""
-        return (
-            self.is_defined(group.name)
-            and self.fingerprint(group.name) == group.fingerprint
-            and not self.is_replaced(group.name)
-        )
+        try:
+            needed = self.needed(group.name)
+        except (NotRegisteredError, ConfigError):
+            return False
+        revisions = tuple([one.revision for one in needed])
+        same = self._fingerprint(group.name, needed) == group.fingerprint
+        return same and self._accepted.setdefault(group.name, revisions) == revisions
 
     def is_replaced(self, name: str) -> bool:
         """Whether this process replaced the definition by one that differs in what fingerprints cannot see."""
@@ -368,15 +451,20 @@ class Definitions:
 
     def revisions(self, name: str) -> tuple[int, ...]:
         """Return what distinguishes a group's definition in this process from others with the same fingerprint."""
-        return tuple(one.revision for one in self.line(name))
+        return tuple(one.revision for one in self.needed(name))
 
     def accept(self, name: str, revisions: tuple[int, ...]) -> None:
         """Record the revisions of the definition that built the live group."""
         self._accepted[name] = revisions
 
     def current(self, tree: Tree) -> dict[str, LiveGroup]:
-        """Return the groups of a tree that are current."""
-        return {name: group for name, group in tree.groups.items() if self.is_current(group)}
+        """Return the groups of a tree that are current, each after those that its nodes are made of."""
+        found = {name: group for name, group in tree.groups.items() if self.is_current(group)}
+        needed = [(name, self._needed.get(name, ())) for name in found]  # other threads may have cleared it
+        if not {one.ref for _, groups in needed for one in groups} - {None}:
+            return found
+        needed.sort(key=lambda pair: len(pair[1]))
+        return {name: found[name] for name, groups in needed if found.keys() >= {one.ref for one in groups} - {None}}
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""

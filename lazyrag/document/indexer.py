@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from lazyrag.data.node import RecentHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.document.changes import Dataset, SettledFiles
@@ -38,6 +40,7 @@ from lazyrag.text.analyzers import analysers
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
+_HITS = 1_000  # that show their locations when the Document is closed
 
 
 @dataclass(eq=False, repr=False)
@@ -86,6 +89,8 @@ class Indexer:
         self.engine = IngestionEngine(
             self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self
         )
+        self.recent: RecentHits = deque(maxlen=_HITS)
+        self.is_closed = False
         self._view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
@@ -99,6 +104,9 @@ class Indexer:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
             close, self.close_stores = self.close_stores, lambda: None
+            with suppress(StoreError):  # what cannot be read was not shown
+                show_all(self.recent if not self.is_closed else deque())
+            self.is_closed = True
             close()
 
     @property
@@ -387,7 +395,7 @@ class Indexer:
 
     def _order(self, step: Step) -> tuple[int, str, str, str]:
         """Sort key: groups before those below them and before their own indexes."""
-        depth = len(self.definitions.line(step.group)) if self.definitions.is_defined(step.group) else 0
+        depth = len(self.definitions.needed(step.group)) if self.definitions.is_defined(step.group) else 0
         return depth, step.group, step.analyser or "", step.embed_key or ""
 
 

@@ -141,7 +141,8 @@ class PendingVersion:
             return False
         for group in plan.groups:
             failed = Step(group.name) in self.failures
-            if group.id not in self.current and group.parent in self.current and not failed:
+            made_of = {group.parent, group.ref or plan.root}
+            if group.id not in self.current and made_of <= self.current.keys() and not failed:
                 return False
         covered = {index for index, _ in self.covered}
         for index in plan.indexes:
@@ -363,10 +364,11 @@ class IngestionEngine:
 
     def _transform(self, target: GroupTarget, batch: _Batch) -> None:
         plan = batch.plan
-        ready = [one for one in batch.versions if target.id not in one.current and target.parent in one.current]
+        made_of = {target.parent, target.ref or plan.root}
+        ready = [one for one in batch.versions if target.id not in one.current and made_of <= one.current.keys()]
         if not ready:
             return
-        groups_above = plan.line(target)
+        groups_above = plan.made_of(target)
         for group in groups_above:
             self._fetch(ready, group, plan)
         written = batch.written.get(target.id, {})
@@ -421,7 +423,7 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self.owner, version, plan, self._fetch)
+        source = _PendingSource(self.owner, version, plan, self._fetch, target)
         schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [_content_key(above) if reusable else None for above in parents]
         new = [
@@ -458,7 +460,7 @@ class IngestionEngine:
 
         The part of the path that the transform reads (behind the slash of the input) has to be the same.
         """
-        if target.sees_nodes or not target.calls_models:
+        if target.sees_nodes or not target.reuses_texts:
             return {}
         documents = {row.id for row in version.sources}
         by_path = input_hash.partition("/")[2]
@@ -659,6 +661,7 @@ class _PendingSource:
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
+        target: The group that is made.
     """
 
     def __init__(
@@ -667,13 +670,19 @@ class _PendingSource:
         version: PendingVersion,
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
+        target: GroupTarget,
     ) -> None:
+        self._target = target
+        self._refs: Mapping[str, list[DocNode]] | None = None
+        self._found: dict[int, Mapping[str, Segment]] = {}
         self.document_token = document_token
         self._version = version
         self._plan = plan
         self._read = fetch
         self._parents = {one.name: one.parent for one in plan.groups}
         self._rows = {one.name: one.id for one in plan.groups} | {LAZY_ROOT_NAME: plan.root}
+
+    is_closed = False
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
@@ -690,6 +699,23 @@ class _PendingSource:
                 found[target.name] = [self.show(one) for one in below if one.parent == segment.uid]
         return found
 
+    def ref_nodes(self, segment: Segment) -> list[DocNode]:
+        """The nodes of the target's ref group that belong to a node: those below the lowest group above both."""
+        own, other = self._plan.line(self._target.parent), self._plan.line(self._target.ref)
+        shared = next(row for row in own if row in other)
+        if self._refs is None:
+            refs: dict[str, list[DocNode]] = {}
+            for node in self._segments(self._target.ref):
+                refs.setdefault(self._ancestor(node, other, shared), []).append(self.show(node))
+            self._refs = refs
+        return list(self._refs.get(self._ancestor(segment, own, shared), ()))
+
+    def _ancestor(self, segment: Segment, line: Sequence[int], shared: int) -> str:
+        """Uid of a node's ancestor in a group of its line."""
+        for row in line[1 : line.index(shared) + 1]:
+            segment = self._by_uid(row)[segment.parent or ""]
+        return segment.uid
+
     def root(self, segment: Segment) -> DocNode:
         """See `NodeSource.root`."""
         return self.show(self._root(segment))
@@ -701,7 +727,7 @@ class _PendingSource:
             above = self._parent(above)
         return above
 
-    def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
@@ -717,6 +743,11 @@ class _PendingSource:
         self._read([self._version], group, self._plan)
         return self._version.segments[group]
 
+    def _by_uid(self, group: int) -> Mapping[str, Segment]:
+        if group not in self._found:
+            self._found[group] = {one.uid: one for one in self._segments(group)}
+        return self._found[group]
+
     def _root(self, segment: Segment) -> Segment:
         return segment if segment.group == LAZY_ROOT_NAME else self._segments(self._plan.root)[0]
 
@@ -724,11 +755,11 @@ class _PendingSource:
         if segment.parent is None:
             return None
         above = self._parents.get(segment.group)
-        found = [one for one in self._segments(above) if one.uid == segment.parent] if above is not None else []
-        if not found:
+        found = None if above is None else self._by_uid(above).get(segment.parent)
+        if found is None:
             msg = f"Node {segment.uid} of group {segment.group!r} has lost its parent. Retrieve it again."
             raise StaleNodeError(msg)
-        return found[0]
+        return found
 
 
 # Root nodes

@@ -44,6 +44,11 @@ class Reader:
         """See `NodeSource.document_token`."""
         return self.indexer
 
+    @property
+    def is_closed(self) -> bool:
+        """See `NodeSource.is_closed`."""
+        return self.indexer.is_closed
+
     def report(self) -> IngestReport | None:
         """The report of the last sync, with the visible files; None before the first use."""
         return report_of(self.indexer, None if self.scope is None else self._documents())
@@ -157,8 +162,10 @@ class Reader:
         return self.read(lambda snapshot: [one for _, one in snapshot.find(uid)])
 
     def related(self, nodes: Sequence[DocNode], target: str) -> list[DocNode]:
-        """The nodes of another group that nodes lead to; see `lazyrag.document.snapshot.related`."""
-        return self.read(lambda snapshot: [node for node, _ in related([(snapshot, one) for one in nodes], target)])
+        """The nodes of another group that nodes lead to, with the highest scores; see `related`."""
+        found = self.read(lambda snapshot: related([(snapshot, one) for one in nodes], target))
+        scores = [[one.score for one in led if one.score is not None] for _, led in found]
+        return [node.with_score(max(own, default=None)) for (node, _), own in zip(found, scores, strict=True)]
 
     def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
         """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
@@ -182,7 +189,7 @@ class Reader:
         found = self.read(lambda snapshot: snapshot.source_of(segment))
         return found if found is not None and self._sees(found) else None
 
-    def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """See `NodeSource.file_metadata`."""
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY

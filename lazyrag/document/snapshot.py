@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
-from lazyrag.data.node import DocNode
+from lazyrag.data.node import DocNode, remember
 from lazyrag.data.segment import (
     LAZY_ROOT_NAME,
     ReadOnly,
@@ -461,10 +461,18 @@ class LocalSnapshot(Snapshot):
         if self._scope is not None and not all(matches(self._scope, one.fields) for one in segments):
             msg = f"The store found nodes of {group!r} that a restricted Document must not show. Run verify()."
             raise StoreError(msg, collection=live.collection)
-        return [
+        nodes = [
             DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
             for segment, (_, score) in zip(segments, hits, strict=True)
         ]
+        remember(nodes, self.indexer.recent)
+        return nodes
+
+    def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
+        """A segment as a hit, which remembers what it shows."""
+        node = DocNode.from_segment(segment, self.source, score=score, merged_from=merged_from)
+        remember([node], self.indexer.recent)
+        return node
 
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
         """The nodes with a uid that can be seen, of every group that is built."""
@@ -757,7 +765,7 @@ def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list
         for segment in relate[part.document_index](node):
             key = segment.uid, part.document_index
             if key not in reached:
-                reached[key] = DocNode.from_segment(segment, part.source, score=node.score), []
+                reached[key] = part.hit(segment, node.score), []
             reached[key][1].append(node)
     return list(reached.values())
 
@@ -984,7 +992,7 @@ def windows(
     read = snapshot.node_ranges([(one.build, one.first, one.last) for one in joined])
     result = []
     for one, segments in zip(joined, read, strict=True):
-        window = [DocNode.from_segment(node, source, score=one.own.get(node.uid, one.score)) for node in segments]
+        window = [snapshot.hit(node, one.own.get(node.uid, one.score)) for node in segments]
         result.append((one.rank, [merge_window(snapshot, window, one.score)] if merge else window))
     return result
 
@@ -1015,7 +1023,7 @@ def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float
     }
     uids = tuple(one.uid for one in segments)
     segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
-    return DocNode.from_segment(segment, snapshot.source, score=score, merged_from=uids)
+    return snapshot.hit(segment, score, uids)
 
 
 def is_window(node: DocNode) -> bool:

@@ -789,7 +789,7 @@ def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> 
     known = sum(row.signature.size for row in rows if row.status == "live" and row.signature is not None)
     share = size / known if known else 0.0
     names = [name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)]
-    for name in sorted(names, key=lambda one: (len(definitions.line(one)), one)):
+    for name in sorted(names, key=lambda one: (len(definitions.needed(one)), one)):
         group = tree.groups[name]
         again = 0.0 if definitions.is_current(group) else 1.0
         count = documents + round(again * len(group.builds))

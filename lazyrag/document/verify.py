@@ -432,12 +432,13 @@ class _GroupInspection:
         """Return the valid input digests of a build, for a transform that sees nodes or only content."""
         if build.parent is None:
             return {root_digest(nodes[0])} if nodes else set()
-        line: list[list[Segment]] = []
-        above: Build | None = build.parent
+        definitions, groups = self._indexer.definitions, self._tree.groups
+        seen = _line(build.parent)
+        ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
+        if ref is not None and ref in groups:
+            seen[-1:] = [one for one in _line(groups[ref].builds.get(build.document)) if one not in seen[:-1]]
         try:
-            while above is not None:
-                line.append(self._indexer.nodes.of_build(self._tree.groups[above.group].collection, above))
-                above = above.parent
+            line = [self._indexer.nodes.of_build(groups[one.group].collection, one) for one in seen]
         except StoreError:
             return set()  # reported where it is missing
         return {input_digest(line, sees_nodes=sees) for sees in (False, True)}
@@ -545,3 +546,8 @@ def _vector_length(row: VectorRow) -> int:
 
 def _format_dimension(dimension: int) -> str:
     return "are sparse" if dimension == SPARSE else f"have {dimension} numbers"
+
+
+def _line(build: Build | None) -> list[Build]:
+    """A build and those above it, the root node's last."""
+    return [] if build is None else [build, *_line(build.parent)]

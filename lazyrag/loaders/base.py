@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -260,37 +261,37 @@ class DataLoader(Protocol):
         """
 
 
-L = TypeVar("L", bound=type[DataLoader])
+L = TypeVar("L", bound="type[DataLoader] | Callable[[Path], Any]")
 
-loaders: Registry[type[DataLoader]] = Registry("loader", entry_point_group="lazyrag.loaders")
-"""Loader classes by suffix, dot included, lower case."""
+loaders: Registry[Callable[..., Any]] = Registry("loader", entry_point_group="lazyrag.loaders")
+"""Loader classes and functions of a path by suffix, dot included, lower case."""
 
 
 def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
-    """Register a loader class for file suffixes; a decorator.
+    """Register a loader for file suffixes; a decorator.
 
     Args:
         suffixes: Such as ``".log"``, in any case.
         replace: Replace another loader.
 
     Returns:
-        A decorator that returns the class unchanged.
+        A decorator of a class with ``load(self, path)`` or of a function of the path; returned unchanged.
 
     Raises:
         ConfigError: If there is no suffix, one has no dot, or the class has no ``load``.
 
     Example:
         >>> @register_loader(".motd")
-        ... class MotdLoader:
-        ...     def load(self, path):
-        ...         return path.read_text(encoding="utf-8")
+        ... def read_motd(path):
+        ...     return path.read_text(encoding="utf-8")
     """
     are_valid = bool(suffixes) and all(isinstance(suffix, str) and suffix.startswith(".") for suffix in suffixes)
     require(are_valid, "The suffixes of register_loader", suffixes, "one or several such as '.log'")
 
     def enter(loader: L) -> L:
-        is_loader = isinstance(loader, type) and callable(getattr(loader, "load", None))
-        require(is_loader, "The argument of register_loader", loader, "a class with load(self, path)")
+        is_loader = callable(getattr(loader, "load", None)) if isinstance(loader, type) else inspect.isfunction(loader)
+        is_loader = is_loader and not inspect.iscoroutinefunction(loader)
+        require(is_loader, "The argument of register_loader", loader, "a class with load(self, path), or a function")
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
         return loader
@@ -388,7 +389,8 @@ def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
 def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
     loader = loaders[suffix]
     built_in = loader.__module__.startswith("lazyrag.")
-    return FileReader(loader.__name__, lambda path: loader().load(path), suffix, built_in, suffix if by_content else "")
+    load = loader if inspect.isfunction(loader) else lambda path: loader().load(path)
+    return FileReader(loader.__name__, load, suffix, built_in, suffix if by_content else "")
 
 
 def _no_loader(suffix: str, found: Sniffed | None) -> str:
@@ -463,7 +465,8 @@ def _loaded(result: Any, name: str) -> LoadedFile:
     labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
     named = any(kind != "part" for kind, _ in labels)
     text, locations = join_parts(texts, labels)
-    return LoadedFile(text, locations if named or len(parts) > 1 else (), _common_metadata(parts))
+    metadata = {**_common_metadata(parts), **_file_metadata(parts, name)}
+    return LoadedFile(text, locations if named or len(parts) > 1 else (), metadata)
 
 
 def _wrong_result(name: str, returned: str) -> LoadError:
@@ -497,6 +500,16 @@ def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
         for name, value in (metadata[0].items() if metadata else ())
         if all(name in one and one[name] == value for one in metadata)
     }
+
+
+def _file_metadata(parts: list[str | DocNode], loader: str) -> dict[str, Any]:
+    """The metadata that parts give their file."""
+    found: dict[str, Any] = {}
+    for name, value in (item for part in parts if isinstance(part, DocNode) for item in part.global_metadata.items()):
+        if found.setdefault(name, value) != value:
+            msg = f"The loader {loader} returned nodes with global_metadata {name!r} of {found[name]!r} and {value!r}."
+            raise LoadError(f"{msg} A file has one value: put what differs into metadata.")
+    return found
 
 
 def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, tuple[Location, ...]]:

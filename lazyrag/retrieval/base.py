@@ -239,6 +239,13 @@ def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
     return node.uid, part, "" if part == OUTSIDE else node.segment.key
 
 
+class DefaultInt(int):
+    """A number that the user did not choose: another retriever's own number takes precedence over it."""
+
+
+DEFAULT_TOPK: int = DefaultInt(6)
+
+
 class BaseRetriever(Generic[T_co]):
     """Base of all retrievers: `prepare` calls models, `run` reads Documents, the rest is written here once.
 
@@ -254,6 +261,8 @@ class BaseRetriever(Generic[T_co]):
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
     _join: bool | str = False
+    own_topk: int | None = None
+    """The ``topk`` that its user set: so much it contributes to a combination without one; None for the default."""
     _topk: int | None = None
     _depth: int | None = None
     _answers_blank = False
@@ -379,9 +388,16 @@ class BaseRetriever(Generic[T_co]):
             self.prepare(query)
         return read(sources, lambda snapshot: finish(self.run(query, snapshot)))
 
-    def run_part(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """Run as a part of another retriever, in its read."""
-        return self.run(query, snapshot.of(tuple(self.sources)))
+    def run_part(self, query: Query, snapshot: Snapshot, most: int | None) -> LazyStage:
+        """Run as a part of another retriever, in its read.
+
+        Args:
+            query: The query.
+            snapshot: Of the read.
+            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it returns by itself.
+        """
+        topk = self.own_topk or most if isinstance(most, DefaultInt) else most
+        return self.run(query.with_topk(topk), snapshot.of(tuple(self.sources)))
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         """Validate the arguments of a call."""
@@ -393,13 +409,26 @@ class BaseRetriever(Generic[T_co]):
             self.bind_filters(query)
         return query
 
+    def _set_topk(self, topk: int | None, *, is_optional: bool = False) -> None:
+        """Validate and set the number of nodes; None for no limit, if it is optional."""
+        if topk is not DEFAULT_TOPK:
+            topk = self.own_topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
+        self._topk = topk
+
+    def _set_total(self, topk: int | None) -> None:
+        """Set the number of nodes of a result that retrievers share: by default what they want, and at least 6."""
+        self._set_topk(topk, is_optional=True)
+        if topk is DEFAULT_TOPK:
+            self._topk = DefaultInt(max(topk, sum(one.own_topk or 0 for one in self.retrievers)))
+
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
 
     def _fused_depth(self, limit: int) -> int:
-        """The number of nodes of each ranking that are fused."""
-        return max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        """The number of nodes of each ranking that are fused; a default one where ``limit`` is."""
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        return DefaultInt(depth) if self._depth is None and isinstance(limit, DefaultInt) else depth
 
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
@@ -439,7 +468,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         self._name = callable_name(function)
         self._inner = function if isinstance(function, BaseRetriever) else None
         if self._inner is not None:
-            self.sources = self._inner.sources
+            self.sources, self.own_topk = self._inner.sources, self._inner.own_topk
         trace = getattr(function, "trace", None)
         inherited = self._inner is not None and type(self._inner).trace.__module__.startswith("lazyrag.")
         self._trace: Callable[..., Any] | None = trace if callable(trace) and not inherited else None
@@ -639,8 +668,8 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     """
     from lazyrag.data.result import Hit
 
-    readers = [node.reader for node in nodes]
-    sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
+    readers = [node.reader for node in nodes if isinstance(node.reader, Reader) and not node.reader.is_closed]
+    sources: dict[SnapshotSource, Needs] = dict.fromkeys(readers, NOTHING)
     return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 
 

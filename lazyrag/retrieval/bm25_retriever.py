@@ -16,7 +16,7 @@ from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
 from lazyrag.models.rerank import rank_bm25_of
-from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, Query
+from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
@@ -71,14 +71,14 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         self,
         doc: Document | Sequence[Document] | None = None,
         group_name: str | None = None,
-        topk: int = 6,
+        topk: int = DEFAULT_TOPK,
         *,
         analyser: str = "zh",
         k1: float = 1.5,
         b: float = 0.75,
         variant: Variant = "lucene",
     ) -> None:
-        self._topk = validate_integer("topk", topk, 1)
+        self._set_topk(topk)
         self._model = BM25(k1, b, variant)
         self._search = KeywordSearch(analyser)
         self._name = f"bm25 ({analyser})"

@@ -29,6 +29,7 @@ from lazyrag.ranking.fusion import (
     weighted_contributions,
 )
 from lazyrag.retrieval.base import (
+    DEFAULT_TOPK,
     BaseRetriever,
     LazyStage,
     LoadedStage,
@@ -91,7 +92,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50.
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set neither, a
+            retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
         bm25_retriever: The last one, likewise.
@@ -117,7 +119,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         *retrievers: NodeRetriever | Searchable | str,
         fusion_method: str = "rrf",
         weights: WeightsLike | None = None,
-        topk: int = 6,
+        topk: int = DEFAULT_TOPK,
         depth: int | None = None,
         dedupe: Dedupe | None = None,
         vector_retriever: NodeRetriever | Searchable | None = None,
@@ -135,7 +137,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             if isinstance(part.wrapped, SearchClient):
                 part.wrapped.node_of = self.indexed_node
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
-        self._topk = validate_integer("topk", topk, 1)
+        self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
         require(dedupe in (None, "text"), "dedupe", dedupe, "'text' or None")
         self._dedupe = dedupe
@@ -234,9 +236,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
         if not query.is_blank:
-            deep = query.with_topk(depth)
+            skipped = "its weight is 0", "weight"
             inputs = [
-                part.run_part(deep, snapshot) if weight else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                part.run_part(query, snapshot, depth) if weight else skipped_stage(part, snapshot, *skipped)
                 for part, weight in self._weighted()
             ]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
@@ -593,6 +595,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
             expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"
             raise ConfigError(f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}.")
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
+        self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
 
@@ -659,7 +662,8 @@ class WeightedRetriever(_CompositeRetriever):
         retrievers: Retrievers of nodes.
         weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are allotted by
             largest remainder. A retriever of weight 0 does not run.
-        topk: At most so many nodes. None: all that the retrievers return by themselves.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
+            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
         combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
 
     Raises:
@@ -680,17 +684,18 @@ class WeightedRetriever(_CompositeRetriever):
         self,
         *retrievers: NodeRetriever,
         weights: Sequence[float] | None = None,
-        topk: int | None = 6,
+        topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
     ) -> None:
-        self._given = weights
-        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        self._given, self._total = weights, topk
+        self._set_total(topk)
         self._combine = _checked_combine(combine)
         if retrievers:
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
+        self._set_total(self._total)
         self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
 
     @property
@@ -736,7 +741,7 @@ class WeightedRetriever(_CompositeRetriever):
         if query.is_blank:
             return _blank_stage("weighted places", snapshot)
         limit = self._limit(query)
-        inputs = [retriever.run_part(query.with_topk(limit), snapshot) for retriever in self.running]
+        inputs = [retriever.run_part(query, snapshot, limit) for retriever in self.running]
         begun = time.perf_counter()
         given = iter(inputs)
         lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
@@ -779,14 +784,15 @@ class WeightedRetriever(_CompositeRetriever):
 class PriorityRetriever(_CompositeRetriever):
     """Takes the results of the most important retriever, then those of the next one, until there are enough.
 
-    A retriever runs only if those before it found too little. Each returns its default number of nodes: set its own
-    ``topk``. Retrievers may also be set as attributes, as of a `WeightedRetriever`.
+    A retriever runs only if those before it found too little. Retrievers may also be set as attributes, as of a
+    `WeightedRetriever`.
 
     Args:
         retrievers: Retrievers of nodes.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
             retriever's ``priority``, else normal. Those of one priority run in the given order.
-        topk: At most so many nodes. None: all that the retrievers return.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
+            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
 
     Raises:
         ConfigError: If an argument is out of its range. A query raises it if there is no retriever.
@@ -804,15 +810,16 @@ class PriorityRetriever(_CompositeRetriever):
         self,
         *retrievers: NodeRetriever,
         priorities: Sequence[PriorityLike] | None = None,
-        topk: int | None = 6,
+        topk: int | None = DEFAULT_TOPK,
     ) -> None:
-        self._given = priorities
-        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        self._given, self._total = priorities, topk
+        self._set_total(topk)
         if retrievers:
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
+        self._set_total(self._total)
         given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", given, f"a list of one priority for each of {len(retrievers)} retrievers")
@@ -842,12 +849,11 @@ class PriorityRetriever(_CompositeRetriever):
         if query.is_blank:
             return _blank_stage("priority", snapshot)
         limit = self._limit(query)
-        part_query = query.with_topk(None)
         found: dict[tuple[str, int], DocNode] = {}
         inputs: list[LazyStage] = []
         for retriever in self.running:
             if limit is None or len(found) < limit:
-                inputs.append(retriever.run_part(part_query, snapshot))
+                inputs.append(retriever.run_part(query, snapshot, limit))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
         params = {"priorities": self._priorities, "topk": limit, "retrievers_run": len(inputs)}

@@ -133,7 +133,8 @@ class RetrievalChain(BaseRetriever[T_co]):
             check_call(f"The step {_step_name(step)!r} cannot be called with (nodes, query)", step, [], "")
         _check_directions(self.retrievers[0].higher_is_better, steps)
         self._steps = steps
-        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        self._set_topk(topk, is_optional=True)
+        self.own_topk = self._topk or self.retrievers[0].own_topk
         self._fetch = None if fetch is None else validate_integer("fetch", fetch, 1)
         self._set_output(output_format, join)
 
@@ -249,7 +250,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def _retrieved(self, query: Query, snapshot: Snapshot) -> LoadedStage:
         """The retriever's stage with its nodes loaded; with its record, where one is wanted."""
         limit = self._limit(query)
-        found = self.retrievers[0].run_part(query.with_topk(self._fetched(limit)), snapshot)
+        found = self.retrievers[0].run_part(query, snapshot, self._fetched(limit))
         record = found.record() if query.is_explained else None
         return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot, stage=record)
 
@@ -524,11 +525,7 @@ class _Merging:
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
             self._absorb(self._found[found.segment.uid], groups)  # which may have absorbed others meanwhile
         return [
-            item.given
-            if item.given is not None
-            else DocNode.from_segment(
-                item.segment, self._snapshot.source, score=item.score, merged_from=item.merged_from
-            )
+            item.given if item.given is not None else self._snapshot.hit(item.segment, item.score, item.merged_from)
             for item in self._found.values()
         ]
 

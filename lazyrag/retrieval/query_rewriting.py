@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, Retrieval
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, conversation_text, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json
-from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query, check_retrievers
+from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Query, check_retrievers
 from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.text.sentences import Language
@@ -281,7 +281,8 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         n: At most so many queries beside the question.
         fusion_method: Name of a registered fusion.
         topk: At most so many nodes.
-        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50.
+        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50. Where you set neither: the
+            retriever's own ``topk``, if it has one.
         fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
             varies.
 
@@ -308,7 +309,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         n: int = 3,
         *,
         fusion_method: str = "rrf",
-        topk: int = 6,
+        topk: int = DEFAULT_TOPK,
         depth: int | None = None,
         **fusion_kw: Any,
     ) -> None:
@@ -330,7 +331,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
                 "for any number of queries."
             ) from exc
         self._fusing.check_directions([self._retriever.higher_is_better])
-        self._topk = validate_integer("topk", topk, 1)
+        self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
 
     def queries(self, query: str) -> list[str]:
@@ -363,7 +364,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         limit = self._limit(query)
         depth = self._fused_depth(limit)
         queries, seconds = self._rewritten(query)
-        inputs = [self._retriever.run_part(replace(query, text=text, topk=depth), snapshot) for text in queries]
+        inputs = [self._retriever.run_part(replace(query, text=text), snapshot, depth) for text in queries]
         directions = [self._retriever.higher_is_better] * len(inputs)
         fused = self._fusing.fused("queries", inputs, directions, depth, snapshot, queries=queries)
         fused.seconds += seconds

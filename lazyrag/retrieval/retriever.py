@@ -21,7 +21,7 @@ from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, r
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.ranking.fusion import fusions, rank_by_sum
-from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
+from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
 from lazyrag.retrieval.similarity import (
     OWN_METRIC,
     KeywordSearch,
@@ -40,14 +40,7 @@ from lazyrag.retrieval.similarity import (
 )
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.types import Embedding, Fields
-from lazyrag.validation import (
-    is_list_of,
-    require,
-    validate_choice,
-    validate_integer,
-    validate_number,
-    validate_texts,
-)
+from lazyrag.validation import is_list_of, require, validate_choice, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -87,7 +80,7 @@ class Retriever(BaseRetriever[T_co]):
             more: some of the best nodes may be missing, the first query builds a graph. With the ``map`` store it
             needs ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted Document: the others
             depend on hidden nodes.
-        topk: At most so many nodes over all Documents, before ``target`` maps them.
+        topk: At most so many nodes in total, however many Documents are searched, before ``target`` maps them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
             score is the fused one.
         target: Map the hits to this group: to their ancestors or descendants, or through a common ancestor.
@@ -154,7 +147,7 @@ class Retriever(BaseRetriever[T_co]):
         similarity: str | Callable[..., Any] | None = None,
         similarity_cut_off: float | Mapping[str, float] = -math.inf,
         index: str = "default",
-        topk: int = 6,
+        topk: int = DEFAULT_TOPK,
         embed_keys: Sequence[str] | None = None,
         target: str | None = None,
         output_format: OutputFormat | None = None,
@@ -186,7 +179,7 @@ class Retriever(BaseRetriever[T_co]):
         self._embed_keys = self._checked_embed_keys(embed_keys)
         self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
         self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
-        self._topk = validate_integer("topk", topk, 1)
+        self._set_topk(topk)
         self._set_output(output_format, join)
         self._embedders = {key: [doc.reader.embedders([key])[0] for doc in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Content, Span, check_content
-from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, known_names, sentence
+from lazyrag.errors import (
+    ConfigError,
+    NotRegisteredError,
+    TransformError,
+    known_names,
+    raise_if_stopped,
+    sentence,
+    stop_event,
+)
 from lazyrag.registry import Registry
 from lazyrag.validation import function_name, is_list_of, known_arguments, known_keywords, require, validate_integer
 
@@ -32,8 +40,9 @@ class TransformArgs:
     Args:
         f: A function of a node's content; a `NodeTransform` class or instance; the name of a registered transform.
         trans_node: Whether to pass the DocNode instead of its content; None: as create_node_group says.
-        num_workers: Maximum number of concurrent calls; 0 for no limit but the Document's ``workers``. It does not
-            affect the nodes, so changing it rebuilds nothing.
+        num_workers: Maximum number of concurrent calls, over all files; a file's nodes are transformed by so many
+            threads. 0: one node of a file after the other, and as many files as the Document has ``workers``. It does
+            not affect the nodes, so changing it rebuilds nothing.
         kwargs: Parameters of a transform class.
         pattern: Selects documents: ``"*.md"``, as in ``fnmatch``, case-insensitive, on the document's path (relative to
             the dataset, with forward slashes); ``".md"`` means the same; or a predicate on that path. None: all.
@@ -121,6 +130,180 @@ def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
     return entries
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+_POLL_S = 0.05  # how often a waiting thread checks whether its work was cancelled
+
+
+class BoundedCalls:
+    """Limits concurrent calls, over all threads that make them.
+
+    Args:
+        limit: Maximum number of calls, at least 1.
+    """
+
+    identity = "Calls/1"  # does not affect results
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = threading.Semaphore(limit)
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """Call a function with each item concurrently; yields the results in order.
+
+        Calls run in daemon threads, so the caller can leave in the middle of a call. After an error, or when the caller
+        has left, no further call begins.
+
+        Raises:
+            Exception: The first one that the function raises, immediately.
+            KeyboardInterrupt: If the work of this thread was cancelled.
+        """
+        if len(items) == 1 and stop_event() is None:  # the main thread: Ctrl-C arrives here
+            with self._free:
+                result = function(items[0])
+            yield result
+            return
+        run = _Run(function, items, self._free)
+        try:
+            run.start(min(self.limit, len(items)))
+            for index in range(len(items)):
+                yield run.result(index)
+        finally:
+            run.stop()
+
+
+class _Run(Generic[T, R]):
+    """The items of one caller, and the threads that process them."""
+
+    def __init__(self, function: Callable[[T], R], items: Sequence[T], free: threading.Semaphore) -> None:
+        self._function = function
+        self._items = items
+        self._free = free
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._results: dict[int, R] = {}
+        self._error: BaseException | None = None
+        self._is_stopped = False
+
+    def start(self, threads: int) -> None:
+        for _ in range(threads):
+            context = contextvars.copy_context()
+            threading.Thread(target=context.run, args=(self._work,), name="lazyrag call", daemon=True).start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+
+    def result(self, index: int) -> R:
+        while True:
+            with self._changed:
+                if self._error is not None:
+                    raise self._error
+                if index in self._results:
+                    return self._results.pop(index)
+                self._changed.wait(_POLL_S)
+            raise_if_stopped()
+
+    def _work(self) -> None:
+        while True:
+            with self._free:
+                with self._changed:
+                    if self._is_stopped or self._begun == len(self._items):
+                        return
+                    index = self._begun
+                    self._begun += 1
+                try:
+                    result = self._function(self._items[index])
+                except BaseException as exc:  # noqa: BLE001  raised where it is waited for
+                    with self._changed:
+                        self._error = self._error or exc
+                        self._is_stopped = True
+                        self._changed.notify_all()
+                    return
+            with self._changed:
+                self._results[index] = result
+                self._changed.notify_all()
+
+
+def call_all(transform: Callable[[DocNode], Any], nodes: Sequence[DocNode]) -> Iterator[Any]:
+    """Transform several nodes, in order: together if the transform has a method ``transform_all(nodes)``."""
+    together = getattr(type(transform), "transform_all", None)  # of the class: some objects have every attribute
+    return map(transform, nodes) if together is None else iter(together(transform, nodes))
+
+
+class Limited:
+    """A transform that is called by several threads, up to a limit.
+
+    Args:
+        on_node: Takes a node; returns what a transform returns.
+        limit: Maximum number of concurrent calls, at least 1.
+    """
+
+    def __init__(self, on_node: Callable[[DocNode], Any], limit: int) -> None:
+        self._on_node = on_node
+        self._calls = BoundedCalls(limit)
+
+    def __call__(self, node: DocNode) -> Any:
+        """Transform a node."""
+        return next(self._calls.map(self._read, [node]))
+
+    def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
+        """Transform the nodes of a file, in order."""
+        return self._calls.map(self._read, nodes)
+
+    def _read(self, node: DocNode) -> Any:
+        returned = self._on_node(node)
+        # A generator works while it is read, so it is read within the limit.
+        return list(returned) if isinstance(returned, Iterator) else returned
+
+
+class Memo:
+    """A transform that is called once for each text, with nodes that have nothing but their text.
+
+    Args:
+        on_node: Takes a node; returns what a transform returns.
+    """
+
+    def __init__(self, on_node: Callable[[DocNode], Any]) -> None:
+        self._on_node = on_node
+        self._results: dict[tuple[str, str], list[Any]] = {}  # of the last texts
+
+    def __call__(self, node: DocNode) -> Any:
+        """Transform a node."""
+        return next(self.transform_all([node]))
+
+    def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
+        """Transform the nodes of a file, in order."""
+        for key in list(self._results)[:-_MEMOIZED]:
+            self._results.pop(key, None)
+        keys = [(type(node.content).__name__, node.text) for node in nodes]
+        found = {key: results for key in keys if (results := self._results.get(key)) is not None}
+        new = {key: _TextNode(node.content) for key, node in zip(keys, nodes, strict=True) if key not in found}
+        made = zip(new, call_all(self._on_node, list(new.values())), strict=True)
+        for key in keys:
+            while key not in found:
+                key_made, returned = next(made)
+                found[key_made] = self._results[key_made] = list(_results(returned))
+            yield found[key]
+
+
+_MEMOIZED = 10_000  # texts
+
+
+class _TextNode(DocNode):
+    """A node of which only the text can be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("content", "text", "get_text"):
+            return super().__getattribute__(name)
+        msg = (
+            f"With memo=True a transform may read only the node's text, and this one reads node.{name}: a cached "
+            "result could be wrong. Leave out memo, or use node.text alone."
+        )
+        raise TransformError(msg)
+
+
 class Entry:
     """A transform of a list, ready to be called.
 
@@ -134,9 +317,6 @@ class Entry:
         self._on_node = on_node
         self.args = args
         self.given = given
-        self._limit: AbstractContextManager[Any] = (
-            threading.BoundedSemaphore(args.num_workers) if args.num_workers else nullcontext()
-        )
 
     def fits(self, path: str) -> bool:
         """Whether its pattern matches the path of a document."""
@@ -157,17 +337,11 @@ class Entry:
 
     def __call__(self, node: DocNode) -> Any:
         """Transform a node."""
-        with self._limit:
-            returned = self._on_node(node)
-            # A generator works while it is read, so it is read within the limit.
-            return list(returned) if self.args.num_workers and isinstance(returned, Iterator) else returned
+        return self._on_node(node)
 
     def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
-        """Transform the nodes of a file: together, if the transform can and has no limit."""
-        together = getattr(type(self._on_node), "transform_all", None)
-        if together is None or self.args.num_workers:
-            return map(self, nodes)
-        return iter(together(self._on_node, nodes))
+        """Transform the nodes of a file: together, if the transform can."""
+        return call_all(self._on_node, nodes)
 
 
 class AdaptiveTransform:
@@ -223,20 +397,26 @@ C = TypeVar("C", bound=Callable[..., Any])
 class NodeTransform:
     """Base of transforms that read whole nodes and may have parameters (spec 001).
 
-    A subclass overrides `transform`. Its source and its attributes with plain values make its fingerprint; name
-    anything else that affects the result (a model, a client) in ``identity`` or in ``create_node_group(version=...)``.
+    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its source and its
+    attributes with plain values make its fingerprint; name anything else that affects the result (a model, a client) in
+    ``identity`` or in ``create_node_group(version=...)``.
     Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle batches: it yields
     for each, in order, what `transform` would return.
     A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_key(path)``, which
     returns the part of the path that affects the result as a string; if that changes, the nodes are created again.
 
+    Args:
+        num_workers: See `TransformArgs`, for groups that set none.
+
     Example:
         >>> class Words(NodeTransform):
-        ...     def transform(self, node):
+        ...     def forward(self, node):
         ...         return node.get_text().split()
         >>> Words()(DocNode(text="green tea"))
         ['green', 'tea']
     """
+
+    _num_workers = 0
 
     identity: str | None = None
     """Name of everything that affects the result; None takes the class's source and attributes."""
@@ -246,16 +426,26 @@ class NodeTransform:
     with a model, texts that an edit does not change keep their nodes. It applies to the `transform` of the same class:
     a subclass that overrides `transform` has to set it again."""
 
+    def __init__(self, num_workers: int = 0) -> None:
+        super().__init__()
+        self._num_workers = validate_integer("num_workers", num_workers, 0)
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        match [name for name in ("transform", "forward") if name in vars(cls)]:
+            case [name]:
+                cls.transform = cls.forward = vars(cls)[name]  # type: ignore[method-assign]
+            case [_, _]:
+                msg = f"{cls.__name__} defines transform and forward, which are one method. Define one of them."
+                raise ConfigError(msg)
         if cls.transform is NodeTransform.transform:
-            raise ConfigError(f"{cls.__name__} must override transform(self, node).")
+            raise ConfigError(f"{cls.__name__} must override transform(self, node), or forward(self, node).")
 
     def transform(self, node: DocNode) -> Any:
         """Turn one node of the parent group into nodes of this group.
 
         Args:
-            node: A node of the parent group.
+            node: A node of the parent group. With ``create_node_group(ref=...)`` the method takes ``ref``, too.
 
         Returns:
             A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and blank text create
@@ -264,6 +454,8 @@ class NodeTransform:
         raise NotImplementedError(
             "NodeTransform is a base class: make a subclass that overrides transform(self, node)."
         )
+
+    forward = transform
 
     def __call__(self, node: DocNode) -> Any:
         """Transform a node.
@@ -413,8 +605,7 @@ def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNod
     Raises:
         TransformError: If the transform raised or returned something that cannot be a node.
     """
-    together = getattr(type(transform), "transform_all", None)  # of the class: some objects have every attribute
-    results = None if together is None else iter(together(transform, parents))
+    results = call_all(transform, parents) if hasattr(type(transform), "transform_all") else None
     for parent in parents:
         yield run_transform(transform if results is None else lambda _: next(results), parent)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextvars
 import hashlib
 import json
 import mimetypes
@@ -11,22 +10,20 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import (
     ConfigError,
     GenerationError,
     TransformError,
-    raise_if_stopped,
     sentence,
-    stop_event,
 )
 from lazyrag.models.chat import CallableChatModel, ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
 from lazyrag.text.sentences import CJK_LETTERS, Language, han, kana_or_hangul, sentence_ends
-from lazyrag.transforms.base import NodeTransform
+from lazyrag.transforms.base import BoundedCalls, NodeTransform
 from lazyrag.validation import known_arguments, validate_choice, validate_integer, validate_template
 
 TaskType: TypeAlias = Literal["summary", "keywords", "qa", "qa_img", "custom"]
@@ -560,102 +557,6 @@ def _pairs_in(value: Any) -> Iterator[tuple[str, str]]:
         elif not question and not answer:
             for one in value.values():
                 yield from _pairs_in(one) if isinstance(one, list) else ()
-
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-_POLL_S = 0.05  # how often a waiting thread checks whether its work was cancelled
-
-
-class BoundedCalls:
-    """Limits concurrent calls, over all threads that make them.
-
-    Args:
-        limit: Maximum number of calls, at least 1.
-    """
-
-    identity = "Calls/1"  # does not affect results
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._free = threading.Semaphore(limit)
-
-    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """Call a function with each item concurrently; yields the results in order.
-
-        Calls run in daemon threads, so the caller can leave in the middle of a call. After an error, or when the caller
-        has left, no further call begins.
-
-        Raises:
-            Exception: The first one that the function raises, immediately.
-            KeyboardInterrupt: If the work of this thread was cancelled.
-        """
-        if len(items) == 1 and stop_event() is None:  # the main thread: Ctrl-C arrives here
-            with self._free:
-                result = function(items[0])
-            yield result
-            return
-        run = _Run(function, items, self._free)
-        try:
-            run.start(min(self.limit, len(items)))
-            for index in range(len(items)):
-                yield run.result(index)
-        finally:
-            run.stop()
-
-
-class _Run(Generic[T, R]):
-    """The items of one caller, and the threads that process them."""
-
-    def __init__(self, function: Callable[[T], R], items: Sequence[T], free: threading.Semaphore) -> None:
-        self._function = function
-        self._items = items
-        self._free = free
-        self._changed = threading.Condition()
-        self._begun = 0
-        self._results: dict[int, R] = {}
-        self._error: BaseException | None = None
-        self._is_stopped = False
-
-    def start(self, threads: int) -> None:
-        for _ in range(threads):
-            context = contextvars.copy_context()
-            threading.Thread(target=context.run, args=(self._work,), name="lazyrag call", daemon=True).start()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._is_stopped = True
-
-    def result(self, index: int) -> R:
-        while True:
-            with self._changed:
-                if self._error is not None:
-                    raise self._error
-                if index in self._results:
-                    return self._results.pop(index)
-                self._changed.wait(_POLL_S)
-            raise_if_stopped()
-
-    def _work(self) -> None:
-        while True:
-            with self._free:
-                with self._changed:
-                    if self._is_stopped or self._begun == len(self._items):
-                        return
-                    index = self._begun
-                    self._begun += 1
-                try:
-                    result = self._function(self._items[index])
-                except BaseException as exc:  # noqa: BLE001  raised where it is waited for
-                    with self._changed:
-                        self._error = self._error or exc
-                        self._is_stopped = True
-                        self._changed.notify_all()
-                    return
-            with self._changed:
-                self._results[index] = result
-                self._changed.notify_all()
 
 
 class AnswerCache:

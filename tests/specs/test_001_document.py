@@ -157,6 +157,19 @@ def test_a_loader_is_what_extracts_a_format(folder):
     assert by_path(Document(folder({"settings.ini": "温度=85"}))) == {"settings.ini": "温度：85"}
 
 
+def test_a_function_is_a_loader_too(folder):
+    """「这些用于提取特定内容的解析器被抽象成 `DataLoader`」
+
+    A function of the path that is registered for a suffix is enough.
+    """
+
+    @register_loader(".ini")
+    def read_ini(path):
+        return path.read_text(encoding="utf-8").replace("=", "：")
+
+    assert by_path(Document(folder({"settings.ini": "温度=85"}))) == {"settings.ini": "温度：85"}
+
+
 def test_word_documents_are_built_in(folder):
     """「目前 `LazyLLM` 内置的 `DataLoader` 可以支持 DOCX，PDF，PPT，EXCEL 等常见的富文本内容提取」
 

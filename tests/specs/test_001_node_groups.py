@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from lazyrag import LAZY_ROOT_NAME, Document, LLMParser, NodeTransform, Retriever
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 MANUAL = "workshop/machine-maintenance-manual.pdf"
@@ -157,6 +159,37 @@ def test_transform_is_a_node_transform_class(folder):
     assert contents(docs, "clause") == contents(docs, "instance") == ["a.txt:一\n二", "a.txt:三"]
 
 
+def test_a_transform_class_defines_forward_or_transform(folder):
+    """「支持传入基于[NodeTransform][lazyllm.tool.rag.NodeTransform]的变换类」
+
+    `forward` is the method's newer name, also in a subclass of a class with the other one; a class defines one of the
+    two. The base takes num_workers, which changes no node.
+    """
+
+    class Pieces(NodeTransform):
+        def __init__(self, workers=0):
+            super().__init__(num_workers=workers)
+
+        def forward(self, node):
+            return node.get_text().split("，")
+
+    class Marked(Pieces):
+        def transform(self, node):
+            return [f"<{piece}>" for piece in super().forward(node)]
+
+    docs = Document(folder({"a.txt": "一，二"}))
+    docs.create_node_group("piece", transform=Pieces)
+    docs.create_node_group("piece", transform=Pieces, workers=4)  # the same definition
+    docs.create_node_group("marked", transform=Marked)
+    docs.create_node_group("class", transform=type("Plain", (NodeTransform,), {"forward": lambda _, node: node.text}))
+    assert contents(docs, "piece") == ["一", "二"]
+    assert contents(docs, "marked") == ["<一>", "<二>"]
+    assert contents(docs, "class") == ["一，二"]
+    both = {name: lambda _, node: node.text for name in ("forward", "transform")}
+    with pytest.raises(ConfigError, match="Define one"):
+        type("Both", (NodeTransform,), both)
+
+
 def test_transform_is_a_lambda_on_the_content(tea):
     """「同时支持传入一个`lambda`函数，用于操作传入节点的实际内容」
 
@@ -176,6 +209,74 @@ def test_parent_is_the_group_that_is_transformed(tea):
     tea.create_node_group(name="seen-sentence", transform=lambda s: f"<{s}>", parent="sentence")
     assert contents(tea, "seen-sentence") == [f"<{sentence}>" for sentence in contents(tea, "sentence")]
     assert [node.parent.text for node in tea.get_nodes("seen-sentence")] == contents(tea, "sentence")
+
+
+def test_ref_adds_the_nodes_of_another_group(two):
+    """「`parent`：当前定义节点组的父节点组，用于指定本次转换是基于哪个节点组进行的」
+
+    With ref the transform also gets the nodes of a second group: those below the node, or those of the same document.
+    It follows that group's changes, in its files and in its definition, and is told apart from one without ref.
+    """
+    seen = []
+
+    def numbered(block, ref):
+        seen.append(block)
+        return f"{block[:2]}{len(ref)}"
+
+    class Counted(NodeTransform):
+        def forward(self, node, ref):
+            return "".join(one.text[0] for one in ref if one.group == "sentence" and one.path == node.path)
+
+    two.create_node_group("below", transform=numbered, parent="block", ref="sentence")
+    two.create_node_group("beside", transform=Counted, parent="doc-summary", ref="sentence")
+    assert contents(two, "below") == ["采摘2", "鲜叶3", "成品1", "小院1", "客人2"]
+    assert contents(two, "beside") == ["采露鲜锅出成", "小客早"]
+    two.create_node_group("sentence", transform=lambda b: b, parent="block", replace=True)
+    assert contents(two, "below") == ["采摘1", "鲜叶1", "成品1", "小院1", "客人1"]
+    assert two.verify() == ()
+    seen.clear()
+    with pytest.raises(AlreadyRegisteredError, match="another ref"):
+        two.create_node_group("below", transform=numbered, parent="block", ref="keyword")
+    with pytest.raises(ConfigError, match="its own ancestor"):
+        two.create_node_group("sentence", transform=numbered, parent="block", ref="below", replace=True)
+    with pytest.raises(ConfigError, match="a parameter ref"):
+        two.create_node_group("other", transform=len, parent="block", ref="sentence")
+    for ref in ("block", "other"):
+        with pytest.raises(ConfigError, match="ref must be a group other than"):
+            two.create_node_group("other", transform=numbered, parent="block", ref=ref)
+    with pytest.raises(KeyError, match="no node group 'absent'"):
+        two.create_node_group("other", transform=numbered, parent="block", ref="absent")
+
+
+def test_nodes_with_ref_are_made_again_only_where_something_changed(folder):
+    """「`parent`：当前定义节点组的父节点组，用于指定本次转换是基于哪个节点组进行的」
+
+    An edited file calls the transform for its own nodes, a moved one calls nothing, and a restart neither.
+    """
+    path, seen = folder({"a.txt": "一二\n三", "b.txt": "四"}), []
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(path.parent / "store.db")}}}
+
+    def opened():
+        docs = Document(path, store_conf=conf)
+        docs.create_node_group("line", transform=lambda d: d.split("\n"))
+        docs.create_node_group("letter", transform=lambda line: [*line], parent="line")
+        docs.create_node_group(
+            "sum", transform=lambda line, ref: seen.append(line) or len(ref), parent="line", ref="letter"
+        )
+        return docs
+
+    with opened() as docs:
+        assert contents(docs, "sum") == [2, 1, 1]
+    seen.clear()
+    with opened() as docs:
+        (path / "a.txt").rename(path / "c.txt")
+        docs.sync()
+        assert contents(docs, "sum") == [1, 2, 1]
+        assert seen == []
+        (path / "b.txt").write_text("四五", encoding="utf-8")
+        docs.sync()
+        assert (contents(docs, "sum"), seen) == ([2, 2, 1], ["四五"])
+        assert docs.verify() == ()
 
 
 def test_the_parent_is_the_whole_document_by_default(two):
@@ -459,3 +560,85 @@ def _built(docs, group):
     """A group's nodes, when all groups are built: a node has children in those groups that something asked for."""
     docs.activate_group(*GROUPS)
     return docs.get_nodes(group)
+
+
+EIGHT = "\n".join(f"第{number}段。" for number in range(8))
+
+
+@pytest.mark.parametrize("kind", ["function", "class"])
+def test_memo_calls_a_model_once_for_each_text(folder, kind):
+    """「使用可以抽取摘要的大模型对其中的每个 `Node` 做处理，从而得到的每个段落摘要的 `Node`」
+
+    With memo an edit of one of eight paragraphs calls the model once, also after a restart; a moved file, equal texts
+    of another file and a repeated definition call it for nothing new.
+    """
+    path, calls = folder({"a.txt": EIGHT}), []
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(path.parent / "store.db")}}}
+
+    class Summary(NodeTransform):
+        def forward(self, node):
+            calls.append(node.text)
+            return summary_llm(node.text)
+
+    def opened():
+        docs = Document(path, store_conf=conf)
+        docs.create_node_group("block", transform=lambda d: d.split("\n"))
+        function = lambda b: calls.append(b) or summary_llm(b)  # noqa: E731
+        given, workers = (Summary, 4) if kind == "class" else (function, 0)
+        docs.create_node_group("summary", given, parent="block", version="1")  # the same nodes: memo adds to it
+        docs.create_node_group("summary", given, parent="block", memo=True, num_workers=workers, version="1")
+        return docs
+
+    with opened() as docs:
+        assert len(docs.get_nodes("summary")) == len(calls) == 8
+    with opened() as docs:
+        for edited in ("改了。", "又改了。"):
+            (path / "a.txt").write_text(EIGHT.replace("第3段。", edited), encoding="utf-8")
+            docs.sync()
+            assert calls[8:] == [edited]
+            del calls[8:]
+        assert contents(docs, "summary")[3] == summary_llm("又改了。")
+        (path / "a.txt").rename(path / "b.txt")
+        docs.sync()
+        assert (len(docs.get_nodes("summary")), calls[8:]) == (8, [])
+        (path / "c.txt").write_text("又改了。\n新的。\n新的。", encoding="utf-8")
+        docs.sync()
+        assert (len(docs.get_nodes("summary")), calls[8:]) == (11, ["新的。"])
+        assert docs.verify() == ()
+
+
+@pytest.mark.parametrize("name", ["path", "parent", "metadata", "children", "number", "global_metadata", "root"])
+def test_memo_refuses_a_transform_that_reads_more_than_the_text(folder, name):
+    """「使用可以抽取摘要的大模型对其中的每个 `Node` 做处理，从而得到的每个段落摘要的 `Node`」
+
+    A result that depends on more than the text could be wrong elsewhere: the error names what was read.
+    """
+    docs = Document(folder({"a.txt": "一"}))
+    docs.create_node_group("more", lambda node: str(getattr(node, name)), trans_node=True, memo=True)
+    with pytest.raises(IngestionError, match=rf"memo=True .* reads node\.{name}"):
+        docs.get_nodes("more")
+    with pytest.raises(ConfigError, match="memo must be False with ref"):
+        docs.create_node_group("other", lambda text, ref: text, parent="FineChunk", ref="MediumChunk", memo=True)
+
+
+@pytest.mark.parametrize("kind", ["function", "class", "instance"])
+def test_num_workers_calls_a_transform_for_several_nodes_at_once(folder, kind):
+    """「将每个段落都抽取出来一些关键词，每个段落的关键词是一个个的 `Node`」
+
+    The nodes of one file are transformed four at a time, in their order; each of the four waits for the others.
+    """
+    together = threading.Barrier(4, timeout=20)
+
+    class Keyword(NodeTransform):
+        def forward(self, node):
+            together.wait()
+            return node.text.strip("。")
+
+    docs = Document(folder({"a.txt": EIGHT}))
+    docs.create_node_group("block", transform=lambda d: d.split("\n"))
+    given = {"function": lambda b: together.wait() * 0 or b.strip("。"), "class": Keyword, "instance": Keyword(4)}[kind]
+    workers = {} if kind == "instance" else {"num_workers": 4}
+    docs.create_node_group("keyword", transform=given, parent="block", **workers)
+    assert contents(docs, "keyword") == [f"第{number}段" for number in range(8)]
+    with pytest.raises(ConfigError, match="num_workers"):
+        docs.create_node_group("other", transform=len, num_workers=-1)

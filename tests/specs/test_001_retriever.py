@@ -16,8 +16,8 @@ from typing import List, Tuple
 import pytest
 
 import lazyrag
-from lazyrag import LAZY_ROOT_NAME, DataType, DocField, DocNode, Document, Retriever, register_similarity
-from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
+from lazyrag import LAZY_ROOT_NAME, DataType, DocField, DocNode, Document, Hit, Retriever, register_similarity
+from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError, StoreError
 from lazyrag.retrieval import similarities
 from lazyrag.text import register_chinese_analyser
 from lazyrag.text.analyzers import analysers, term_function
@@ -421,6 +421,19 @@ def test_topk_is_six_by_default(documents):
     everything = texts(Retriever(documents, "sentence", topk=8)("红茶"))
     assert len(everything) == 8
     assert texts(Retriever(documents, "sentence")("红茶")) == everything[:6]
+
+
+def test_topk_is_the_total_over_several_documents(documents):
+    """「`topk`：表示返回最相关的文档数，默认值为 6」
+
+    Over two Documents there are as many nodes as over one, the best of both together.
+    """
+    other = Document()
+    other.add_texts({"a": "红茶 红茶", "b": "红茶"})
+    other.create_node_group("sentence", transform=lambda text: text)
+    both = Retriever([documents, other], "sentence", similarity="bm25_chinese", topk=2)
+    assert sorted(texts(both("红茶"))) == ["红茶", "红茶 红茶"]
+    assert len(texts(Retriever([documents, other], "sentence", similarity="bm25_chinese")("茶"))) == 6
 
 
 def test_embed_keys_say_which_embeddings(two_keys):
@@ -884,6 +897,41 @@ def test_the_sample_filters(books, similarity):
     }
     doc_list = retriever(query=query, filters=filters)
     assert sorted(node.path for node in doc_list) == ["1.txt", "4.txt"]
+
+
+@pytest.mark.parametrize("stored", ["memory", "file"])
+def test_hits_keep_what_they_showed_when_the_document_is_closed(tmp_path, stored):
+    """「`doc_list = retriever(query=query, filters=filters)`」
+
+    After the with block a hit has its text, metadata, score, location and file's metadata, and its parent if that was
+    read; so has a copy with another score. What was never read is an error that says so.
+    """
+    text = "# 茶\n\n绿茶低温存放。\n\n## 水\n\n水温八十度。"
+    (tmp_path / "a.md").write_text(text, encoding="utf-8")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "s.db")}}} if stored == "file" else None
+    with Document(tmp_path / "a.md", store_conf=conf) as docs:
+        docs.create_node_group("line", transform=lambda d: d.split("\n"))
+        retriever = Retriever(docs, "line", similarity="bm25_chinese", topk=1)
+        [read], [unread] = retriever("绿茶"), retriever("水温")
+        [root] = docs.find_parent(LAZY_ROOT_NAME)([unread])
+        [seen] = docs.restricted({"file_name": "a.md"}).get_nodes("line", limit=1)
+        shown = read.location, read.parent.text, dict(read.global_metadata)
+        scored, score = read.with_score(7.0), read.score
+    for node in (read, scored):
+        assert (node.text, node.metadata, node.score) == ("绿茶低温存放。", {}, score if node is read else 7.0)
+        assert (node.location, node.parent.text, node.global_metadata) == shown
+    assert unread.location == "茶 > 水, line 7"
+    assert [location.label for location in unread.locations][-1] == "茶 > 水"
+    assert (unread.global_metadata["file_name"], root.text) == ("a.md", text)
+    assert Hit.from_node(unread).metadata["location"] == unread.location
+    for name in ("parent", "children", "root", "source"):
+        with pytest.raises(StoreError, match=f"is closed, so its {name} cannot be read"):
+            getattr(unread, name)
+    assert (seen.text, seen.metadata, root.location) == ("# 茶", {}, "")
+    with pytest.raises(StoreError, match="is closed, so its location cannot be read"):
+        _ = seen.location
+    with pytest.raises(StoreError, match="closed"):
+        retriever("绿茶")
 
 
 def test_filters_come_before_topk(books):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
+from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.stores.config import StoreChoice, StoreConf
 from lazyrag.stores.memory import MapSegmentStore
@@ -497,6 +497,24 @@ def test_declared_fields_are_kept_and_searched(folder):
     docs = Document(folder(TEXTS), embed=letters, doc_fields=fields, file_metadata=years)
     kept = {node.path: node.global_metadata["year"] for node in docs.get_nodes("FineChunk")}
     assert kept == {"a.txt": 2001, "b.txt": 2002, "c.txt": 2002}
+    assert found(docs, year=[2002]) == ["b.txt", "c.txt"]
+
+
+def test_a_reader_sets_the_fields_of_its_file(folder):
+    """「`doc_fields`：配置需要存储和检索的字段及对应的类型
+    （当前在使用内存存储、Chromadb以及Milvus向量数据库时支持该功能）」
+
+    What a reader puts into the global_metadata of a node that it makes is a field of the file, and filters its nodes.
+    """
+    docs = Document(folder(TEXTS), embed=letters, doc_fields={"year": DocField(data_type=DataType.INT32)})
+
+    @docs.add_reader("*.txt")
+    def read(path):
+        node = DocNode(text=path.read_text(encoding="utf-8"))
+        node.global_metadata["year"] = 2001 if path.name == "a.txt" else 2002
+        return [node]
+
+    assert {node.path: node.global_metadata["year"] for node in docs.get_nodes("FineChunk")}["a.txt"] == 2001
     assert found(docs, year=[2002]) == ["b.txt", "c.txt"]
 
 

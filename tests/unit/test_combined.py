@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
+from lazyrag.retrieval import MultiQueryRetriever, PriorityRetriever, WeightedRetriever
 from lazyrag.retrieval.hybrid import allocate_seats
 
 
@@ -130,7 +130,7 @@ class TestPriority:
         high, low = Finds(A, topk=5), Finds(B)
         assert found(PriorityRetriever(high, low, priorities=["high", "low"], topk=4), how) == ["a1", "a2", "a3", "a4"]
         assert low.asked == []
-        assert high.asked == [("tea", None, None)]
+        assert high.asked == [("tea", None, 4)]
 
     def test_the_next_fills_up(self, how):
         """A list that is too short is followed by the next one, without what is there already."""
@@ -269,7 +269,39 @@ def test_why_not_says_who_was_not_asked(how):
         "Finds did not run: earlier retrievers returned enough nodes.",
         "Finds did not run: its priority is 'ignore'.",
     ]
-    assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
+    assert [stage.given for stage in priority.explain("tea").stages] == [2, 0, 0, 2]
     weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
     assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds did not run: its weight is 0."
     assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}
+
+
+@pytest.fixture(scope="module")
+def teas():
+    """Twenty texts about tea, the first two of them green."""
+    docs = Document()
+    docs.add_texts({f"{number:02}": f"tea {number}" + " green" * (number < 2) for number in range(20)})
+    return docs
+
+
+def test_a_members_own_topk_holds_where_the_combination_sets_none(how, teas):
+    """It returns so many, neither more nor fewer; a number for the combination, or for a call, goes to all of them."""
+    few, many = Retriever(teas, "FineChunk", "bm25", topk=2), Retriever(teas, "FineChunk", "bm25_chinese", topk=9)
+    for kind in (WeightedRetriever, PriorityRetriever):
+        result = found(kind(few, Finds(B)), how)
+        assert sorted(uid for uid in result if not uid.startswith("b")) == sorted(uids(few("tea")))
+        assert len(result) == 6
+        assert len(found(kind(many), how)) == 9
+        assert len(found(kind(few, many), how)) == len({*uids(few("tea")), *uids(many("tea"))})
+        assert found(kind(few, topk=8), how) == found(kind(few), how, topk=8) == uids(few("tea", topk=8))
+
+
+def test_a_members_own_topk_holds_in_a_fusion_that_sets_none(how, teas):
+    """Hybrid search and several wordings fuse so many of it; with their own ``topk`` or ``depth`` what that says."""
+    few = Retriever(teas, "FineChunk", "bm25", topk=2)
+    for make in (HybridRetriever, lambda one, **kw: MultiQueryRetriever(one, lambda _: [], **kw)):
+        assert found(make(few), how) == uids(few("tea"))
+        assert found(HybridRetriever(make(few)), how) == uids(few("tea"))
+        assert found(make(few, depth=4), how) == uids(few("tea", topk=4))
+        assert found(make(few, topk=9), how) == found(make(few), how, topk=9) == uids(few("tea", topk=9))
+        assert len(found(make(Retriever(teas, "FineChunk", "bm25"), topk=9), how)) == 9
+    assert len(found(HybridRetriever(HybridRetriever(Retriever(teas, "FineChunk", "bm25"), topk=3)), how)) == 3

@@ -10,7 +10,15 @@ import pytest
 from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.groups import Definitions, GroupGraph, built_in_groups, embed_identity, make_group, schema_digest
+from lazyrag.document.groups import (
+    Definitions,
+    GroupGraph,
+    GroupOptions,
+    built_in_groups,
+    embed_identity,
+    make_group,
+    schema_digest,
+)
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import ConfigError, NotRegisteredError
 from tests.interpreter import python
@@ -88,7 +96,7 @@ def graph():
 
 def group(name, transform, parent=LAZY_ROOT_NAME, *, version=None):
     """A definition."""
-    return make_group(name, transform, parent, trans_node=False, version=version, kwargs={})
+    return make_group(name, transform, parent, {}, GroupOptions(version=version))
 
 
 def definitions(graph, fields=None, name="default"):

@@ -69,6 +69,15 @@ def test_up(docs):
     assert told(docs.find_parent(ROOT)([*hits, again])) == [(TEXTS["b"], 3.0), (TEXTS["a"], 2.0)]
 
 
+def test_a_parent_has_the_score_of_its_best_child(docs):
+    """In whatever order the children come; where none has a score, it has none."""
+    words = [named(docs, "word", one) for one in ("green", "black", "tea")]
+    hits = [word.with_score(score) for word, score in zip(words, (0.5, None, 3.0), strict=True)]
+    assert told(docs.find_parent("part")(hits)) == [("green tea;black tea", 3.0)]
+    assert told(docs.find("loud")(hits[::-1])) == [("GREEN TEA;BLACK TEA", 3.0)]
+    assert told(docs.find_parent("part")(words)) == [("green tea;black tea", None)]
+
+
 def test_down(docs):
     """Descendants come parent by parent, in the order of the document, with their ancestor's score."""
     parts = [named(docs, "part", "white tea").with_score(2.0), named(docs, "part", "coffee;green").with_score(1.0)]

@@ -350,6 +350,37 @@ def test_the_same_loader_again_is_no_error():
     assert loaders[".own"] is loader
 
 
+def test_a_function_is_a_loader(tmp_path):
+    """It gets the path, and returns what the method of a class may return; it is registered under its own name."""
+
+    @register_loader(".own")
+    def read_own(path):
+        return path.read_text(encoding="utf-8").upper()
+
+    path = tmp_path / "a.own"
+    path.write_text("green tea", encoding="utf-8")
+    assert load_file(path).text == "GREEN TEA"
+    path.write_bytes(b"\xff")
+    with pytest.raises(LoadError, match="read_own"):
+        load_file(path)
+
+
+def test_nodes_of_a_loader_give_their_file_metadata(tmp_path):
+    """What their global_metadata has is the file's; two values of one name are refused."""
+
+    @register_loader(".own")
+    def read_own(path):
+        for number, line in enumerate(path.read_text(encoding="utf-8").split()):
+            yield DocNode(text=line, metadata={"page": number}, global_metadata={"author": line[0], "lines": 2})
+
+    path = tmp_path / "a.own"
+    path.write_text("tea tisane", encoding="utf-8")
+    assert load_file(path).metadata == {"author": "t", "lines": 2}
+    path.write_text("tea coffee", encoding="utf-8")
+    with pytest.raises(LoadError, match="author"):
+        load_file(path)
+
+
 @pytest.mark.parametrize("suffixes", [(), ("log",), ("",), (".log", "txt"), (5,), (None,)])
 def test_wrong_suffixes_are_refused(suffixes):
     """Suffixes without a dot, no suffix at all and what is no text are refused, with an example."""
@@ -359,11 +390,11 @@ def test_wrong_suffixes_are_refused(suffixes):
 
 @pytest.mark.parametrize(
     "loader",
-    [lambda path: "x", object(), "Loader", type("NoLoad", (), {})],
-    ids=["function", "object", "name", "no load"],
+    [object(), "Loader", type("NoLoad", (), {})],
+    ids=["object", "name", "no load"],
 )
 def test_what_is_no_loader_class_is_refused(loader):
-    """A function, an instance, a name or a class without load is refused at registration."""
+    """An instance, a name or a class without load is refused at registration."""
     with pytest.raises(ConfigError, match=r"a class with load\(self, path\)"):
         register_loader(".own")(loader)
 

@@ -42,7 +42,7 @@ class Suffixed(NodeTransform):
 
 
 def _mark(transform, **kwargs):
-    return make_group("g", transform, "lazyllm_root", trans_node=False, version=None, kwargs=kwargs).fingerprint.value
+    return make_group("g", transform, "lazyllm_root", kwargs).fingerprint.value
 
 
 def _texts(docs, group):
@@ -153,7 +153,7 @@ def test_what_cannot_be_seen_in_a_list_is_told(docs):
     def ask(text):
         return str(client.locked())
 
-    group = make_group("g", [lines, ask], "lazyllm_root", trans_node=False, version=None, kwargs={})
+    group = make_group("g", [lines, ask], "lazyllm_root", {})
     assert [name for name, _ in group.fingerprint.unseen] == ["transform[1].client"]
 
 
@@ -339,7 +339,7 @@ def test_a_transform_that_says_no_chunk_size_may_stand_in_a_list():
         def transform(self, node):
             return node.get_text()
 
-    group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", trans_node=False, version=None, kwargs={})
+    group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", {})
     assert group.given.chunk_size == 64
 
 
