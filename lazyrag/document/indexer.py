@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -33,6 +34,8 @@ from lazyrag.document.tree import Build, LiveGroup, Tree, View
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.storage.unflushed import flushed
+from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
@@ -91,6 +94,8 @@ class Indexer:
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
+        self._is_flushing = False  # at the end of the write in progress
+        self._token = uuid.uuid4().hex
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -99,7 +104,8 @@ class Indexer:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
             close, self.close_stores = self.close_stores, lambda: None
-            close()
+            with nullcontext() if self.ledger.file.read_only else self._flushed_vectors():
+                close()
 
     @property
     def graph(self) -> GroupGraph:
@@ -250,8 +256,18 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints):
+        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
             yield
+
+    @contextmanager
+    def _flushed_vectors(self) -> Iterator[None]:
+        """Flush at the end what a vector store on this machine has written, which does not do so itself."""
+        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors), self._token):
+            before, self._is_flushing = self._is_flushing, True
+            try:
+                yield
+            finally:
+                self._is_flushing = before
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.
