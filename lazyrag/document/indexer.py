@@ -34,7 +34,7 @@ from lazyrag.document.tree import Build, LiveGroup, Tree, View
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.storage.unflushed import flushed
+from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.storage.unflushed import boot_id
+from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")

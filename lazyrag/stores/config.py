@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
-from lazyrag.storage.unflushed import torn_marks
+from lazyrag.storage.arrays import torn_marks
 from lazyrag.stores.protocol import (
     SegmentStore,
     StoreLocation,

@@ -23,7 +23,7 @@ from lazyrag.document import document as opening
 from lazyrag.document import ingest, lease, term_index
 from lazyrag.document.verify import repair_lost
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
-from lazyrag.storage import arrays, unflushed
+from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file
 from tests.crash.kills import VECTOR_STORES
@@ -285,7 +285,7 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", IngestionWarning)
     if request["do"] in {"look", "finish"}:  # the machine was started again
-        for module in (lease, unflushed):
+        for module in (lease, arrays):
             _set(module, "boot_id", lambda: "after the power cut")
     place = Place(STEPS[request["step"]], request["layout"], Path(request["files"]), Path(request["store"]))
     try:
