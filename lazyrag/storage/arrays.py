@@ -572,23 +572,31 @@ def flushed(path: str | None, writer: str) -> Iterator[None]:
     if not boot:  # a power cut could not be told from a kill
         yield
         return
-    mark = Path(f"{path}.unflushed-{writer}")
-    with mark.open("w", encoding="ascii") as file:
+    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{writer}")
+    with _flushing(root), mark.open("w", encoding="ascii") as file:
         file.write(boot)
         file.flush()
         os.fsync(file.fileno())
-    sync_folder(mark.parent)
+        sync_folder(mark.parent)
     try:
         yield
     finally:
-        root = Path(f"{path}")
-        for one in (root, *root.rglob("*")):
-            with suppress(FileNotFoundError):  # a temporary file of the store
-                if one.is_file() or one.is_dir():
-                    sync_folder(one)
-        sync_folder(root.parent)
-        mark.unlink()
-        sync_folder(root.parent)
+        with _flushing(root):
+            for one in (root, *root.rglob("*"), root.parent):
+                with suppress(FileNotFoundError):  # a temporary file of the store
+                    if one.is_file() or one.is_dir():
+                        sync_folder(one)
+            mark.unlink()
+            sync_folder(root.parent)
+
+
+@contextmanager
+def _flushing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        msg = f"The store {path} cannot be flushed: {exc.strerror or exc}. Check its folder and the disk."
+        raise StoreError(msg, store=str(path)) from exc
 
 
 def torn_marks(path: str) -> list[Path]:

@@ -463,7 +463,7 @@ def test_embedding_that_fails_for_all_visible_files():
     with pytest.warns(IngestionWarning, match="2 of 3 files failed to embed"):
         assert len(Retriever(docs, "FineChunk")("water")) == 1
     for failing in (make({"a": "green tea", "b": "black tea"}), docs.restricted({"label": "guest"})):
-        with pytest.raises(IngestionError, match="files? failed"):
+        with pytest.raises(IngestionError, match=r"files? failed"):
             Retriever(failing, "FineChunk")("water")
     assert len(Retriever(docs.restricted({"label": ["guest", "board"]}), "FineChunk")("water")) == 1
 
