@@ -94,7 +94,7 @@ class Indexer:
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
-        self._is_flushing = False  # at the end of the write in progress
+        self._is_flushing = self._has_written = False  # at the end of the write in progress; a vector store
         self._token = uuid.uuid4().hex
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
@@ -104,7 +104,7 @@ class Indexer:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
             close, self.close_stores = self.close_stores, lambda: None
-            with nullcontext() if self.ledger.file.read_only else self._flushed_vectors():
+            with self._flushed_vectors() if self._has_written else nullcontext():  # stores may write what they hold
                 close()
 
     @property
@@ -264,6 +264,7 @@ class Indexer:
         """Flush at the end what a vector store on this machine has written, which does not do so itself."""
         with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors), self._token):
             before, self._is_flushing = self._is_flushing, True
+            self._has_written = True
             try:
                 yield
             finally:

@@ -568,8 +568,8 @@ def flushed(path: str | None, writer: str) -> Iterator[None]:
         path: Of the store; None for one that flushes what it writes.
         writer: Unique id of the writer: others may write meanwhile.
     """
-    boot = boot_id() if path is not None else ""
-    if not boot:  # a power cut could not be told from a kill
+    boot = boot_id() if path is not None and Path(path).parent.is_dir() else ""
+    if not boot:  # a power cut could not be told from a kill; or the store was deleted
         yield
         return
     root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{writer}")

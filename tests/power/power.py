@@ -139,14 +139,14 @@ class Power:
             name: Of the step.
             cuts: How many cut points.
             ways: Which of what was not flushed survives, see `Keep`: at each cut point one of them, in turn, and
-                ``"files"``.
+                ``"files"``; beside a store of another kind, which takes longer to open, one of them alone.
         """
         step, recording = STEPS[name], self.recording(layout, name)
         tally, seen = Tally(), set[str]()
         for turn, (at, disk) in enumerate(self._disks(recording, cuts)):
             tally.cuts += 1
             problems_before = len(tally.problems)
-            for number, way in enumerate([ways[turn % len(ways)], "files"]):
+            for number, way in enumerate([ways[turn % len(ways)], "files"][: 1 if layout in FOREIGN else 2]):
                 tree = disk.state(Keep(way, f"{at} {number}", disk))
                 key = _digest(tree) + str(at > recording.returned)
                 if key in seen:

@@ -42,7 +42,7 @@ LAYOUTS = {
     "split files": {"nodes": "nodes.db", "vectors": "vectors.db"},
     "three files": {"ledger": "ledger.db", "nodes": "nodes.db", "vectors": "vectors.db"},
 }
-FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite"}
+FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite pymilvus pandas pyarrow scipy.sparse"}
 """Layouts with vectors in a store of another kind, beside a store file of the nodes and the ledger; their packages."""
 
 
