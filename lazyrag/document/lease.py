@@ -43,7 +43,7 @@ def _host() -> str:
         return platform.node()
     place = _UNKNOWN
     with suppress(OSError):
-        place = f"{boot_id()} {Path('/proc/self/ns/pid').readlink()}"
+        place = f"{boot_id() or _UNKNOWN} {Path('/proc/self/ns/pid').readlink()}"
     return f"{platform.node()} {place}"
 
 

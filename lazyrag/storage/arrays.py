@@ -572,12 +572,10 @@ def flushed(path: str | None, writer: str) -> Iterator[None]:
     if not boot:  # a power cut could not be told from a kill; or the store was deleted
         yield
         return
-    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{writer}")
-    with _flushing(root), mark.open("w", encoding="ascii") as file:
-        file.write(boot)
-        file.flush()
-        os.fsync(file.fileno())
-        sync_folder(mark.parent)
+    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{writer}")
+    with _flushing(root):
+        mark.touch()
+        sync_folder(root.parent)
     try:
         yield
     finally:
@@ -586,7 +584,7 @@ def flushed(path: str | None, writer: str) -> Iterator[None]:
                 with suppress(FileNotFoundError):  # a temporary file of the store
                     if one.is_file() or one.is_dir():
                         sync_folder(one)
-            mark.unlink()
+            mark.unlink(missing_ok=True)
             sync_folder(root.parent)
 
 
@@ -601,6 +599,8 @@ def _flushing(path: Path) -> Iterator[None]:
 
 def torn_marks(path: str) -> list[Path]:
     """Marks of writers that a power cut ended."""
-    boot = boot_id()
-    marks = Path(path).parent.glob(f"{Path(path).name}.unflushed-*") if boot else ()
-    return [mark for mark in marks if mark.read_text(encoding="ascii") != boot]
+    root, boot = Path(path), boot_id()
+    if not boot or not root.parent.is_dir():
+        return []
+    marks = [one for one in root.parent.iterdir() if one.name.startswith(f"{root.name}.unflushed-")]
+    return [mark for mark in marks if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")]
