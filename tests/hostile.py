@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from email.message import EmailMessage
 from pathlib import Path
 
+import pypdf
+
 from tests.interpreter import python
 from tests.model_server import RawServer, event, head
 
@@ -106,6 +108,20 @@ def packed(size: int) -> bytes:
     return b"\x78\xda" + block * size + b"\x03\x00" + checksum.to_bytes(4, "big")
 
 
+def lzw(blocks: int) -> bytes:
+    """So many thousand operators as LZW without gain, deflated."""
+    codes = "".join(f"{code:09b}" for code in (256, *b" q" * 126)) * 8
+    return zlib.compress(int(codes, 2).to_bytes(len(codes) // 8) * blocks + b"\x80\x80")
+
+
+def encrypted(pdf: bytes, algorithm: str) -> bytes:
+    """A PDF, encrypted without a password."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf))
+    writer.encrypt("", algorithm=algorithm)
+    writer.write(data := io.BytesIO())
+    return data.getvalue()
+
+
 def many_mails(mails: int, attachments: int) -> bytes:
     """A mail with so many mails in it, each with so many small attachments."""
     outer = EmailMessage()
@@ -152,6 +168,31 @@ HOSTILE = {
     ),
     "flate85.pdf": (
         lambda: long_pdf(1, [base64.a85encode(packed(100)) + b"~>"], b"[/A85/Fl]"),
+        "more than 64 MiB",
+    ),
+    "hex.pdf": (
+        lambda: long_pdf(1, [zlib.compress((b"(a) Tj\n" * 1_000_000).hex().encode() + b">")], b"[/Fl/AHx]"),
+        "more than 600,000 strings",
+    ),
+    "lzw.pdf": (lambda: long_pdf(1, [lzw(700)], b"[/FlateDecode/LZWDecode]"), "more than 600,000 strings"),
+    "runs.pdf": (
+        lambda: long_pdf(1, [zlib.compress(b"\x06(a) Tj\n" * 1_000_000 + b"\x80")], b"[/Fl/RL]"),
+        "more than 600,000 strings",
+    ),
+    "predicted.pdf": (
+        lambda: long_pdf(
+            1,
+            [zlib.compress(b"\x02" + b"(a) Tj\n" + bytes(8_000_000))],
+            b"/FlateDecode/DecodeParms<</Predictor 12/Columns 7>>",
+        ),
+        "more than 600,000 strings",
+    ),
+    "rc4.pdf": (
+        lambda: encrypted(long_pdf(1, [strings(3_000_000)]), "RC4-128"),
+        "more than 600,000 strings",
+    ),
+    "aes.pdf": (
+        lambda: encrypted(long_pdf(1, [zlib.compress(packed(256))], b"[/FlateDecode/FlateDecode]"), "AES-256"),
         "more than 64 MiB",
     ),
     "cyclic.xls": (cyclic_ole, "."),

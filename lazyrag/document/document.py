@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
@@ -343,7 +344,7 @@ class Document:
         indexer = self._unrestricted("sync")
         if verify is not None:
             validate_choice("verify", verify, ("counts",))
-        from lazyrag.document.verify import repair_lost_rows
+        from lazyrag.document.verify import repair_lost
 
         return syncing.sync(
             indexer,
@@ -352,7 +353,7 @@ class Document:
             max_deleted=max_deleted,
             max_calls=max_calls,
             wait_s=wait_s,
-            first=None if verify is None else repair_lost_rows,
+            first=None if verify is None else functools.partial(repair_lost, counts=True),
         )
 
     @known_keywords

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from lazyrag.data.node import RecentHits, show_all
@@ -35,6 +36,8 @@ from lazyrag.document.tree import Build, LiveGroup, Tree, View
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.storage.arrays import flushed
+from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
@@ -96,6 +99,8 @@ class Indexer:
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
+        self._is_flushing = self._has_written = False  # at the end of the write in progress; a vector store
+        self._token = uuid.uuid4().hex
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -104,10 +109,12 @@ class Indexer:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
             close, self.close_stores = self.close_stores, lambda: None
-            with suppress(StoreError):  # what cannot be read was not shown
-                show_all(self.recent if not self.is_closed else deque())
+            if not self.is_closed:
+                with suppress(StoreError):  # what cannot be read was not shown
+                    show_all(self.recent)
             self.is_closed = True
-            close()
+            with self._flushed_vectors() if self._has_written else nullcontext():  # stores may write what they hold
+                close()
 
     @property
     def graph(self) -> GroupGraph:
@@ -258,8 +265,19 @@ class Indexer:
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints):
+        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
             yield
+
+    @contextmanager
+    def _flushed_vectors(self) -> Iterator[None]:
+        """Flush at the end what a vector store on this machine has written, which does not do so itself."""
+        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors), self._token):
+            before, self._is_flushing = self._is_flushing, True
+            self._has_written = True
+            try:
+                yield
+            finally:
+                self._is_flushing = before
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

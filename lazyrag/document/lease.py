@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
+from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")
@@ -42,8 +43,7 @@ def _host() -> str:
         return platform.node()
     place = _UNKNOWN
     with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        place = f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+        place = f"{boot_id() or _UNKNOWN} {Path('/proc/self/ns/pid').readlink()}"
     return f"{platform.node()} {place}"
 
 

@@ -870,6 +870,15 @@ class GroupTable(_Table):
         query = "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0"
         return self._column(query, group)
 
+    def unfinished_vectors(self) -> list[tuple[int, int, str, int]]:
+        """Vector indexes that are not live yet: row, row of the group, collection and dimension."""
+        return self._db.select(
+            "SELECT space.id, node_group, space.collection, dimension FROM space JOIN node_group "
+            "ON node_group.id = node_group WHERE ledger = ? AND dimension <> 0 AND node_group.status <> 'dropped' "
+            "AND (space.status = 'building' OR (space.status = 'live' AND node_group.status = 'building'))",
+            (self._db.id,),
+        )
+
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children first."""
         return self._db.select(

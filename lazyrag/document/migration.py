@@ -29,8 +29,9 @@ from lazyrag.document.report import OnProgress, ProgressMeter, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
+from lazyrag.storage.arrays import flushed
 from lazyrag.stores.config import OpenStores, StoreConf
-from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name
+from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name, local_path
 from lazyrag.types import SPARSE
 from lazyrag.validation import is_list_of, known_keywords, require
 
@@ -134,8 +135,9 @@ def migrate(
             stack.enter_context(copy.there.lease.held(WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
         is_complete = begin_copies(pairs)
-        for copy in copies:
-            copy.run(is_complete=is_complete)
+        with flushed(local_path(into.vectors), copies[0].there.token):
+            for copy in copies:
+                copy.run(is_complete=is_complete)
         if not is_complete:
             copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
         _copy_cache(opened, into)  # last: it only saves calls

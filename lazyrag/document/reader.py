@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lazyrag.data.fields import Schema
@@ -121,12 +121,20 @@ class Reader:
         return view
 
     def _all_failed(self, view: View, needs: Needs) -> bool:
-        """Whether all visible documents lack one of the groups that are needed, and some failed in its step."""
+        """Whether a step that is needed succeeded for no visible document, and failed for one."""
         seen = self._documents()
-        names = {name for step in needs for name in self.line(step.group)[:-1]} & view.groups.keys()
-        stages = {str(Step(name)) for name in names}
-        failed = any(one.stage in stages and one.path in seen for one in self.indexer.failures)
-        return failed and not all(any(uid in view.groups[name].builds for uid in seen.values()) for name in names)
+        failed = {one.stage for one in self.indexer.failures if one.path in seen}
+        steps = {Step(name) for step in needs for name in self.line(step.group)[:-1]} | needs
+        return any(str(step) in failed and not self._has_succeeded(step, view, seen.values()) for step in steps)
+
+    def _has_succeeded(self, step: Step, view: View, documents: Iterable[str]) -> bool:
+        """Whether some of the documents have nodes of a step, or those nodes are in its index."""
+        group = view.groups.get(step.group)
+        builds = [group.builds[uid].number for uid in documents if uid in group.builds] if group is not None else []
+        if step == Step(step.group):
+            return bool(builds)
+        index = self.indexer.planner.live_index(view, step)
+        return index is not None and bool(self.indexer.ledger.builds.covered(index.id, builds))
 
     def _documents(self) -> Mapping[str, str]:
         """Documents whose root node is in scope: uids by identity."""

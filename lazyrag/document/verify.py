@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
-from lazyrag.document.build_plan import index_step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
@@ -25,7 +24,6 @@ from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, 
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,
-    SegmentStore,
     Store,
     VectorRow,
     VectorStore,
@@ -164,22 +162,32 @@ def _repair(indexer: Indexer) -> tuple[Problem, ...]:
     return tuple(_inspect(indexer).problems)
 
 
-def repair_lost(indexer: Indexer) -> tuple[str, ...]:
-    """Repair a Document if a store on this machine lost rows of it or cannot read them. The caller holds the lease.
+def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
+    """Repair a Document if a store lost rows of it or cannot read them. The caller holds the lease.
 
-    Only counts rows and makes one search. Servers are left alone: an outage looks like damage there.
+    Only counts rows and makes one search.
+
+    Args:
+        indexer: Of the Document.
+        counts: Also look for single lost rows, and on servers. Without it servers are left alone: an outage looks like
+            damage there.
 
     Returns:
         The groups and indexes with such rows; () for none.
     """
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
     indexer.is_checked = True
-    if path is None:
+    if counts:
+        indexer.purge()  # rows that wait to be removed would hide lost ones
+    elif path is None:
         return ()
-    with _noting_deaths(Path(f"{path}.checking")) if local_path(vectors) is not None else nullcontext(0) as deaths:
+    is_foreign = path is not None and local_path(vectors) is not None
+    with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
             set_aside(vectors, f"The last {deaths} programs ended while they read it")
-        lost = dict(_lost(indexer))
+        if is_foreign:
+            _empty_unfinished(indexer)
+        lost = dict(_lost(indexer, counts=counts))
     if not lost:
         return ()
     remaining = _repair(indexer)
@@ -203,44 +211,59 @@ def _noting_deaths(path: Path) -> Iterator[int]:
         path.unlink(missing_ok=True)
 
 
-def _lost(indexer: Indexer) -> Iterator[tuple[str, str]]:
+def _empty_unfinished(indexer: Indexer) -> None:
+    """Empty vector indexes that are not complete yet, and that their store lost or cannot search."""
+    vectors, ledger = indexer.nodes.vectors, indexer.ledger
+    for index, group, collection, dimension in ledger.groups.unfinished_vectors():
+        expected = ledger.builds.count_rows(group, index)
+        if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
+            _drop(vectors, collection)
+            ledger.groups.empty_index(index)
+
+
+def _lost(indexer: Indexer, *, counts: bool) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
-    segments, vectors = indexer.nodes.segments, indexer.nodes.vectors
+    segments, vectors, builds = indexer.nodes.segments, indexer.nodes.vectors, indexer.ledger.builds
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
-        if _is_local(segments) and (why := _loss(segments, group.collection, sum(sizes.values()))):
-            yield group.name, why
-        for index in group.indexes.values() if _is_local(vectors) else ():
-            if index.kind == "vectors" and index.dimension:
-                expected = sum(sizes[number] for number in indexer.ledger.builds.covered(index.id, sizes))
-                if why := _loss(vectors, index.collection, expected) or _search_error(vectors, index):
-                    yield f"{group.name} by {index.name}", why
+        if counts or _is_local(segments):
+            expected = builds.count_rows(group.id) if counts else sum(sizes.values())
+            if why := _loss(segments, group.collection, expected, counts=counts):
+                yield group.name, why
+        for index in group.indexes.values() if counts or _is_local(vectors) else ():
+            if index.kind != "vectors" or not index.dimension:
+                continue
+            if counts:
+                expected = builds.count_rows(group.id, index.id)
+            else:
+                expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
+            why = _loss(vectors, index.collection, expected, counts=counts)
+            if why := why or _search_error(vectors, index.collection, index.dimension):
+                yield f"{group.name} by {index.name}", why
 
 
 def _is_local(store: Store) -> bool:
     return isinstance(store, (MapFileSegmentStore, MapFileVectorStore)) or local_path(store) is not None
 
 
-def _loss(store: Store, collection: str, expected: int) -> str:
+def _loss(store: Store, collection: str, expected: int, *, counts: bool) -> str:
     """Return what is wrong with a collection; "" if nothing is, or if that cannot be found out now."""
     try:
         count = store.count(collection) if expected else 0
-    except StoreDamagedError as exc:
-        return str(exc)
-    except StoreError:
-        return ""
+    except StoreError as exc:
+        return str(exc) if counts or isinstance(exc, StoreDamagedError) else ""
     # A store file loses no single rows by itself; if somebody deleted some, verify() finds them.
-    is_lost = count < expected if local_path(store) is not None else not count and expected
+    is_lost = count < expected if counts or local_path(store) is not None else not count and expected
     return f"{count} of {expected} rows are left" if is_lost else ""
 
 
-def _search_error(store: VectorStore, index: LiveIndex) -> str:
+def _search_error(store: VectorStore, collection: str, dimension: int) -> str:
     """Return why a store that is not a store file cannot search a collection; "" if it can."""
-    if local_path(store) is None or not index.dimension:
+    if local_path(store) is None or not dimension:
         return ""
-    queries: Embeddings = [{0: 1.0}] if index.dimension == SPARSE else np.ones((1, index.dimension), np.float32)
+    queries: Embeddings = [{0: 1.0}] if dimension == SPARSE else np.ones((1, dimension), np.float32)
     try:
-        store.search(index.collection, queries, 1)
+        store.search(collection, queries, 1)
     except StoreDamagedError as exc:
         return str(exc)
     except StoreError:
@@ -260,41 +283,6 @@ def compact(indexer: Indexer) -> None:
                     vectors.compact(index.collection)
         indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
         indexer.ledger.file.shrink()
-
-
-def repair_lost_rows(indexer: Indexer) -> None:
-    """Repair, with a warning, if a store holds fewer rows than it has acknowledged. Counts rows, reads none.
-
-    The caller holds the lease.
-    """
-    indexer.purge()
-    short = [name for name, store, collection, count in _counted(indexer) if _count(store, collection) < count]
-    if short:
-        rest = repair(indexer)
-        msg = f"{indexer.where}: the stores held too few rows of {', '.join(short)}; they were rebuilt."
-        warn_user(f"{msg} Problems that remain: {len(rest)}, the first: {rest[0]}" if rest else msg, IngestionWarning)
-
-
-def _counted(indexer: Indexer) -> Iterator[tuple[str, SegmentStore | VectorStore, str, int]]:
-    """Each live group and vector index: its name, store, collection, and the number of rows by the ledger."""
-    nodes, builds = indexer.nodes, indexer.ledger.builds
-    for name, group in indexer.ledger.tree.groups.items():
-        yield name, nodes.segments, group.collection, builds.count_rows(group.id)
-        for index in group.indexes.values():
-            if index.dimension:
-                yield (
-                    str(index_step(name, index)),
-                    nodes.vectors,
-                    index.collection,
-                    builds.count_rows(group.id, index.id),
-                )
-
-
-def _count(store: SegmentStore | VectorStore, collection: str) -> int:
-    try:
-        return store.count(collection)
-    except StoreError:  # the whole collection is gone, or `repair` says what is wrong
-        return -1
 
 
 def _discard(indexer: Indexer, findings: Findings) -> None:
@@ -530,7 +518,11 @@ class _GroupInspection:
         store = self._indexer.nodes.vectors
         held: dict[str, int] = {}
         try:
-            damage = store.damage(index.collection) if isinstance(store, Checkable) else _search_error(store, index)
+            damage = (
+                store.damage(index.collection)
+                if isinstance(store, Checkable)
+                else _search_error(store, index.collection, index.dimension)
+            )
             for page in pages(functools.partial(store.scan, index.collection)) if not damage else ():
                 held.update((row.key, _vector_length(row)) for row in page)
         except StoreError as exc:

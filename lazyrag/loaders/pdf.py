@@ -7,6 +7,7 @@ import functools
 import io
 import logging
 import re
+import tempfile
 import threading
 import time
 import unicodedata
@@ -109,9 +110,14 @@ class PdfLoader:
             LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
         """
         until = time.monotonic() + self.max_seconds
-        objects = count_objects(path, self.max_objects, functools.partial(self._check_time, 0, 0, until))
+        check_time = functools.partial(self._check_time, 0, 0, until)
+        objects = count_objects(path, self.max_objects, check_time)
         with closing(self._open(path)) as file:
             check_pages(file.count)
+            if file.is_encrypted:
+                with tempfile.TemporaryDirectory() as folder:
+                    file.save_decrypted(decrypted := Path(folder, "decrypted.pdf"))
+                    objects = count_objects(decrypted, self.max_objects, check_time)
             if objects > self.max_objects * max(1, file.count):
                 raise too_many_objects(self.max_objects)
             if self.max_pages is not None and file.count > self.max_pages:
@@ -296,6 +302,16 @@ class PdfFile:
         with _LOCK:
             self._document = _opened(source, passwords)
             self.count = len(self._document)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its streams are."""
+        return int(pdfium.FPDF_GetSecurityHandlerRevision(self._document.raw)) >= 0
+
+    def save_decrypted(self, path: Path) -> None:
+        """Write a copy whose streams are packed as here, and not encrypted."""
+        with _LOCK:
+            self._document.save(path, flags=pdfium.FPDF_REMOVE_SECURITY)
 
     def page(self, index: int) -> tuple[list[Glyph], bool]:
         """Characters of a page in drawing order, and whether it has pictures or lines too."""

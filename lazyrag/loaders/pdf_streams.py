@@ -8,6 +8,7 @@ import mmap
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lazyrag.errors import LoadError
@@ -21,7 +22,9 @@ _MAX_FILTERS = 8
 _DICTIONARY = 2048  # bytes before a stream that are searched for its type
 _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _PICTURE = re.compile(rb"/Subtype\s*/Image\b")
-_ASCII85 = re.compile(rb"/(?:A85|ASCII85Decode)\b")
+_LENGTH = re.compile(rb"/Length\s+(\d+)\b(?!\s+\d+\s+R\b)")
+_FILTER = re.compile(rb"/(ASCIIHex|AHx|ASCII85|A85|LZW|RunLength|RL|Flate|Fl)(?:Decode)?\b")
+_PREDICTED_BYTES = 6  # for an object: differences of bytes cannot be counted as they are
 _BLANKS = bytes.maketrans(b"\0\t\n\f\r", b"     ")
 # Beginnings of strings, and of operators that paint or save state: pdfium holds 200 to 600 bytes for each. Counting
 # them is ten times as fast as a regular expression.
@@ -31,7 +34,7 @@ _TEXT = bytes(range(32, 127)) + b"\t\n\f\r"
 
 
 def count_objects(path: Path, max_objects: int, check_time: Callable[[], None]) -> int:
-    """Count strings and painting operators in the streams of a PDF. Encrypted streams cannot be read.
+    """Count strings and painting operators in the streams of a PDF; in encrypted ones none.
 
     Args:
         path: The file.
@@ -50,11 +53,13 @@ def count_objects(path: Path, max_objects: int, check_time: Callable[[], None]) 
         with data:
             for found in _STREAM.finditer(data):
                 check_time()
-                total += _checked(_unpacked(data, found.start(), found.end()), max_objects)
+                dictionary = data[max(0, found.start() - _DICTIONARY) : found.start()].rpartition(b" obj")[2]
+                pieces = _unpacked(data, dictionary, found.end())
+                total += _checked(pieces, max_objects, is_predicted=b"/Predictor" in dictionary)
         return total
 
 
-def _checked(pieces: Iterable[bytes], max_objects: int) -> int:
+def _checked(pieces: Iterable[bytes], max_objects: int, *, is_predicted: bool) -> int:
     """The number of objects in a stream, if it is within the limits."""
     size = objects = 0
     for piece in pieces:
@@ -65,7 +70,7 @@ def _checked(pieces: Iterable[bytes], max_objects: int) -> int:
             raise LoadError(msg)
         most = len(piece) - len(piece.translate(None, _LETTERS))
         objects += _count(piece) if 64 * most > len(piece) else most
-        if objects > max_objects:
+        if max(objects, size // _PREDICTED_BYTES if is_predicted else 0) > max_objects:
             raise too_many_objects(max_objects)
     return objects
 
@@ -82,18 +87,18 @@ def _count(piece: bytes) -> int:
     return sum(map(piece.translate(_BLANKS).count, _OBJECTS))
 
 
-def _unpacked(data: mmap.mmap, keyword: int, start: int) -> Iterator[bytes]:
+def _unpacked(data: mmap.mmap, dictionary: bytes, start: int) -> Iterator[bytes]:
     """The unpacked bytes of a stream; of a picture none."""
-    dictionary = data[max(0, keyword - _DICTIONARY) : keyword].rpartition(b" obj")[2]
     if b"/Filter" not in dictionary:
         end = data.find(b"endstream", start)
         yield from (data[at : min(at + _PIECE, end)] for at in range(start, end, _PIECE))
         return
-    if _ASCII85.search(dictionary):
-        packed = iter([_decoded(data, start)])
-    else:
-        packed = (data[at : at + _PIECE] for at in range(start, len(data), _PIECE))
-    pieces = _inflated(packed)
+    length = _LENGTH.search(dictionary)
+    end = min(len(data), start + int(length[1])) if length else len(data)  # "endstream" may be within the data
+    pieces: Iterator[bytes] = (data[at : min(at + _PIECE, end)] for at in range(start, end, _PIECE))
+    for name in _FILTER.findall(dictionary)[:_MAX_FILTERS] or [b"Flate"]:  # the filter may be an object of its own
+        is_late = name == b"LZW" and re.search(rb"/EarlyChange\s+0\b", dictionary) is not None
+        pieces = _DECODERS[name](pieces) if not is_late else _lzw_decoded(pieces, early=0)
     for _ in range(_MAX_FILTERS):
         first = next(pieces, b"")
         if _PICTURE.search(dictionary) and first.translate(None, _TEXT):
@@ -104,12 +109,78 @@ def _unpacked(data: mmap.mmap, keyword: int, start: int) -> Iterator[bytes]:
         pieces = _inflated(itertools.chain([first], pieces))
 
 
-def _decoded(data: mmap.mmap, start: int) -> bytes:
-    stop = data.find(b"~>", start)
-    try:
-        return base64.a85decode(data[start : stop if stop >= 0 else len(data)])
-    except ValueError:
-        return b""
+def _base85_decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    packed = bytearray()
+    for piece in pieces:
+        packed += piece
+        if b"~>" in packed[-len(piece) - 1 :]:
+            break
+    with suppress(ValueError):
+        yield base64.a85decode(bytes(packed).partition(b"~>")[0])
+
+
+def _hex_decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    digit = b""
+    for piece in pieces:
+        digits, end, _ = piece.partition(b">")
+        digits = digit + digits.translate(None, b" \0\t\n\f\r")
+        digit = digits[len(digits) // 2 * 2 :]
+        try:
+            yield bytes.fromhex(digits[: len(digits) // 2 * 2].decode("latin-1"))
+        except ValueError:
+            return
+        if end:
+            return
+
+
+def _run_length_decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    held = b""
+    for piece in pieces:
+        packed, at, unpacked = held + piece, 0, bytearray()
+        while at < len(packed):
+            length = packed[at]
+            stop = at + 2 + (length if length < 128 else 0)
+            if length == 128 or stop > len(packed):
+                break
+            unpacked += packed[at + 1 : stop] if length < 128 else packed[at + 1 : stop] * (257 - length)
+            at = stop
+        yield bytes(unpacked)
+        held = packed[at:]
+        if held[:1] == b"\x80":
+            return
+
+
+def _lzw_decoded(pieces: Iterator[bytes], early: int = 1) -> Iterator[bytes]:
+    """Decode LZW up to its end or first flaw.
+
+    Source: ISO 32000-1, 7.4.4.
+    """
+    single = [bytes([code]) for code in range(256)] + [b"", b""]
+    table, size, width, previous, unpacked = list(single), 258, 9, b"", bytearray()
+    bits = held = 0
+    for byte in itertools.chain.from_iterable(pieces):
+        bits, held = bits << 8 | byte, held + 8
+        if held < width:
+            continue
+        held -= width
+        code, bits = bits >> held, bits & (1 << held) - 1
+        if code == 256:
+            table, size, width, previous = list(single), 258, 9, b""
+            continue
+        entry = table[code] if code < size else previous + previous[:1]
+        if code > size or not entry:  # the end, or a flaw
+            break
+        if previous and size < 4096:
+            table.append(previous + entry[:1])
+            size += 1
+            if width < 12 and size + early == 1 << width:
+                width += 1
+        previous = entry
+        unpacked += entry
+        if len(unpacked) >= _UNPACKED_PIECE:
+            yield bytes(unpacked)
+            unpacked.clear()
+    yield bytes(unpacked)
 
 
 def _is_zlib(data: bytes) -> bool:
@@ -131,3 +202,12 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
             if inflating.eof:
                 return
             packed = inflating.unconsumed_tail
+
+
+_DECODERS: dict[bytes, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
+    **dict.fromkeys([b"ASCIIHex", b"AHx"], _hex_decoded),
+    **dict.fromkeys([b"ASCII85", b"A85"], _base85_decoded),
+    **dict.fromkeys([b"LZW"], _lzw_decoded),
+    **dict.fromkeys([b"RunLength", b"RL"], _run_length_decoded),
+    **dict.fromkeys([b"Flate", b"Fl"], _inflated),
+}

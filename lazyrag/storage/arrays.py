@@ -548,3 +548,59 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# --- Stores that do not flush what they write: their files are marked until we have, since a power cut may tear them
+
+
+def boot_id() -> str:
+    """An id of the time since the machine was started; "" where the system has none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+@contextmanager
+def flushed(path: str | None, writer: str) -> Iterator[None]:
+    """Mark a store's file or folder as unflushed while it is written, then flush it.
+
+    Args:
+        path: Of the store; None for one that flushes what it writes.
+        writer: Unique id of the writer: others may write meanwhile.
+    """
+    boot = boot_id() if path is not None and Path(path).parent.is_dir() else ""
+    if not boot:  # a power cut could not be told from a kill; or the store was deleted
+        yield
+        return
+    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{writer}")
+    with _flushing(root):
+        mark.touch()
+        sync_folder(root.parent)
+    try:
+        yield
+    finally:
+        with _flushing(root):
+            for one in (root, *root.rglob("*"), root.parent):
+                with suppress(FileNotFoundError):  # a temporary file of the store
+                    if one.is_file() or one.is_dir():
+                        sync_folder(one)
+            mark.unlink(missing_ok=True)
+            sync_folder(root.parent)
+
+
+@contextmanager
+def _flushing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        msg = f"The store {path} cannot be flushed: {exc.strerror or exc}. Check its folder and the disk."
+        raise StoreError(msg, store=str(path)) from exc
+
+
+def torn_marks(path: str) -> list[Path]:
+    """Marks of writers that a power cut ended."""
+    root, boot = Path(path), boot_id()
+    if not boot or not root.parent.is_dir():
+        return []
+    marks = [one for one in root.parent.iterdir() if one.name.startswith(f"{root.name}.unflushed-")]
+    return [mark for mark in marks if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")]

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
+from lazyrag.storage.arrays import torn_marks
 from lazyrag.stores.protocol import (
     SegmentStore,
     StoreLocation,
@@ -254,12 +255,23 @@ def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, 
         return None
     store = registry[choice.type](**choice.kwargs)
     undo.callback(_close, store)
+    path = local_path(store)
+    torn = torn_marks(path) if path is not None else []
+    if torn and read_only:
+        msg = f"A power cut may have torn the store {path}. Open the Document without read_only=True: that rebuilds it."
+        raise StoreDamagedError(msg, store=str(path))
+    why = "A power cut ended the program that wrote it." if torn and Path(f"{path}").exists() else ""
     try:
-        store.open()
+        if not why:
+            store.open()
     except StoreDamagedError as exc:
-        if read_only or local_path(store) is None:
+        if read_only or path is None:
             raise
-        set_aside(store, str(exc))
+        why = str(exc)
+    if why:
+        set_aside(store, why)
+    for mark in torn:
+        mark.unlink(missing_ok=True)
     return store
 
 

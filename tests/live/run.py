@@ -66,7 +66,7 @@ PARTS = {
         variable="LAZYRAG_LIVE_MILVUS",
         server=milvus_server,
     ),
-    "chroma": Part("env", "test_chroma*.py", variable="LAZYRAG_LIVE_CHROMA", server=chroma_server),
+    "chroma": Part("env", "test_chroma*.py", workers=2, variable="LAZYRAG_LIVE_CHROMA", server=chroma_server),
     "milvus-killed": Part("env", "test_milvus_killed*.py", alone=True, needs=("milvus-server",)),
     "milvus3": Part("env", "test_milvus_lite*.py", workers=3),
     "milvus25": Part("milvus25", "test_milvus_lite*.py", workers=3),

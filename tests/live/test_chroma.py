@@ -11,6 +11,8 @@ import pytest
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.testing import VectorStoreContract
 
+_FEW = 200  # rows that a search is exact for; as many as the contract tries are tried in memory
+
 
 class TestInMemory(VectorStoreContract):
     """Chroma within this process, without a folder."""
@@ -30,7 +32,7 @@ class TestInFolder(VectorStoreContract):
 
     def make_store(self):
         """A new store over a new folder."""
-        return ChromaVectorStore(dir=self.folder)
+        return ChromaVectorStore(dir=self.folder, exact_rows=_FEW)
 
     def reopen_store(self, store):
         """Another one over the same folder."""
@@ -47,7 +49,7 @@ class TestOnServer(VectorStoreContract):
 
     def make_store(self):
         """A new store in a new database."""
-        return ChromaVectorStore(self.address, client_kwargs={"database": self.database})
+        return ChromaVectorStore(self.address, client_kwargs={"database": self.database}, exact_rows=_FEW)
 
     def reopen_store(self, store):
         """Another one over the same database."""

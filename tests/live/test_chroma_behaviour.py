@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.live.behaviour import StoreBehaviour
+from tests.live.behaviour import CASES, StoreBehaviour
 
 
 class TestInAFolder(StoreBehaviour):
     """Segments and ledger lie beside the folder."""
 
     has_sparse = False
+    cases = tuple(name for name in CASES if "bm25" not in name)  # Chroma takes no part in those
 
     def conf(self, folder: Path) -> Mapping[str, Any]:
         """Nothing but the vector store."""

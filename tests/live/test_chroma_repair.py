@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from lazyrag.errors import IngestionWarning
-from tests.crash import kills
-from tests.crash.scenario import write_files
-
-STORE = "chroma"
+from tests.live.repair import check_damage, check_kills
 
 
 @pytest.mark.slow
 def test_kills_at_random_instants(tmp_path: Path) -> None:
     """A few; a hundred: ``python -m tests.crash.kills --store chroma``."""
-    tally = kills.kill(STORE, 6, tmp_path)
-    assert tally.survived == tally.kills == 6, "\n".join(tally.problems)
+    check_kills("chroma", 6, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "damage", [("chroma", None), ("chroma/chroma.sqlite3", None), ("chroma/chroma.sqlite3", b"\xa5" * 65536)]
+    ("name", "content"),
+    [("chroma", None), ("chroma/chroma.sqlite3", None), ("chroma/chroma.sqlite3", b"\xa5" * 65536)],
 )
-def test_damaged_files_are_rebuilt(tmp_path: Path, damage: tuple[str, bytes | None]) -> None:
+def test_damaged_files_are_rebuilt(tmp_path: Path, name: str, content: bytes | None) -> None:
     """A file that is gone or garbage: the next sync rebuilds all from the ledger, and says so."""
-    name, content = damage
-    write_files(tmp_path / "files")
-    (tmp_path / "store").mkdir()
-    request = {"store": STORE, "folder": str(tmp_path / "store"), "files": str(tmp_path / "files"), "state": "first"}
-    before = kills.run({**request, "verify": True})
-    assert (before["problems"], before["repaired"]) == ([], ())
-    [path] = (tmp_path / "store").glob(name)
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    with pytest.warns(IngestionWarning, match="rebuil"):
-        found = kills.run({**request, "verify": True})
-    assert found["repaired"] == ("line by dense",)
-    assert (found["answers"], found["problems"]) == (before["answers"], [])
+    check_damage("chroma", name, content, tmp_path)

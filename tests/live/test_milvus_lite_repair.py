@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from lazyrag.errors import IngestionWarning
-from tests.crash import kills
-from tests.crash.scenario import write_files
-
-STORE = "milvus"
-
-
-@pytest.mark.slow
-def test_kills_at_random_instants(tmp_path: Path) -> None:
-    """A few; a hundred: ``python -m tests.crash.kills --store milvus``."""
-    tally = kills.kill(STORE, 4, tmp_path)
-    assert tally.survived == tally.kills == 4, "\n".join(tally.problems)
-
+from tests.live.repair import check_damage, check_kills
 
 # Milvus Lite 2 keeps one file, 3 a folder; 2 does not tell a damaged file from one that another program has open.
 DAMAGES: list[tuple[str, bytes | None]] = (
@@ -34,23 +21,13 @@ DAMAGES: list[tuple[str, bytes | None]] = (
 )
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_rebuilt(tmp_path: Path, damage: tuple[str, bytes | None]) -> None:
+@pytest.mark.slow
+def test_kills_at_random_instants(tmp_path: Path) -> None:
+    """A few; a hundred: ``python -m tests.crash.kills --store milvus``."""
+    check_kills("milvus", 4, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGES)
+def test_damaged_files_are_rebuilt(tmp_path: Path, name: str, content: bytes | None) -> None:
     """A file that is gone or garbage: the next sync rebuilds all from the ledger, and says so."""
-    name, content = damage
-    write_files(tmp_path / "files")
-    (tmp_path / "store").mkdir()
-    request = {"store": STORE, "folder": str(tmp_path / "store"), "files": str(tmp_path / "files"), "state": "first"}
-    before = kills.run({**request, "verify": True})
-    assert (before["problems"], before["repaired"]) == ([], ())
-    [path] = (tmp_path / "store").glob(name)
-    if path.is_dir():
-        shutil.rmtree(path)
-    elif content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    with pytest.warns(IngestionWarning, match="rebuil"):
-        found = kills.run({**request, "verify": True})
-    assert found["repaired"] == ("line by dense",)
-    assert (found["answers"], found["problems"]) == (before["answers"], [])
+    check_damage("milvus", name, content, tmp_path)

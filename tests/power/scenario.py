@@ -20,7 +20,7 @@ from typing import Any
 
 from lazyrag import Document, migrate, register_loader
 from lazyrag.document import document as opening
-from lazyrag.document import ingest, term_index
+from lazyrag.document import ingest, lease, term_index
 from lazyrag.document.verify import repair_lost
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
 from lazyrag.storage import arrays
@@ -42,7 +42,7 @@ LAYOUTS = {
     "split files": {"nodes": "nodes.db", "vectors": "vectors.db"},
     "three files": {"ledger": "ledger.db", "nodes": "nodes.db", "vectors": "vectors.db"},
 }
-FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite"}
+FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite pymilvus pandas pyarrow scipy.sparse"}
 """Layouts with vectors in a store of another kind, beside a store file of the nodes and the ledger; their packages."""
 
 
@@ -284,6 +284,9 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(PATIENCE_S)
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", IngestionWarning)
+    if request["do"] in {"look", "finish"}:  # the machine was started again
+        for module in (lease, arrays):
+            _set(module, "boot_id", lambda: "after the power cut")
     place = Place(STEPS[request["step"]], request["layout"], Path(request["files"]), Path(request["store"]))
     try:
         if request["do"] == "prepare":

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
+from pypdf._codecs._codecs import LzwCodec
 
 from lazyrag import Document, IngestionWarning
 from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders import LoadLimits, load_file
+from lazyrag.loaders import LoadLimits, load_file, pdf_streams
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, zipped
 from tests.interpreter import ROOT
@@ -47,6 +50,22 @@ def test_pdf_bombs_stay_small(tmp_path, name):
     assert words in found
     assert peak < PEAK_MEBIBYTES
     assert seconds < 30
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 5000, 50_000])
+def test_decoders_of_pdf_streams(size):
+    """What other programs encode is decoded, in whatever pieces it comes."""
+    data = b"".join(b"(%d) Tj\n" % (number % 7) for number in range(size))
+    codes = {
+        b"LZW": LzwCodec().encode(data),
+        b"AHx": data.hex().encode() + b">",
+        b"A85": base64.a85encode(data) + b"~>",
+        b"RL": b"".join(bytes([0, one]) for one in data) + b"\x80",
+        b"Fl": zlib.compress(data),
+    }
+    for name, code in codes.items():
+        pieces = (code[at : at + 97] for at in range(0, len(code), 97))
+        assert b"".join(pdf_streams._DECODERS[name](pieces)) == data, name
 
 
 @pytest.mark.slow

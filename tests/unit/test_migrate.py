@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -182,6 +183,48 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
     with opened(target, files) as docs, opened(source, files) as before:
         assert answers(docs) == answers(before)
         assert docs.verify() == ()
+
+
+def test_array_files_are_copied(tmp_path, monkeypatch):
+    """Parts of a keyword index that lie in files: all of them are in the target's folder, and give the same hits."""
+    monkeypatch.setattr("lazyrag.document.term_index._SMALL_BYTES", 0)
+    old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
+
+    def hits(store_conf):
+        with Document(store_conf=store_conf) as docs:
+            return [node.uid for node in Retriever(docs, "FineChunk", "bm25", topk=9)("tea")]
+
+    with Document(store_conf=old) as docs:
+        docs.add_texts({f"{number}.md": f"tea {number}" for number in range(5)})
+        Retriever(docs, "FineChunk", "bm25")("tea")
+        docs.add_texts({"more.md": "more tea"})
+    expected = hits(old)
+    migrate(old, new)
+    copied, files = ({path.name for path in (tmp_path / f"{name}.db.d").glob("*.arr")} for name in ("new", "old"))
+    assert copied == files
+    assert len(files) == 2
+    shutil.rmtree(tmp_path / "old.db.d")
+    assert hits(new) == expected
+    assert len(expected) == 6
+
+
+def test_a_copy_survives_a_power_cut_once_it_is_visible(tmp_path, monkeypatch):
+    """The transaction that makes the Documents appear waits for the disk: migrate() reports success after it."""
+    old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
+    with Document(store_conf=old) as docs:
+        docs.add_texts({"a": "tea"})
+    writing, is_durable = StoreFile.writing, []
+
+    @contextmanager
+    def observed(self, *, durable=False, checked=True):
+        with writing(self, durable=durable, checked=checked) as connection:
+            yield connection
+            if self.path == tmp_path / "new.db" and connection.execute("SELECT count(*) FROM document").fetchone()[0]:
+                is_durable.append(durable)
+
+    monkeypatch.setattr(StoreFile, "writing", observed)
+    migrate(old, new)
+    assert is_durable[:1] == [True]
 
 
 @pytest.mark.slow

@@ -446,6 +446,28 @@ def test_a_step_that_fails_for_hidden_files_alone():
     assert docs.restricted({"label": "nobody"}).get_nodes("picky") == []
 
 
+def test_embedding_that_fails_for_all_visible_files():
+    """It raises, as in a Document that holds only these files: no hits would say that nothing matches."""
+
+    def picky(text: str) -> list[float]:
+        if "tea" in text:
+            raise ValueError(text)
+        return dense(text)
+
+    def make(texts: dict[str, str]) -> Document:
+        docs = Document(embed=picky, doc_fields=FIELDS)
+        docs.add_texts(texts, metadata={name: {"label": "board" if name == "c" else "guest"} for name in texts})
+        return docs
+
+    docs = make({"a": "green tea", "b": "black tea", "c": "coffee"})
+    with pytest.warns(IngestionWarning, match="2 of 3 files failed to embed"):
+        assert len(Retriever(docs, "FineChunk")("water")) == 1
+    for failing in (make({"a": "green tea", "b": "black tea"}), docs.restricted({"label": "guest"})):
+        with pytest.raises(IngestionError, match=r"files? failed"):
+            Retriever(failing, "FineChunk")("water")
+    assert len(Retriever(docs.restricted({"label": ["guest", "board"]}), "FineChunk")("water")) == 1
+
+
 def test_a_moved_file_does_not_tell_its_old_path(folder):
     """The old path may be out of scope: to a restricted Document the file is added."""
     root = folder({"secret/a.txt": "green tea"})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
+from lazyrag.document.ledger import Ledger
 from lazyrag.errors import IngestionWarning, StoreConnectionError, StoreDamagedError
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import StoreLocation, vector_stores
@@ -195,6 +196,71 @@ def test_an_unreadable_store_is_set_aside(local, tmp_path):
     with docs, pytest.warns(IngestionWarning, match="rebuilt line by default"):
         assert place.hits(docs) == before
     assert len(list(tmp_path.glob("vectors.damaged-*"))) == 1
+
+
+@pytest.fixture
+def torn(local, tmp_path, monkeypatch):
+    """A place whose writer was ended, and the marks that it left; its boot is "first"."""
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "first")
+    place, marks = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}}), set()
+    with place.open() as docs:
+
+        def note(text: str) -> str:
+            marks.update(tmp_path.glob("vectors.unflushed-*"))
+            return text
+
+        docs.create_node_group("noted", transform=note)
+        docs.activate_group("noted")
+        place.hits(docs)
+    assert len(marks) == 1
+    assert not any(path.exists() for path in marks)  # the end of a write flushes
+    for path in marks:
+        path.touch()
+    return place
+
+
+def test_a_store_is_rebuilt_after_a_power_cut(torn, local, tmp_path, monkeypatch):
+    """What it had not flushed may be torn in ways that no check finds: readers refuse it, a writer rebuilds it."""
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
+    with pytest.raises(StoreDamagedError, match=r"power cut.*read_only"):
+        torn.open(read_only=True)
+    local.contents[str(tmp_path / "vectors")] = {}
+    with pytest.warns(IngestionWarning, match="power cut"):
+        docs = torn.open()
+    with docs, pytest.warns(IngestionWarning, match="rebuilt line by default"):
+        assert len(torn.hits(docs)) == 4
+    with torn.open(read_only=True) as docs:
+        assert len(torn.hits(docs)) == 4
+
+
+def test_a_kill_is_no_power_cut(torn):
+    """What was written reaches the disk without its program; nothing is rebuilt."""
+    with torn.open() as docs:
+        assert docs.sync().repaired == ()
+        assert len(torn.hits(docs)) == 4
+
+
+def test_an_unfinished_index_that_was_lost(local, tmp_path):
+    """The first build was ended, and its collection is gone: the next query builds it anew."""
+    place = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}})
+
+    class EndedError(BaseException):
+        pass
+
+    def end(ledger: Ledger, groups: list[int], indexes: list[int], dropped: list[int]) -> None:
+        if indexes:
+            raise EndedError
+        switch(ledger, groups, indexes, dropped)
+
+    switch = Ledger.switch
+    with pytest.MonkeyPatch.context() as patch, place.open() as docs:
+        patch.setattr("lazyrag.document.ledger.Ledger.switch", end)
+        with pytest.raises(EndedError):
+            place.hits(docs)
+    local.contents[str(tmp_path / "vectors")] = {}
+    with place.open() as docs:
+        assert len(place.hits(docs)) == 4
+        assert docs.verify() == ()
 
 
 @pytest.mark.parametrize("shared", [False, True])

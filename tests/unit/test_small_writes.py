@@ -189,7 +189,7 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
     with open_document(root) as docs:
         docs.sync()
         assert docs.verify()
-        with pytest.warns(IngestionWarning, match="too few rows"):
+        with pytest.warns(IngestionWarning, match="rows are left"):
             docs.sync(verify="counts")
         assert docs.verify() == ()
         docs.sync(verify="counts")
