@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
@@ -34,6 +35,9 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyErro
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers
+
+if TYPE_CHECKING:
+    from lazyrag.models.embedding_cache import EmbeddingCache
 
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
@@ -80,7 +84,8 @@ class Indexer:
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.settled: SettledFiles | None = None  # since the last sync
-        self.on_sync: Callable[[], object] = lambda: None  # set by the Document, as the next one
+        self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
+        self.on_sync: Callable[[], object] = lambda: None
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(

@@ -870,6 +870,14 @@ class GroupTable(_Table):
         query = "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0"
         return self._column(query, group)
 
+    def models(self) -> list[tuple[int, str, str]]:
+        """The models with vectors in the file: row of the ledger, collection of the texts, identity of the model."""
+        return self._db.select(
+            "SELECT ledger, node_group.collection, identity FROM space "
+            "JOIN node_group ON node_group.id = space.node_group WHERE kind = 'vectors' "
+            "AND space.status <> 'dropped' AND node_group.status <> 'dropped'"
+        )
+
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children first."""
         return self._db.select(

@@ -6,14 +6,14 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text, key_build
 from lazyrag.document.build_plan import index_step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
@@ -260,6 +260,18 @@ def compact(indexer: Indexer) -> None:
                     vectors.compact(index.collection)
         indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
         indexer.ledger.file.shrink()
+        if indexer.cache is not None:
+            models = indexer.ledger.groups.models()
+            own = [(collection, model) for ledger, collection, model in models if ledger == indexer.ledger.id]
+            others = {model for ledger, _, model in models if ledger != indexer.ledger.id}  # whose texts are not known
+            indexer.cache.retain(_texts(indexer, own), others)
+
+
+def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the identity of each model with the texts that it embeds, in pages."""
+    for collection, model in models:
+        for rows in pages(functools.partial(indexer.nodes.segments.scan, collection)):
+            yield model, [content_text(one.content) for one in rows]
 
 
 def repair_lost_rows(indexer: Indexer) -> None:

@@ -251,6 +251,36 @@ def test_space_comes_back(root, monkeypatch):
     assert size(root / "used") <= 1.3 * size(root / "fresh")
 
 
+def test_compact_drops_cached_vectors_that_nobody_needs(root):
+    """Those of superseded texts; going back embeds them again. Those of live ones stay."""
+    embedded = []
+
+    def embed(text):
+        embedded.append(text)
+        return [1.0, float(len(text))]
+
+    def count():
+        return sum(text[-1] == "!" for text in embedded)  # without queries
+
+    def build(suffix):
+        docs = open_document(root, embed=embed)
+        docs.create_node_group("line", transform=lambda text: [one + suffix for one in text.splitlines()], replace=True)
+        Retriever(docs, "line", topk=1)("tea")
+        return docs
+
+    build("!").close()
+    with build("?") as docs:
+        docs.compact()
+    embedded.clear()
+    with build("!") as docs:
+        assert count() == 40
+        docs.compact()
+        docs.delete_files(["00.txt"])
+        docs.add_files([root / "dataset/00.txt"])
+        assert count() == 40
+        assert docs.verify() == ()
+
+
 def test_other_dates_are_no_other_content(root):
     """The document gets the dates, nodes and filters included; nothing is loaded, and the report tells it apart."""
     loaded = []
