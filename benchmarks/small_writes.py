@@ -206,7 +206,7 @@ def check(root: Path, files: int, *, vectors: bool) -> int:
                         calls[size][name] = counting.count(step).calls
                     if last and name in SMALL:
                         counted |= {f"{name}: transactions": did.reads + did.writes, f"{name}: flushes": did.flushes}
-                        more = 6 if name == "update metadata" else 0  # reads the stored text, and nodes to take over
+                        more = 3 if name == "update metadata" else 0  # reads the stored text, and nodes to take over
                         bounds |= {f"{name}: transactions": MAX_TRANSACTIONS + more, f"{name}: flushes": 1}
     counted |= {f"{name}: calls": calls[files][name] for name in SMALL}
     bounds |= {f"{name}: calls": calls[files // 10][name] + 100 for name in SMALL}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, store_key
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.document.changes import Dataset, SettledFiles
 from lazyrag.document.groups import LOADING, Definitions, GroupGraph, Step
@@ -337,10 +337,22 @@ class Indexer:
             LoadError: If it is not what was written: damage must not be copied.
         """
         [segment] = self.nodes.of_build(collection, build)
-        if root_digest(segment) != self.ledger.builds.input_of(build.number):
+        if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
             msg = "What is stored of the document is not what was written. Run verify() and repair()."
             raise LoadError(msg, path=segment.path)
         return segment
+
+    def stored_roots(self, roots: LiveGroup, documents: Sequence[str]) -> dict[str, Segment]:
+        """Read the root nodes of some documents, by uid, without those that are not what was written."""
+        builds = {roots.builds[uid].number: uid for uid in documents}
+        try:
+            found = self.nodes.segments.get(
+                roots.collection, [store_key(uid, number) for number, uid in builds.items()]
+            )
+        except StoreError:
+            return {}
+        inputs = self.ledger.builds.inputs(builds)
+        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
 
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
 _MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
+_STORE_FILES = (MapFileSegmentStore, MapFileVectorStore)
 _ROUNDS = 3  # missing rows may hide that others are stale
 
 
@@ -167,19 +168,23 @@ def _repair(indexer: Indexer) -> tuple[Problem, ...]:
 def repair_lost(indexer: Indexer) -> tuple[str, ...]:
     """Repair a Document if a store on this machine lost rows of it or cannot read them. The caller holds the lease.
 
-    Only counts rows and makes one search. Servers are left alone: an outage looks like damage there.
+    Only counts rows and makes one search. Servers are left alone: an outage looks like damage there. Store files are
+    checked once in a program: they lose nothing while they are open.
 
     Returns:
         The groups and indexes with such rows; () for none.
     """
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    local = {store for store in (indexer.nodes.segments, vectors) if local_path(store) is not None}
+    if not indexer.is_checked:
+        local |= {store for store in (indexer.nodes.segments, vectors) if isinstance(store, _STORE_FILES)}
     indexer.is_checked = True
-    if path is None:
+    if path is None or not local:
         return ()
     with _noting_deaths(Path(f"{path}.checking")) if local_path(vectors) is not None else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
             set_aside(vectors, f"The last {deaths} programs ended while they read it")
-        lost = dict(_lost(indexer))
+        lost = dict(_lost(indexer, local))
     if not lost:
         return ()
     remaining = _repair(indexer)
@@ -203,22 +208,18 @@ def _noting_deaths(path: Path) -> Iterator[int]:
         path.unlink(missing_ok=True)
 
 
-def _lost(indexer: Indexer) -> Iterator[tuple[str, str]]:
+def _lost(indexer: Indexer, local: Collection[Store]) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
     segments, vectors = indexer.nodes.segments, indexer.nodes.vectors
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
-        if _is_local(segments) and (why := _loss(segments, group.collection, sum(sizes.values()))):
+        if segments in local and (why := _loss(segments, group.collection, sum(sizes.values()))):
             yield group.name, why
-        for index in group.indexes.values() if _is_local(vectors) else ():
+        for index in group.indexes.values() if vectors in local else ():
             if index.kind == "vectors" and index.dimension:
                 expected = sum(sizes[number] for number in indexer.ledger.builds.covered(index.id, sizes))
                 if why := _loss(vectors, index.collection, expected) or _search_error(vectors, index):
                     yield f"{group.name} by {index.name}", why
-
-
-def _is_local(store: Store) -> bool:
-    return isinstance(store, (MapFileSegmentStore, MapFileVectorStore)) or local_path(store) is not None
 
 
 def _loss(store: Store, collection: str, expected: int) -> str:

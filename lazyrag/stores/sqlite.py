@@ -515,7 +515,7 @@ class StoreFile:
     """One open store file, or a store in this process's memory.
 
     Readers do not wait for writers: each has a connection. In memory there is only one, and they do. A thread must not
-    begin to write within a read, or the other way round.
+    begin to write within a read, and reads within a write with `reading_own`.
 
     Any number of threads and processes may have the file open; after a fork each process opens it for itself.
 
@@ -546,6 +546,7 @@ class StoreFile:
         self._flushing = threading.Lock()
         self._is_flushed = False  # other programs may have written what this one goes on with
         self._commits = 0  # of this object, in memory
+        self._writing_thread = 0
         self._counting = threading.Lock()
         with ExitStack() as undo:
             self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
@@ -588,7 +589,11 @@ class StoreFile:
         for other in self._others:
             other.flush(again=durable)
         with self._writer.writing(durable=durable, checked=checked) as connection:
-            yield connection
+            before, self._writing_thread = self._writing_thread, threading.get_ident()
+            try:
+                yield connection
+            finally:
+                self._writing_thread = before
             if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
                 path = os.fspath(self.path or "")
                 msg = (
@@ -599,6 +604,10 @@ class StoreFile:
         self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
+        """See `reading`; within a transaction that this thread writes, a part of it."""
+        return (self._writer if self._writing_thread == threading.get_ident() else self._reader).reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
@@ -855,6 +864,15 @@ class MapFileSegmentStore:
             deleted = connection.total_changes - before
             connection.executemany(_FORGET_ORIGIN, origins)
         return deleted
+
+    def delete_builds(self, collection: str, builds: Iterable[int]) -> None:
+        """Delete all rows of some builds."""
+        with self._writing(collection) as (connection, number):
+            rows = [(number, build) for build in builds]
+            find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
+            origins = [origin for row in rows for origin in connection.execute(find, row)]
+            connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
+            connection.executemany(_FORGET_ORIGIN, origins)
 
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -1178,7 +1196,8 @@ class MapFileVectorStore:
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        present = self._now(collection)
+        known = self._cached.get(collection)
+        present = self._now(collection) if known is None else known[1]  # what may have changed is checked again below
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
         check_vectors(collection, present.schema[0], last.values())
         if not last:
@@ -1193,8 +1212,14 @@ class MapFileVectorStore:
             if content is None:
                 self.file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
+            present = self._read(connection, collection)
+            old = _parts_to_merge(present)
+            if old and not any(part.in_file for part in old):  # large ones are merged while others write
+                self._replace(connection, present, old, *self._joined(present, old))
+                old = ()
         self.file.arrays.postpone_deletion(retired)
-        self._merge(collection)
+        if old:
+            self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
@@ -1322,31 +1347,52 @@ class MapFileVectorStore:
             return  # another thread merges; the next writer continues
         try:
             present = self._now(collection)
-            sizes = [len(part.block) for part in present.parts]
-            count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
-            if whole and sum(sizes) > len(present.state):
-                count = len(sizes)
-            old = present.parts[len(sizes) - count :]
+            old = _parts_to_merge(present, whole=whole)
             if not old:
                 return
-            blocks, alive = [part.block for part in old], [part.alive for part in old]
-            block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
-            name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
+            block, name, content = self._joined(present, old)
             with self.file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
                     return
                 left = _since_died(block, old, [now[part.id] for part in old])
-                connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
-                if left is None or left.any():
-                    if content is None:
-                        self.file.check_there(name)
-                    insert_part(connection, present.id, len(block), name, content, left)
+                self._replace(connection, present, old, block, name, content, left)
             self.file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
         finally:
             self._merging.release()
+
+    def _joined(self, present: _Collection, old: Sequence[_Part]) -> tuple[Part, str, bytes | None]:
+        """The live rows of some parts as one, its name, and its content if that is not in an array file."""
+        blocks, alive = [part.block for part in old], [part.alive for part in old]
+        block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
+        return block, *self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
+
+    def _replace(
+        self,
+        connection: sqlite3.Connection,
+        present: _Collection,
+        old: Sequence[_Part],
+        block: Part,
+        name: str,
+        content: bytes | None,
+        left: Mask | None = None,
+    ) -> None:
+        """Enter a merged part for its sources; ``left`` are its live rows."""
+        connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
+        if left is None or left.any():
+            if content is None:
+                self.file.check_there(name)
+            insert_part(connection, present.id, len(block), name, content, left)
+
+
+def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
+    sizes = [len(part.block) for part in present.parts]
+    count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
+    if whole and sum(sizes) > len(present.state):
+        count = len(sizes)
+    return present.parts[len(sizes) - count :]
 
 
 def mark_rows_dead(

@@ -51,13 +51,14 @@ def found(docs, query):
 
 @contextmanager
 def counted(monkeypatch):
-    """Count the transactions of SQLite in all connections that are opened meanwhile; `Counter.clear` begins anew."""
+    """Count SQLite's transactions in all connections to a store that are opened meanwhile; `clear` begins anew."""
     counts = Counter()
     connect = sqlite3.connect
 
     def connecting(*given, **arguments):
         connection = connect(*given, **arguments)
-        connection.set_trace_callback(lambda statement: counts.update([statement]))
+        if "store.db?" in given[0]:
+            connection.set_trace_callback(lambda statement: counts.update([statement]))
         return connection
 
     with monkeypatch.context() as patched:
@@ -65,10 +66,14 @@ def counted(monkeypatch):
         yield counts
 
 
-def test_a_small_change_takes_few_transactions(root, monkeypatch):
+@pytest.mark.parametrize("vectors", [False, True])
+def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
     """One document added, changed or deleted: at most ten transactions, and one of them waits for the disk."""
-    with counted(monkeypatch) as counts, open_document(root) as docs:
+    given = {"embed": lambda text: [1.0, float(len(text))]} if vectors else {}
+    with counted(monkeypatch) as counts, open_document(root, **given) as docs:
         found(docs, "tea")
+        if vectors:
+            Retriever(docs, "line", topk=1)("tea")
         docs.add_texts({"a": "cocoa"})
         for change in (
             lambda: docs.add_texts({"b": "one coffee"}),
@@ -77,6 +82,7 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch):
         ):
             counts.clear()
             change()
+            assert counts["BEGIN"] > 1
             assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
             assert counts["PRAGMA synchronous = FULL"] == 1
 
@@ -201,13 +207,13 @@ def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
         found(docs, "tea")
         before = reader._indexer.ledger.removals
         seen = []
-        delete = type(docs._indexer.nodes.segments).delete
+        delete = type(docs._indexer.nodes.segments).delete_builds
 
-        def deleting(self, *given, **arguments):
+        def deleting(*given):
             seen.append(reader._indexer.ledger.removals)
-            return delete(self, *given, **arguments)
+            return delete(*given)
 
-        monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete", deleting)
+        monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete_builds", deleting)
         docs.delete_files(["00.txt"])
         monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
         docs.delete_files(["01.txt"])
