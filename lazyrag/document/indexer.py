@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, store_key
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.document.changes import Dataset, SettledFiles
 from lazyrag.document.groups import LOADING, Definitions, GroupGraph, Step
@@ -342,16 +342,13 @@ class Indexer:
             raise LoadError(msg, path=segment.path)
         return segment
 
-    def stored_roots(self, roots: LiveGroup, documents: Sequence[str]) -> dict[str, Segment]:
-        """Read the root nodes of some documents, by uid, without those that are not what was written."""
-        builds = {roots.builds[uid].number: uid for uid in documents}
+    def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
+        """Read the root nodes of some builds, by uid, without those that are not what was written."""
         try:
-            found = self.nodes.segments.get(
-                roots.collection, [store_key(uid, number) for number, uid in builds.items()]
-            )
+            found = self.nodes.segments.get(collection, [key for build in builds for key in build.keys])
         except StoreError:
             return {}
-        inputs = self.ledger.builds.inputs(builds)
+        inputs = self.ledger.builds.inputs([build.number for build in builds])
         return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
 
     def renewed(

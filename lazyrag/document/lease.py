@@ -298,16 +298,16 @@ class LedgerConnection:
         return int(number)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads; within one that this thread writes, a part of it."""
-        return self.file.reading_own()
+        """A transaction that reads."""
+        return self.file.reading()
 
     def select(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of a query."""
-        with self.file.reading_own() as connection:
+        with self.file.reading() as connection:
             return connection.execute(query, parameters).fetchall()
 
     def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
-        """See the function `select_in`."""
+        """See the function `select_in`; within a transaction that this thread writes, a part of it."""
         if not numbers:
             return []
         with self.file.reading_own() as connection:

@@ -328,7 +328,7 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
         """Renew the dates of files; their content is the same."""
         for some in batches_reaching(files, _size, _READ_BYTES, most_items=_READ):
             new = [_file_row(rows[one.file.identity], one, seen_ns) for one in some]
-            stored = indexer.stored_roots(roots, [row.uid for row in new])
+            stored = indexer.stored_roots(roots.collection, [roots.builds[row.uid] for row in new])
             for one, row in zip(some, new, strict=True):
                 make = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
                 if row.uid in stored:  # else it is damaged, but the file exists

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -276,10 +276,9 @@ ON CONFLICT (space, text_hash) DO UPDATE SET
 _DELETE_SUPERSEDED = """
 DELETE FROM vector WHERE used < ? AND NOT EXISTS (
     SELECT 1 FROM space WHERE space.id = vector.space AND (
-        identity IN (SELECT identity FROM kept_model)
-        OR (input_type = 'query' AND identity IN (SELECT identity FROM kept_text))
-        OR EXISTS (SELECT 1 FROM kept_text AS kept
-                   WHERE kept.identity = space.identity AND kept.text_hash = vector.text_hash)
+        (input_type = 'query' AND identity IN (SELECT identity FROM kept))
+        OR EXISTS (SELECT 1 FROM kept WHERE kept.identity = space.identity
+                   AND kept.text_hash IN ('all', vector.text_hash))
     )
 )
 """
@@ -497,7 +496,7 @@ class EmbeddingCache:
             connection.execute("DELETE FROM space")
         self._database.shrink()
 
-    def retain(self, texts: Iterable[tuple[str, Iterable[str]]], identities: Iterable[str] = ()) -> None:
+    def retain(self, texts: Iterable[tuple[str, Iterable[str]]], identities: Collection[str] = ()) -> None:
         """Delete superseded vectors, and give the room back to the disk. It may be interrupted at any point.
 
         What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named.
@@ -511,15 +510,15 @@ class EmbeddingCache:
         """
         with self._database.writing() as connection:
             tick = self._flush_uses(connection)
-            for table in ("text (identity, text_hash, PRIMARY KEY (identity, text_hash))", "model (identity UNIQUE)"):
-                connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS kept_{table}")
-            connection.execute("DELETE FROM kept_text")
-            connection.execute("DELETE FROM kept_model")
-            connection.executemany("INSERT OR IGNORE INTO kept_model VALUES (?)", ((one,) for one in identities))
+            connection.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS kept (identity, text_hash, UNIQUE (identity, text_hash))"
+            )
+            connection.execute("DELETE FROM kept")
+            connection.executemany("INSERT INTO kept VALUES (?, 'all')", [(one,) for one in identities])
         for identity, some in texts:  # read between transactions: it may be in another file
             rows = [(identity, hash_of(text)) for text in some]
             with self._database.writing() as connection:
-                connection.executemany("INSERT OR IGNORE INTO kept_text VALUES (?, ?)", rows)
+                connection.executemany("INSERT OR IGNORE INTO kept VALUES (?, ?)", rows)
         with self._database.writing() as connection:
             connection.execute(_DELETE_SUPERSEDED, (tick,))
         self._database.shrink()

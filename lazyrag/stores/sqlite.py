@@ -1213,12 +1213,11 @@ class MapFileVectorStore:
                 self.file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
             present = self._read(connection, collection)
-            old = _parts_to_merge(present)
-            if old and not any(part.in_file for part in old):  # large ones are merged while others write
-                self._replace(connection, present, old, *self._joined(present, old))
-                old = ()
+            is_large = any(part.in_file for part in _parts_to_merge(present))
+            if not is_large:
+                self._merge(collection, present)
         self.file.arrays.postpone_deletion(retired)
-        if old:
+        if is_large:  # merged while others write
             self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
@@ -1335,10 +1334,10 @@ class MapFileVectorStore:
         """See `Compactable.compact`."""
         self._merge(collection, whole=True)
 
-    def _merge(self, collection: str, *, whole: bool = False) -> None:
+    def _merge(self, collection: str, present: _Collection | None = None, *, whole: bool = False) -> None:
         """Merge the last parts if they are many or small, or all if some of their rows are dead and ``whole`` is set.
 
-        Other writers do not wait for it.
+        Other writers do not wait for it, unless the caller writes; then it passes the present collection.
 
         Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
         another program has merged some of the same parts, its result stays.
@@ -1346,45 +1345,28 @@ class MapFileVectorStore:
         if not self._merging.acquire(blocking=False):
             return  # another thread merges; the next writer continues
         try:
-            present = self._now(collection)
+            present = present or self._now(collection)
             old = _parts_to_merge(present, whole=whole)
             if not old:
                 return
-            block, name, content = self._joined(present, old)
+            blocks, alive = [part.block for part in old], [part.alive for part in old]
+            block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
+            name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
             with self.file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
                     return
                 left = _since_died(block, old, [now[part.id] for part in old])
-                self._replace(connection, present, old, block, name, content, left)
+                connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
+                if left is None or left.any():
+                    if content is None:
+                        self.file.check_there(name)
+                    insert_part(connection, present.id, len(block), name, content, left)
             self.file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
         finally:
             self._merging.release()
-
-    def _joined(self, present: _Collection, old: Sequence[_Part]) -> tuple[Part, str, bytes | None]:
-        """The live rows of some parts as one, its name, and its content if that is not in an array file."""
-        blocks, alive = [part.block for part in old], [part.alive for part in old]
-        block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
-        return block, *self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
-
-    def _replace(
-        self,
-        connection: sqlite3.Connection,
-        present: _Collection,
-        old: Sequence[_Part],
-        block: Part,
-        name: str,
-        content: bytes | None,
-        left: Mask | None = None,
-    ) -> None:
-        """Enter a merged part for its sources; ``left`` are its live rows."""
-        connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
-        if left is None or left.any():
-            if content is None:
-                self.file.check_there(name)
-            insert_part(connection, present.id, len(block), name, content, left)
 
 
 def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
