@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from lazyrag.models.embedding_cache import EmbeddingCache
 
 
+_CACHED_DAYS = 90  # that superseded vectors are cached; live ones are in the store
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
 _MAX_WORKERS = 4
 
@@ -598,8 +599,9 @@ class Document:
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
 
-        A sync removes superseded rows as well, but store files keep their size. What was superseded in the last ten
-        seconds stays for running queries until the next sync or call. It may be interrupted at any point. The files are
+        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps vectors
+        of superseded texts and models for 90 days. What was superseded in the last ten seconds stays for running
+        queries until the next sync or call. It may be interrupted at any point. The files are
         rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
 
         Raises:
@@ -1000,11 +1002,11 @@ def _open_indexer(
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
         identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
-        cached = dict(embedders)
+        cached, cache = dict(embedders), None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
 
-            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
+            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings"), max_age_days=_CACHED_DAYS))
             cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
@@ -1013,6 +1015,7 @@ def _open_indexer(
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
+        indexer.cache = cache
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
         return indexer

@@ -7,9 +7,10 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from lazyrag.data.node import RecentHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -39,6 +40,9 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
+
+if TYPE_CHECKING:
+    from lazyrag.models.embedding_cache import EmbeddingCache
 
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
@@ -86,7 +90,8 @@ class Indexer:
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.settled: SettledFiles | None = None  # since the last sync
-        self.on_sync: Callable[[], object] = lambda: None  # set by the Document, as the next one
+        self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
+        self.on_sync: Callable[[], object] = lambda: None
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -358,10 +363,19 @@ class Indexer:
             LoadError: If it is not what was written: damage must not be copied.
         """
         [segment] = self.nodes.of_build(collection, build)
-        if root_digest(segment) != self.ledger.builds.input_of(build.number):
+        if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
             msg = "What is stored of the document is not what was written. Run verify() and repair()."
             raise LoadError(msg, path=segment.path)
         return segment
+
+    def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
+        """Read the root nodes of some builds, by uid, without those that are not what was written."""
+        try:
+            found = self.nodes.segments.get(collection, [key for build in builds for key in build.keys])
+        except StoreError:
+            return {}
+        inputs = self.ledger.builds.inputs([build.number for build in builds])
+        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
 
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None

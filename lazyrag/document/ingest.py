@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -54,6 +54,7 @@ from lazyrag.loaders.directory import FoundFile, built_in_metadata, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
 from lazyrag.stores.protocol import VectorRow
+from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields
 
@@ -288,17 +289,16 @@ class IngestionEngine:
         with self.ledger.writing():
             registered = self.ledger.documents.register([one.row for one in loading])
             numbers = self.ledger.builds.reserve(count)
-        for one, row in zip(loading, registered, strict=True):
-            one.row = row
-        batch.numbers[plan.root] = iter(numbers[: len(loading)])
-        for at, group in enumerate(plan.groups):
-            batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
-        with self.ledger.reading() if documents else nullcontext():
             live = self.ledger.builds.live(documents)
             for build in self.ledger.builds.written(documents):
                 found = batch.written.setdefault(build.node_group, {})
                 found[build.document, build.parent, build.input] = build
                 found[build.document, None, build.input] = build  # the newest
+        for one, row in zip(loading, registered, strict=True):
+            one.row = row
+        batch.numbers[plan.root] = iter(numbers[: len(loading)])
+        for at, group in enumerate(plan.groups):
+            batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
         for one in versions:
             one.before = live.get(one.row.id, {})
             one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
@@ -410,11 +410,15 @@ class IngestionEngine:
         """Take over the nodes of earlier builds, which were made of equal parents."""
         if not copies:
             return
-        found = self.ledger.builds.with_parents({number for _, _, number in copies})
-        builds = [found[number] for _, _, number in copies]
-        above = [build.parent for build in builds if build.parent is not None]
-        before = self.nodes.of_builds(target.collection, builds)
-        parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
+        with self._reading():
+            found = self.ledger.builds.with_parents({number for _, _, number in copies})
+            builds = [found[number] for _, _, number in copies]
+            before = self.nodes.of_builds(target.collection, builds)
+            if target.parent == batch.plan.root:  # whose nodes have no span that could differ
+                parents_before = [version.segments[target.parent] for version, _, _ in copies]
+            else:
+                above = [build.parent for build in builds if build.parent is not None]
+                parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
         for (version, row, _), nodes, parents in zip(copies, before, parents_before, strict=True):
             counts, now = json.loads(row.counts), version.segments[target.parent]
             batch.add(version, row, rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema))
@@ -535,8 +539,9 @@ class IngestionEngine:
             build = group.builds.get(row.uid)
             if build is None or build.number == version.current[target.group].number:
                 continue
-            texts = {one.key: content_text(one.content) for one in self.nodes.of_build(group.collection, build)}
-            stored = self.nodes.vectors.get(index.collection, list(texts))
+            with self._reading(vectors=True):
+                texts = {one.key: content_text(one.content) for one in self.nodes.of_build(group.collection, build)}
+                stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
         return found
 
@@ -624,6 +629,10 @@ class IngestionEngine:
             one.flipped = True
 
     # Read
+
+    def _reading(self, *, vectors: bool = False) -> AbstractContextManager[object]:
+        """One transaction for what is read of the ledger and of stores in its file."""
+        return self.ledger.reading() if self.nodes.are_in(self.ledger.file, vectors=vectors) else nullcontext()
 
     def _fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
         """Read the nodes of a group, for the documents that do not have them yet."""
@@ -1276,13 +1285,23 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
-            some = ledger.builds.with_parents(numbers[start : start + _BUILDS_AT_ONCE])
-            keys = [key for build in some.values() for key in build.keys]
-            for vectors in ledger.groups.vector_collections(group):
-                nodes.vectors.delete(vectors, keys=keys)
-            nodes.segments.delete(collection, keys=keys)
+            _delete_builds(ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE])
     ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
         ledger.documents.delete_document_rows()
     return len(builds)
+
+
+def _delete_builds(ledger: Ledger, nodes: NodeStore, group: int, collection: str, builds: Sequence[int]) -> None:
+    """Delete the nodes and vectors of some builds; their keys are computed only for a store that needs them."""
+    vectors = ledger.groups.vector_collections(group)
+    by_build = isinstance(nodes.segments, MapFileSegmentStore)
+    found = {} if by_build and not vectors else ledger.builds.with_parents(builds)
+    keys = [key for build in found.values() for key in build.keys]
+    for one in vectors:
+        nodes.vectors.delete(one, keys=keys)
+    if isinstance(nodes.segments, MapFileSegmentStore):
+        nodes.segments.delete_builds(collection, builds)
+    else:
+        nodes.segments.delete(collection, keys=keys)

@@ -307,10 +307,10 @@ class LedgerConnection:
             return connection.execute(query, parameters).fetchall()
 
     def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
-        """See the function `select_in`."""
+        """See the function `select_in`; within a transaction that this thread writes, a part of it."""
         if not numbers:
             return []
-        with self.file.reading() as connection:
+        with self.file.reading_own() as connection:
             return select_in(connection, query, numbers, *first)
 
     @contextmanager

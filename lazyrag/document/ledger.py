@@ -273,9 +273,9 @@ class BuildTable(_Table):
             found.setdefault(build.document, {})[build.node_group] = build
         return found
 
-    def input_of(self, number: int) -> str:
-        """The input digest of a build; "" for an unknown one."""
-        return next(iter(self._column("SELECT input FROM build WHERE number = ?", number)), "")
+    def inputs(self, numbers: Collection[int]) -> dict[int, str]:
+        """The input digests of some builds."""
+        return dict(self._db.select_in("SELECT number, input FROM build WHERE number IN (?*)", numbers))
 
     def numbers_in(self, group: int) -> list[int]:
         """Numbers of all builds of a group, including those that wait to be purged."""
@@ -879,6 +879,14 @@ class GroupTable(_Table):
             (self._db.id,),
         )
 
+    def models(self) -> list[tuple[int, str, str]]:
+        """The models with vectors in the file: row of the ledger, collection of the texts, identity of the model."""
+        return self._db.select(
+            "SELECT ledger, node_group.collection, identity FROM space "
+            "JOIN node_group ON node_group.id = space.node_group WHERE kind = 'vectors' "
+            "AND space.status <> 'dropped' AND node_group.status <> 'dropped'"
+        )
+
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children first."""
         return self._db.select(
@@ -1003,8 +1011,14 @@ class Ledger(LedgerConnection):
     @contextmanager
     def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
         """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and `claim`."""
-        with self.lease.held(wait_s, lambda: self.claim(definitions())):
-            self._own += 1
+
+        def begin() -> None:
+            with self.file.writing() as connection:  # the one that takes the lease
+                self.claim(definitions())
+                self._own += 1
+                self._read(connection, (-1, self._own))
+
+        with self.lease.held(wait_s, begin):
             self._holding += 1
             try:
                 yield
@@ -1032,16 +1046,18 @@ class Ledger(LedgerConnection):
             return
         with self.reading() as connection:  # one thread at a time
             self.id = self.id or self.find_row()
-            if not self.id:
-                return
-            changes, removals = connection.execute(
-                "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
-            ).fetchone()
-            tree = self._state[0]
-            if changes != tree.changes:
-                tree = load_tree(connection, self.id, tree)
-            self._state = tree, removals
-            self._seen = seen
+            if self.id:
+                self._read(connection, seen)
+
+    def _read(self, connection: sqlite3.Connection, seen: tuple[int, int]) -> None:
+        changes, removals = connection.execute(
+            "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
+        ).fetchone()
+        tree = self._state[0]
+        if changes != tree.changes:
+            tree = load_tree(connection, self.id, tree)
+        self._state = tree, removals
+        self._seen = seen
 
     def flip(
         self,

@@ -27,7 +27,7 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
-from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ class NodeStore:
         self.vectors = vectors
         self.schema = schema
 
-    def are_in(self, file: StoreFile) -> bool:
-        """Whether segments are written in transactions of a store file."""
-        return isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
+    def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
+        """Whether segments, or vectors too, are read and written in transactions of a store file."""
+        has_vectors = not vectors or (isinstance(self.vectors, MapFileVectorStore) and self.vectors.file is file)
+        return has_vectors and isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
 
     def of_build(self, collection: str, build: Build) -> list[Segment]:
         """The nodes of a build, in order.

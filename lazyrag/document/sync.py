@@ -27,10 +27,11 @@ from lazyrag.document.changes import (
 )
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
-from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, text_root
+from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root, text_root
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
+from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import Failure, IngestReport
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import (
@@ -39,7 +40,6 @@ from lazyrag.errors import (
     IngestionWarning,
     LazyRAGError,
     LoadError,
-    StoreError,
     known_names,
     sentence,
     warn_user,
@@ -51,6 +51,7 @@ from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
 
 OnError: TypeAlias = Literal["collect", "raise"]
+_READ, _READ_BYTES = 256, 8 * 2**20  # root nodes that are read at once
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
 
@@ -323,19 +324,16 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
             row = replace(row, updates="{}")  # those of a deleted document
         return PendingVersion(row, _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY)))
 
-    def touch(one: ComparedFile) -> PendingVersion:
-        """Renew the file's dates; its content is the same."""
-        row = _file_row(rows[one.file.identity], one, seen_ns)
-        renew = indexer.renewed(roots, row.uid, row, one.file)
-        reload = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
-
-        def make(build: int) -> Root:
-            try:
-                return renew(build)
-            except (LoadError, StoreError):  # the stored text is damaged, but the file exists
-                return reload(build)
-
-        return PendingVersion(row, make)
+    def touch(files: Iterable[ComparedFile]) -> Iterator[PendingVersion]:
+        """Renew the dates of files; their content is the same."""
+        for some in batches_reaching(files, _size, _READ_BYTES, most_items=_READ):
+            new = [_file_row(rows[one.file.identity], one, seen_ns) for one in some]
+            stored = indexer.stored_roots(roots.collection, [roots.builds[row.uid] for row in new])
+            for one, row in zip(some, new, strict=True):
+                make = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
+                if row.uid in stored:  # else it is damaged, but the file exists
+                    make = functools.partial(renewed_root, stored[row.uid], row, indexer.nodes.schema, file=one.file)
+                yield PendingVersion(row, make)
 
     def move(one: ComparedFile) -> PendingVersion:
         """Give the document of a moved file its new path, without loading it if nothing else changed."""
@@ -351,7 +349,7 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
 
     versions = heapq.merge(
         map(load, _by_identity(to_load)),
-        map(touch, _by_identity(touched)),
+        touch(_by_identity(touched)),
         map(move, _by_identity(changes.moved)),
         map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
         key=lambda version: version.row.identity,
@@ -365,6 +363,10 @@ def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
     if before is None or now is None or before.inode != now.inode:  # another file may have another creation date
         return False
     return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
+
+
+def _size(one: ComparedFile) -> int:
+    return one.file.signature.size if one.file.signature is not None else 0
 
 
 def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:

@@ -110,9 +110,10 @@ class TermIndexes:
             # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
             in_use = np.array(self._ledger.builds.not_dead(held) if held else (), np.int64)
+            small = {row.id: self._inline(row) for row in merged if row.id not in self._parts}
         if merged:
             with self._lock:  # not in the transaction: others read parts while they hold it
-                parts = [self._part(row) for row in merged]
+                parts = [self._part(row, small.get(row.id)) for row in merged]
             masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
             part = TermPart.joined([*parts, part], [*row_masks, None])
@@ -135,12 +136,15 @@ class TermIndexes:
         inline = self._ledger.groups.part_arrays(row.id)
         return self._ledger.file.arrays.check(row.file) if inline is None else damage_of(inline, row.file)
 
-    def _part(self, row: TermPartRow) -> TermPart:
+    def _inline(self, row: TermPartRow) -> bytes | None:
+        return None if row.in_file else self._ledger.groups.part_arrays(row.id)
+
+    def _part(self, row: TermPartRow, inline: bytes | None = None) -> TermPart:
         """A part, opened once; the caller holds the lock."""
         part = self._parts.get(row.id)
         if part is None:
             try:
-                inline = self._ledger.groups.part_arrays(row.id)
+                inline = inline or self._inline(row)
                 part = TermPart.from_arrays(self._ledger.file.arrays.open(row.file, inline))
             except (ValueError, IndexError, TypeError) as exc:
                 raise self._damaged(f"cannot be read ({exc})") from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
@@ -142,7 +143,12 @@ class Build:
     @property
     def size(self) -> int:
         """How many nodes it has."""
-        return len(self._uids) if self._uids is not None else sum(json.loads(self.counts))
+        return len(self._uids) if self._uids is not None else _total(self.counts)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _total(counts: str) -> int:
+    return sum(json.loads(counts))
 
 
 @dataclass(frozen=True, slots=True)

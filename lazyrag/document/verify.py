@@ -6,14 +6,14 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text, key_build
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
@@ -35,6 +35,7 @@ from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
 _MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
+_STORE_FILES = (MapFileSegmentStore, MapFileVectorStore)
 _ROUNDS = 3  # missing rows may hide that others are stale
 
 
@@ -165,7 +166,8 @@ def _repair(indexer: Indexer) -> tuple[Problem, ...]:
 def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     """Repair a Document if a store lost rows of it or cannot read them. The caller holds the lease.
 
-    Only counts rows and makes one search.
+    Only counts rows and makes one search. Store files are checked once in a program: they lose nothing while they are
+    open.
 
     Args:
         indexer: Of the Document.
@@ -176,10 +178,13 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
         The groups and indexes with such rows; () for none.
     """
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    checked = {one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None}
+    if not indexer.is_checked:
+        checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, _STORE_FILES)}
     indexer.is_checked = True
     if counts:
         indexer.purge()  # rows that wait to be removed would hide lost ones
-    elif path is None:
+    elif path is None or not checked:
         return ()
     is_foreign = path is not None and local_path(vectors) is not None
     with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
@@ -187,7 +192,7 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
             set_aside(vectors, f"The last {deaths} programs ended while they read it")
         if is_foreign:
             _empty_unfinished(indexer)
-        lost = dict(_lost(indexer, counts=counts))
+        lost = dict(_lost(indexer, checked, counts=counts))
     if not lost:
         return ()
     remaining = _repair(indexer)
@@ -221,16 +226,16 @@ def _empty_unfinished(indexer: Indexer) -> None:
             ledger.groups.empty_index(index)
 
 
-def _lost(indexer: Indexer, *, counts: bool) -> Iterator[tuple[str, str]]:
+def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
     segments, vectors, builds = indexer.nodes.segments, indexer.nodes.vectors, indexer.ledger.builds
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
-        if counts or _is_local(segments):
+        if segments in checked:
             expected = builds.count_rows(group.id) if counts else sum(sizes.values())
             if why := _loss(segments, group.collection, expected, counts=counts):
                 yield group.name, why
-        for index in group.indexes.values() if counts or _is_local(vectors) else ():
+        for index in group.indexes.values() if vectors in checked else ():
             if index.kind != "vectors" or not index.dimension:
                 continue
             if counts:
@@ -240,10 +245,6 @@ def _lost(indexer: Indexer, *, counts: bool) -> Iterator[tuple[str, str]]:
             why = _loss(vectors, index.collection, expected, counts=counts)
             if why := why or _search_error(vectors, index.collection, index.dimension):
                 yield f"{group.name} by {index.name}", why
-
-
-def _is_local(store: Store) -> bool:
-    return isinstance(store, (MapFileSegmentStore, MapFileVectorStore)) or local_path(store) is not None
 
 
 def _loss(store: Store, collection: str, expected: int, *, counts: bool) -> str:
@@ -283,6 +284,18 @@ def compact(indexer: Indexer) -> None:
                     vectors.compact(index.collection)
         indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
         indexer.ledger.file.shrink()
+        if indexer.cache is not None:
+            models = indexer.ledger.groups.models()
+            own = [(collection, model) for ledger, collection, model in models if ledger == indexer.ledger.id]
+            others = {model for ledger, _, model in models if ledger != indexer.ledger.id}  # whose texts are not known
+            indexer.cache.retain(_texts(indexer, own), others)
+
+
+def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the identity of each model with the texts that it embeds, in pages."""
+    for collection, model in models:
+        for rows in pages(functools.partial(indexer.nodes.segments.scan, collection)):
+            yield model, [content_text(one.content) for one in rows]
 
 
 def _discard(indexer: Indexer, findings: Findings) -> None:

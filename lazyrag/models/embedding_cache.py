@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -87,7 +87,7 @@ END;
 CACHE_FORMAT = FileFormat(
     name="embedding cache",
     application_id=int.from_bytes(b"lzEC", "big"),
-    migrations=(_SCHEMA,),
+    migrations=(_SCHEMA, "UPDATE vector SET used = updated_at;"),  # before, it counted from 1
     when_damaged=(
         "It holds nothing that cannot be computed again: delete it, with the files beside it whose names end in -wal "
         "and -shm, and a new one is made."
@@ -255,6 +255,7 @@ _EVICTION_TARGET = 0.9  # of max_bytes; below 1, so that not every write has to 
 _HASHES_AT_ONCE = 500  # SQLite before 3.32 takes at most 999 variables
 _USES_AT_ONCE = 100_000  # bounds their memory
 _ROWS_AT_ONCE = 500
+_DAY_S = 86_400
 
 _PUT_SPACE = "INSERT INTO space (identity, input_type, dimension, normalised) VALUES (?, ?, ?, ?)"
 _FIND_SPACE = "SELECT id FROM space WHERE identity = ? AND input_type = ? AND dimension = ? AND normalised = ?"
@@ -269,6 +270,17 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (space, text_hash) DO UPDATE SET
     kind = excluded.kind, numbers = excluded.numbers, checksum = excluded.checksum,
     updated_at = excluded.updated_at, used = excluded.used
+"""
+
+
+_DELETE_SUPERSEDED = """
+DELETE FROM vector WHERE used < ? AND NOT EXISTS (
+    SELECT 1 FROM space WHERE space.id = vector.space AND (
+        (input_type = 'query' AND identity IN (SELECT identity FROM kept))
+        OR EXISTS (SELECT 1 FROM kept WHERE kept.identity = space.identity
+                   AND kept.text_hash IN ('all', vector.text_hash))
+    )
+)
 """
 
 
@@ -322,13 +334,15 @@ class EmbeddingCache:
 
     The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted until 90% of
     ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the next `put_many`, with `close`, or
-    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` shrinks the file.
+    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` and `retain`
+    shrink the file.
 
     Args:
         path: The file; made where there is none, in a folder that exists.
         max_bytes: At least 1. Counted are vectors and 512 bytes for each. The file itself may be a little larger: by a
             quarter for vectors of 1536 numbers, at worst by two thirds, for 512.
         timeout_s: How long to wait for another process that writes.
+        max_age_days: A write also evicts vectors that were neither stored nor used for so many days. None: it does not.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -345,9 +359,15 @@ class EmbeddingCache:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, max_bytes: int = _DEFAULT_MAX_BYTES, timeout_s: float = 30.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = _DEFAULT_MAX_BYTES,
+        timeout_s: float = 30.0,
+        max_age_days: int | None = None,
     ) -> None:
         self.max_bytes = validate_integer("max_bytes", max_bytes, 1)
+        self.max_age_days = None if max_age_days is None else validate_integer("max_age_days", max_age_days, 1)
         self._counting = threading.Lock()
         self._stats = CacheStats()
         self._used: set[int] = set()
@@ -476,6 +496,33 @@ class EmbeddingCache:
             connection.execute("DELETE FROM space")
         self._database.shrink()
 
+    def retain(self, texts: Iterable[tuple[str, Iterable[str]]], identities: Collection[str] = ()) -> None:
+        """Delete superseded vectors, and give the room back to the disk. It may be interrupted at any point.
+
+        What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named.
+
+        Args:
+            texts: Identities of models, each with texts of documents whose vectors stay; a model may come repeatedly.
+            identities: Models whose vectors all stay.
+
+        Raises:
+            StoreError: If the file cannot be written.
+        """
+        with self._database.writing() as connection:
+            tick = self._flush_uses(connection)
+            connection.execute(
+                "CREATE TEMP TABLE IF NOT EXISTS kept (identity, text_hash, UNIQUE (identity, text_hash))"
+            )
+            connection.execute("DELETE FROM kept")
+            connection.executemany("INSERT INTO kept VALUES (?, 'all')", [(one,) for one in identities])
+        for identity, some in texts:  # read between transactions: it may be in another file
+            rows = [(identity, hash_of(text)) for text in some]
+            with self._database.writing() as connection:
+                connection.executemany("INSERT OR IGNORE INTO kept VALUES (?, ?)", rows)
+        with self._database.writing() as connection:
+            connection.execute(_DELETE_SUPERSEDED, (tick,))
+        self._database.shrink()
+
     def close(self) -> None:
         """Close the file. Idempotent."""
         if self._used:
@@ -544,12 +591,13 @@ class EmbeddingCache:
             self._flush_uses(connection)
 
     def _flush_uses(self, connection: sqlite3.Connection) -> int:
-        """Mark rows as used last, by a counter, since a computer's clock may be set back.
+        """Mark rows as used now, in seconds since 1970; later than all others, also where the clock was set back.
 
         Returns:
             The next tick, for rows that are stored after that.
         """
-        [tick] = connection.execute("SELECT coalesce(max(used), 0) + 1 FROM vector").fetchone()
+        [last] = connection.execute("SELECT coalesce(max(used), 0) FROM vector").fetchone()
+        tick = max(last + 1, int(time.time()))
         with self._counting:
             used, self._used = self._used, set()
         # A row may have been deleted and its id reused: then another row is evicted a little later.
@@ -557,7 +605,9 @@ class EmbeddingCache:
         return int(tick) + 1
 
     def _evict(self, connection: sqlite3.Connection) -> None:
-        """Delete the least recently used rows if the size exceeds ``max_bytes``."""
+        """Delete rows that are too old, and the least recently used ones if the size exceeds ``max_bytes``."""
+        if self.max_age_days is not None:
+            connection.execute("DELETE FROM vector WHERE used < ?", (time.time() - self.max_age_days * _DAY_S,))
         total = _total(connection)
         if total <= self.max_bytes:
             return

@@ -515,7 +515,7 @@ class StoreFile:
     """One open store file, or a store in this process's memory.
 
     Readers do not wait for writers: each has a connection. In memory there is only one, and they do. A thread must not
-    begin to write within a read, or the other way round.
+    begin to write within a read, and reads within a write with `reading_own`.
 
     Any number of threads and processes may have the file open; after a fork each process opens it for itself.
 
@@ -546,6 +546,7 @@ class StoreFile:
         self._flushing = threading.Lock()
         self._is_flushed = False  # other programs may have written what this one goes on with
         self._commits = 0  # of this object, in memory
+        self._writing_thread = 0
         self._counting = threading.Lock()
         with ExitStack() as undo:
             self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
@@ -588,7 +589,11 @@ class StoreFile:
         for other in self._others:
             other.flush(again=durable)
         with self._writer.writing(durable=durable, checked=checked) as connection:
-            yield connection
+            before, self._writing_thread = self._writing_thread, threading.get_ident()
+            try:
+                yield connection
+            finally:
+                self._writing_thread = before
             if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
                 path = os.fspath(self.path or "")
                 msg = (
@@ -599,6 +604,10 @@ class StoreFile:
         self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
+        """See `reading`; within a transaction that this thread writes, a part of it."""
+        return (self._writer if self._writing_thread == threading.get_ident() else self._reader).reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
@@ -855,6 +864,15 @@ class MapFileSegmentStore:
             deleted = connection.total_changes - before
             connection.executemany(_FORGET_ORIGIN, origins)
         return deleted
+
+    def delete_builds(self, collection: str, builds: Iterable[int]) -> None:
+        """Delete all rows of some builds."""
+        with self._writing(collection) as (connection, number):
+            rows = [(number, build) for build in builds]
+            find = "SELECT DISTINCT origin FROM segment WHERE collection = ? AND build = ?"
+            origins = [origin for row in rows for origin in connection.execute(find, row)]
+            connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
+            connection.executemany(_FORGET_ORIGIN, origins)
 
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -1178,7 +1196,8 @@ class MapFileVectorStore:
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        present = self._now(collection)
+        known = self._cached.get(collection)
+        present = self._now(collection) if known is None else known[1]  # what may have changed is checked again below
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
         check_vectors(collection, present.schema[0], last.values())
         if not last:
@@ -1193,8 +1212,13 @@ class MapFileVectorStore:
             if content is None:
                 self.file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
+            present = self._read(connection, collection)
+            is_large = any(part.in_file for part in _parts_to_merge(present))
+            if not is_large:
+                self._merge(collection, present)
         self.file.arrays.postpone_deletion(retired)
-        self._merge(collection)
+        if is_large:  # merged while others write
+            self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
@@ -1310,10 +1334,10 @@ class MapFileVectorStore:
         """See `Compactable.compact`."""
         self._merge(collection, whole=True)
 
-    def _merge(self, collection: str, *, whole: bool = False) -> None:
+    def _merge(self, collection: str, present: _Collection | None = None, *, whole: bool = False) -> None:
         """Merge the last parts if they are many or small, or all if some of their rows are dead and ``whole`` is set.
 
-        Other writers do not wait for it.
+        Other writers do not wait for it, unless the caller writes; then it passes the present collection.
 
         Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
         another program has merged some of the same parts, its result stays.
@@ -1321,12 +1345,8 @@ class MapFileVectorStore:
         if not self._merging.acquire(blocking=False):
             return  # another thread merges; the next writer continues
         try:
-            present = self._now(collection)
-            sizes = [len(part.block) for part in present.parts]
-            count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
-            if whole and sum(sizes) > len(present.state):
-                count = len(sizes)
-            old = present.parts[len(sizes) - count :]
+            present = present or self._now(collection)
+            old = _parts_to_merge(present, whole=whole)
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
@@ -1347,6 +1367,14 @@ class MapFileVectorStore:
             return  # dropped meanwhile
         finally:
             self._merging.release()
+
+
+def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
+    sizes = [len(part.block) for part in present.parts]
+    count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
+    if whole and sum(sizes) > len(present.state):
+        count = len(sizes)
+    return present.parts[len(sizes) - count :]
 
 
 def mark_rows_dead(

@@ -477,6 +477,55 @@ def test_clear_empties_it_and_gives_the_room_back(path, cache):
     assert len(cache) == 1
 
 
+def test_what_was_not_used_for_long_goes(path, monkeypatch):
+    """With the next write; what was looked up or stored later stays."""
+    now = 1_800_000_000
+    monkeypatch.setattr(cache_module.time, "time", lambda: now)
+    with EmbeddingCache(path, max_age_days=2) as cache:
+        fill(cache, *"abc")
+        now += 86_400
+        cache.get_many(SPACE, ["a"])
+        fill(cache, "b")
+        now += 100_000
+        cache.get_many(SPACE, ["c"])  # a use that is not written yet
+        fill(cache, "d")
+        assert len(cache) == 4
+        now += 80_000
+        fill(cache, "e")
+        assert there(path) == set("cde")
+
+
+def test_a_file_of_the_first_format_keeps_its_vectors(path):
+    """Their last use counts from when they were stored."""
+    with EmbeddingCache(path) as cache:
+        fill(cache, *"ab")
+    raw(path, "UPDATE vector SET used = 1")
+    raw(path, "PRAGMA user_version = 1")
+    with EmbeddingCache(path, max_age_days=1) as cache:
+        fill(cache, "c")
+    assert there(path) == set("abc")
+
+
+def test_only_what_is_named_is_retained(path):
+    """By model and text; queries stay with their model, and what is stored meanwhile stays."""
+    spaces = {name: VectorSpace(name, dimension=2) for name in ("own", "old", "shared")}
+    queries = {name: VectorSpace(name, "query", 2) for name in ("own", "old")}
+    with EmbeddingCache(path) as cache:
+        for space in (*spaces.values(), *queries.values()):
+            cache.put_many(space, {"tea": dense(1, 2), "milk": dense(3, 4)})
+
+        def texts():
+            yield "own", ["tea"]
+            cache.put_many(spaces["own"], {"new": dense(5, 6)})
+            yield "own", ["cocoa"]
+
+        for _ in range(2):
+            cache.retain(texts(), ["shared"])
+            kept = {name: set(cache.get_many(space, ["tea", "milk", "new"])) for name, space in spaces.items()}
+            assert kept == {"own": {"tea", "new"}, "old": set(), "shared": {"tea", "milk"}}
+            assert [len(cache.get_many(space, ["tea", "milk"])) for space in queries.values()] == [2, 0]
+
+
 PROCESS = """
 import sys
 import numpy as np

@@ -51,13 +51,14 @@ def found(docs, query):
 
 @contextmanager
 def counted(monkeypatch):
-    """Count the transactions of SQLite in all connections that are opened meanwhile; `Counter.clear` begins anew."""
+    """Count SQLite's transactions in all connections to a store that are opened meanwhile; `clear` begins anew."""
     counts = Counter()
     connect = sqlite3.connect
 
     def connecting(*given, **arguments):
         connection = connect(*given, **arguments)
-        connection.set_trace_callback(lambda statement: counts.update([statement]))
+        if "store.db?" in given[0]:
+            connection.set_trace_callback(lambda statement: counts.update([statement]))
         return connection
 
     with monkeypatch.context() as patched:
@@ -65,10 +66,14 @@ def counted(monkeypatch):
         yield counts
 
 
-def test_a_small_change_takes_few_transactions(root, monkeypatch):
+@pytest.mark.parametrize("vectors", [False, True])
+def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
     """One document added, changed or deleted: at most ten transactions, and one of them waits for the disk."""
-    with counted(monkeypatch) as counts, open_document(root) as docs:
+    given = {"embed": lambda text: [1.0, float(len(text))]} if vectors else {}
+    with counted(monkeypatch) as counts, open_document(root, **given) as docs:
         found(docs, "tea")
+        if vectors:
+            Retriever(docs, "line", topk=1)("tea")
         docs.add_texts({"a": "cocoa"})
         for change in (
             lambda: docs.add_texts({"b": "one coffee"}),
@@ -77,6 +82,7 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch):
         ):
             counts.clear()
             change()
+            assert counts["BEGIN"] > 1
             assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
             assert counts["PRAGMA synchronous = FULL"] == 1
 
@@ -201,13 +207,13 @@ def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
         found(docs, "tea")
         before = reader._indexer.ledger.removals
         seen = []
-        delete = type(docs._indexer.nodes.segments).delete
+        delete = type(docs._indexer.nodes.segments).delete_builds
 
-        def deleting(self, *given, **arguments):
+        def deleting(*given):
             seen.append(reader._indexer.ledger.removals)
-            return delete(self, *given, **arguments)
+            return delete(*given)
 
-        monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete", deleting)
+        monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete_builds", deleting)
         docs.delete_files(["00.txt"])
         monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
         docs.delete_files(["01.txt"])
@@ -249,6 +255,36 @@ def test_space_comes_back(root, monkeypatch):
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
     assert size(root / "used") < before
     assert size(root / "used") <= 1.3 * size(root / "fresh")
+
+
+def test_compact_drops_cached_vectors_that_nobody_needs(root):
+    """Those of superseded texts; going back embeds them again. Those of live ones stay."""
+    embedded = []
+
+    def embed(text):
+        embedded.append(text)
+        return [1.0, float(len(text))]
+
+    def count():
+        return sum(text[-1] == "!" for text in embedded)  # without queries
+
+    def build(suffix):
+        docs = open_document(root, embed=embed)
+        docs.create_node_group("line", transform=lambda text: [one + suffix for one in text.splitlines()], replace=True)
+        Retriever(docs, "line", topk=1)("tea")
+        return docs
+
+    build("!").close()
+    with build("?") as docs:
+        docs.compact()
+    embedded.clear()
+    with build("!") as docs:
+        assert count() == 40
+        docs.compact()
+        docs.delete_files(["00.txt"])
+        docs.add_files([root / "dataset/00.txt"])
+        assert count() == 40
+        assert docs.verify() == ()
 
 
 def test_other_dates_are_no_other_content(root):
