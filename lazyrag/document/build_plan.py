@@ -33,6 +33,7 @@ class GroupTarget:
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
         calls_models: Whether it calls models, so that one call saved is worth reading the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
+        reads_source: Whether the transform reads the source text of files.
     """
 
     id: int
@@ -43,6 +44,7 @@ class GroupTarget:
     sees_nodes: bool
     calls_models: bool = False
     path_key: Callable[[str], str] | None = None
+    reads_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +358,7 @@ class BuildPlanner:
             definition.sees_nodes,
             path_key=getattr(definition.given, "path_key", None),
             calls_models=bool(getattr(definition.given, "calls_per_node", 0)),
+            reads_source=definition.parent == LAZY_ROOT_NAME and getattr(definition.given, "reads_source", False),
         )
 
 

@@ -18,7 +18,7 @@ from xml.parsers import expat
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, SourceLoader
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Value as JsonValue
 from lazyrag.text.structure import json_values
@@ -330,6 +330,8 @@ class CsvLoader:
         self._header = header
         self._selection = Selection(fields, template)
 
+    load_source = SourceLoader.load
+
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         read = find_encoding(path.read_bytes())
@@ -571,6 +573,8 @@ class JsonLoader:
         self._records = records_path(records)
         self._selection = Selection(fields, template)
 
+    load_source = SourceLoader.load
+
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         text = decode(path.read_bytes())
@@ -608,6 +612,8 @@ class JsonLinesLoader:
 
     def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
         self._selection = Selection(fields, template)
+
+    load_source = SourceLoader.load
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -734,11 +740,15 @@ class XmlLoader:
         self._names = validate_boolean("names", names)
         self._attributes = validate_boolean("attributes", attributes)
 
-    def load(self, path: Path) -> LoadedFile:
-        """Read the file."""
+    def load_source(self, path: Path) -> LoadedFile:
+        """Read the source."""
         data = path.read_bytes()
         declared = _DECLARED_ENCODING.match(data)
-        text = decode(data, declared=declared[1].decode() if declared else None)
+        return LoadedFile(decode(data, declared=declared[1].decode() if declared else None))
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        text = self.load_source(path).text
         reader = _XmlReader()
         reader.read(text)
         writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")

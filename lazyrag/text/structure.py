@@ -427,7 +427,7 @@ class _Reader:
                 key = _STRING.match(self.text, self.at)
                 if key is None:
                     raise self._error("no key")
-                step = _step(string_value(key[0]))
+                step = json_step(string_value(key[0]))
                 self.at = key.end()
                 self.space()
                 self._expect(":")
@@ -450,7 +450,8 @@ class _Reader:
         return ValueError(f"{what} at line {line}, column {column}")
 
 
-def _step(key: str) -> str:
+def json_step(key: str) -> str:
+    """The step to a member in a path: ``.name`` or ``['a name']``."""
     if _PLAIN_KEY.fullmatch(key):
         return f".{key}"
     return "['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']"
