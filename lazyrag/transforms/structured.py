@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -406,16 +405,25 @@ class YAMLSplitter(_OutlineSplitter):
 
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
         yaml = _yaml()
+        outline = _YamlOutline(text)
         try:
-            by_depth, parts = _yaml_outline(
-                text, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            )
-        except (yaml.YAMLError, ValueError) as exc:
+            # Tags create no objects: values are not constructed.
+            documents = list(yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            for number, node in enumerate(documents):
+                if node is not None:
+                    start = outline.start(node)
+                    outline.ends[0].add(start)
+                    outline.add(node, f"$[{number}]" if len(documents) > 1 else "$", 1, start)
+        except (yaml.YAMLError, ValueError, RecursionError) as exc:
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
             msg = f"The text is no YAML: {getattr(exc, 'problem', None) or exc}{where}. {_OTHERS}"
             raise TransformError(msg) from exc
-        return [*_depth_levels(text, by_depth), _level(text, _ends(_LINE, text)), sentence_ends(text)], parts
+        return [
+            *_depth_levels(text, outline.ends),
+            _level(text, _ends(_LINE, text)),
+            sentence_ends(text),
+        ], outline.parts
 
 
 def _yaml() -> Any:
@@ -428,67 +436,47 @@ def _yaml() -> Any:
 
 _OTHERS = "Fix it, or limit the splitter to files of its kind: TransformArgs(..., pattern='*.json')."
 _LEAD = " \t-?:"  # what stands between the beginning of a line and an item of YAML
+_ABOVE = re.compile(r"[ \t]*#|---|%")  # lines that belong to the item below them
 
 
-@dataclass(slots=True)
-class _Collection:
-    """An open list or mapping of YAML: its path, where its last item begins, and the step to that."""
+class _YamlOutline:
+    """Values of YAML with their paths, and where items end by depth: where the next ones begin."""
 
-    part: int
-    path: str
-    is_mapping: bool
-    is_flow: bool
-    count: int = 0
-    start: int = 0
-    step: str = ""
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.ends: dict[int, set[int]] = defaultdict(set)
+        self.parts: list[Named] = []
+        self._aliased: set[int] = set()
 
-    def enter(self, start: int, key: str) -> bool:
-        """Enter an item, a key or the value of a key; returns whether it is a key."""
-        is_key = self.is_mapping and self.count % 2 == 0
-        if is_key or not self.is_mapping:
-            self.start, self.step = start, json_step(key) if is_key else f"[{self.count}]"
-        self.count += 1
-        return is_key
+    def add(self, node: Any, path: str, depth: int, start: int) -> None:
+        """Add a value and what is in it; of an aliased one, only its first place counts."""
+        if id(node) in self._aliased:
+            return
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        self._aliased.add(id(node))
+        self.parts.append(Named(start, node.end_mark.index, path))
+        is_mapping = node.id == "mapping"
+        for number, one in enumerate(node.value if node.id != "scalar" else ()):
+            first, value = one if is_mapping else (one, one)
+            step = json_step(first.value if first.id == "scalar" else "?") if is_mapping else f"[{number}]"
+            at = first.start_mark.index if node.flow_style else self.start(first)
+            if number:  # a key stays with the first item below it
+                self.ends[depth].add(at)
+            self.add(value, path + step, depth + 1, at)
 
-
-def _yaml_outline(text: str, events: Iterable[Any]) -> tuple[dict[int, set[int]], list[Named]]:
-    """Return where items begin by their depth, which is where others end, and the values with their paths."""
-    by_depth: dict[int, set[int]] = defaultdict(set)
-    parts: list[tuple[int, Named]] = []  # with the number of the document
-    within: list[_Collection] = []
-    document, begin = -1, 0
-    for event in events:
-        kind, start = type(event).__name__.removesuffix("Event"), event.start_mark.index
-        if kind == "DocumentStart":
-            document, begin = document + 1, _item_start(text, start)
-            by_depth[0].add(begin)
-        elif kind in ("MappingEnd", "SequenceEnd"):
-            number, part = parts[(at := within.pop().part)]
-            parts[at] = number, part._replace(end=event.end_mark.index)
-        elif kind in ("Alias", "MappingStart", "Scalar", "SequenceStart"):
-            path, is_key = "", False
-            if within:
-                outer = within[-1]
-                is_key = outer.enter(start if outer.is_flow else _item_start(text, start), getattr(event, "value", "?"))
-                if outer.count > 1:  # a key stays with the first item below it
-                    by_depth[len(within)].add(outer.start)
-                begin, path = outer.start, outer.path + outer.step
-            if not is_key or kind.endswith("Start"):
-                parts.append((document, Named(begin, event.end_mark.index, path)))
-            if kind.endswith("Start"):
-                within.append(_Collection(len(parts) - 1, path, kind == "MappingStart", bool(event.flow_style)))
-    top = "$[{}]" if document > 0 else "$"
-    return by_depth, [one._replace(path=top.format(number) + one.path) for number, one in parts]
-
-
-def _item_start(text: str, at: int) -> int:
-    """The beginning of an item's line, of the comments above it at first; the item's own inside of a line."""
-    line = text.rfind("\n", 0, at) + 1
-    if text[line:at].strip(_LEAD):
-        return at
-    while line and text[(above := text.rfind("\n", 0, line - 1) + 1) : line].lstrip().startswith("#"):
-        line = above
-    return line
+    def start(self, node: Any) -> int:
+        """The beginning of a value's line, of the comments above it at first; its own inside of a line."""
+        text, at = self.text, node.start_mark.index
+        line = text.rfind("\n", 0, at) + 1
+        if text[line:at].strip(_LEAD):
+            return int(at)
+        while line and not text.startswith("---", line):
+            above = text.rfind("\n", 0, line - 1) + 1
+            if not _ABOVE.match(text, above):
+                break
+            line = above
+        return line
 
 
 @known_arguments

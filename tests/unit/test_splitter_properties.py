@@ -284,6 +284,18 @@ def test_lines_of_json_keep_every_leaf(value, size, counter):
             assert position
 
 
+@given(
+    st.lists(st.sampled_from([*RUNS, *MARKUP, "<script>a < b</script>", "<STYLE>p {}</STYLE >"]), max_size=30), sizes
+)
+def test_scripts_and_styles_are_in_no_chunk(pieces, sizes):
+    """All else is, in order; a chunk has its span unless one was cut from its middle."""
+    text, rest = "".join(pieces), "".join(piece for piece in pieces if not piece.startswith(("<script", "<STYLE")))
+    drafts = run_transform(HTMLSplitter(sizes[0], 0), DocNode(text=text))
+    assert _ink("".join(draft.content for draft in drafts)) == _ink(rest)
+    assert all(text[slice(*draft.span)] == draft.content for draft in drafts if draft.span)
+    assert all(draft.span for draft in drafts) or rest != text
+
+
 elements = st.recursive(
     st.sampled_from([*WHOLES, *RUNS]),
     lambda inner: st.tuples(st.sampled_from("ab"), st.lists(inner, max_size=5)),

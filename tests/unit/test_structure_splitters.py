@@ -200,7 +200,7 @@ def test_documents_of_yaml_and_flow_lists_are_split():
     """Several documents are numbered; a list on one line is cut between its items."""
     chunks = _chunks(YAMLSplitter(5), "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n")
     assert "".join(one.content for one in chunks) == "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n"
-    assert [one.metadata.get("path") for one in chunks] == ["$[0].a", "$[1]", "$[1][0]", "$[1][1]"]
+    assert [one.metadata.get("path") for one in chunks] == ["$[0].a", "$[1][0]", "$[1][0]", "$[1][1]"]
 
 
 XML = """<?xml version="1.0"?>
