@@ -910,19 +910,23 @@ def _html_blocks(text: str, tags: Iterable[Tag]) -> dict[int, set[int]]:
     """Return where blocks begin and end by their depth."""
     by_depth: dict[int, set[int]] = defaultdict(set)
     within: list[str] = []
+    counts: dict[str, int] = defaultdict(int)  # of the open elements by name
     for tag in tags:
         if tag.name not in BLOCKS:
             continue
         if tag.closes:
-            while tag.name in within and within.pop() != tag.name:
-                pass
+            while counts[tag.name]:
+                counts[(closed_one := within.pop())] -= 1
+                if closed_one == tag.name:
+                    break
             by_depth[min(len(within), _MAX_DEPTH)].add(_skip_space(text, tag.end))
             continue
         if within and within[-1] == tag.name in _SAME_ENDS:
-            within.pop()
+            counts[within.pop()] -= 1
         by_depth[min(len(within), _MAX_DEPTH)].add(tag.start)
         if tag.name not in ("br", "hr"):
             within.append(tag.name)
+            counts[tag.name] += 1
     return by_depth
 
 
