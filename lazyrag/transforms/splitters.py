@@ -8,7 +8,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_br
 from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+
+if TYPE_CHECKING:
+    from lazyrag.text.structure import Cleaned
 
 Separator: TypeAlias = "str | Callable[[str], Iterable[str]]"
 """Between pieces: a text, or a function from a text to its pieces."""
@@ -493,11 +496,13 @@ class Packer:
         return first_word(text, earliest, end)
 
 
-def chunks(text: str, spans: Sequence[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
-    """Create nodes for the spans of a text that are not blank."""
+def chunks(text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
+    """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans in its source."""
+    own = text if isinstance(text, str) else text.text
     for start, end in spans:
-        if not text[start:end].isspace():
-            yield DocNode(text=text[start:end], span=(start, end), metadata=metadata)
+        if own[start:end].strip():
+            span = (start, end) if isinstance(text, str) else text.span(start, end)
+            yield DocNode(text=own[start:end], span=span, metadata=metadata)
 
 
 def _last_at_most(ends: array[int], limit: int) -> int:

@@ -875,8 +875,7 @@ class HTMLSplitter(_SectionSplitter):
                 if piece := visible[start:end].strip():
                     yield DocNode(text=piece, metadata=_heading(section))
         for section, spans in () if self.text_only else self.split(text):
-            for chunk in chunks(text, spans, _heading(section)):
-                yield DocNode(text=chunk.text, span=cleaned.span(*chunk.span), metadata=chunk.metadata)
+            yield from chunks(cleaned, spans, _heading(section))
 
     def _sections(self, text: str) -> list[Location]:
         return sections(text, html_headings(text))
