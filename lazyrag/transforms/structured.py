@@ -194,7 +194,7 @@ class _OutlineSplitter(TextSplitter):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans and the name of their part."""
-        text, language = node.get_text(), self._language(node.path)
+        text, language = node.get_text(), self._language(node)
         levels, parts = self._outline(text, language)
         name_of = _finder(parts)
         for start, end in self._packer.spans(text, levels):
@@ -204,9 +204,9 @@ class _OutlineSplitter(TextSplitter):
                 yield DocNode(text=own, span=(start, end), metadata={key: one for key, one in values.items() if one})
 
     def _levels(self, text: str) -> list[array[int]]:
-        return self._outline(text, self._language(""))[0]
+        return self._outline(text, self._language(DocNode(text=text)))[0]
 
-    def _language(self, path: str) -> str:  # noqa: ARG002  of code only
+    def _language(self, node: DocNode) -> str:  # noqa: ARG002  of code only
         return ""
 
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
@@ -258,7 +258,7 @@ class CodeSplitter(_OutlineSplitter):
         chunk_size: Maximum tokens of a chunk, at least 1.
         chunk_overlap: Maximum tokens that two neighbours share, below chunk_size.
         language: One of bash, c, cpp, csharp, go, java, javascript, php, python, ruby, rust, tsx, typescript; None
-            for that of the suffix of the document's path.
+            for that of the file's suffix.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -295,8 +295,9 @@ class CodeSplitter(_OutlineSplitter):
         """Return the part of a document's path that affects its chunks: the language."""
         return self.language or language_of(path)
 
-    def _language(self, path: str) -> str:
-        return self.path_key(path)
+    def _language(self, node: DocNode) -> str:
+        # A document with an id of the user's has a file of another name.
+        return self.path_key(node.path) or language_of(str(node.global_metadata.get("file_name", "")))
 
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
         if language and is_installed(language):

@@ -241,6 +241,17 @@ def test_a_transform_of_ones_own_reads_the_source(folder):
         assert docs.get_nodes()[-1].text == "# TEA\n\nIT KEEPS.\n"
 
 
+def test_the_language_of_code_follows_from_the_file_type(folder):
+    """Also of a file under an id of the user's."""
+    (folder / "boil.js").write_text("function boil() { return 1 }\n", encoding="utf-8")
+    with Document(
+        doc_files={"kettle": folder / "c.py", "boiler": folder / "boil.js", "page": folder / "b.html"}
+    ) as docs:
+        docs.create_node_group("code", transform="CodeSplitter")
+        found = {node.path: node.metadata.get("language") for node in docs.get_nodes("code")}
+        assert found == {"kettle": "python", "boiler": "javascript", "page": None}
+
+
 def test_the_source_is_read_in_processes(folder):
     """As files are."""
     with Document(folder, processes=1) as docs:
