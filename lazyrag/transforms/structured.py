@@ -37,6 +37,7 @@ from lazyrag.text.structure import (
     markdown_headings,
     python_definitions,
     string_value,
+    xml_elements,
 )
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
@@ -510,50 +511,24 @@ class XMLSplitter(_OutlineSplitter):
         from xml.parsers import expat
 
         try:
-            by_depth, parts = _xml_outline(text, expat.ParserCreate())
-        except (expat.ExpatError, ValueError) as exc:
+            elements, _ = xml_elements(text)
+        except (expat.ExpatError, ValueError, RecursionError) as exc:
             raise TransformError(f"The text is no XML: {exc}. {_OTHERS}") from exc
+        character = int if text.isascii() else _character_offsets(text).__getitem__
+        by_depth: dict[int, set[int]] = defaultdict(set)
+        parts = []
+        for one in elements:
+            start, end = character(one.start), character(one.end)
+            end = text.find(">", end) + 1 if text.startswith("</", end) else end
+            parts.append(Named(start, end, one.path()))
+            closing = _CLOSING_TAGS.match(text, end)
+            by_depth[one.depth].add(closing.end() if closing else end)
+            if one.depth:  # where the content of the element around it can be cut
+                by_depth[one.depth + 1].add(start)
         return [*_depth_levels(text, by_depth), *_markup_levels(text, [*html_tags(text)])], parts
 
 
 _CLOSING_TAGS = re.compile(r"(?:\s*</[^>]*>)*\s*")
-
-
-def _xml_outline(text: str, parser: Any) -> tuple[dict[int, set[int]], list[Named]]:
-    """Return where elements end by their depth, with the closing tags behind them, and all with their paths."""
-    character = int if text.isascii() else _character_offsets(text).__getitem__
-    by_depth: dict[int, set[int]] = defaultdict(set)
-    found: list[list[Any]] = []  # start, end, the element around it, name, number among its siblings of this name
-    counts: dict[tuple[int, str], int] = defaultdict(int)
-    within = [-1]
-
-    def begin(name: str, _: object) -> None:
-        if len(within) > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH}")
-        counts[within[-1], name] += 1
-        start = character(parser.CurrentByteIndex)
-        if len(within) > 1:  # of the content of the element around it, if that has to be cut
-            by_depth[len(within) + 1].add(start)
-        found.append([start, 0, within[-1], name, counts[within[-1], name]])
-        within.append(len(found) - 1)
-
-    def finish(_: str) -> None:
-        at = character(parser.CurrentByteIndex)  # of an empty element, behind it
-        end = text.find(">", at) + 1 if text.startswith("</", at) else at
-        found[within.pop()][1] = end
-        closing = _CLOSING_TAGS.match(text, end)
-        by_depth[len(within)].add(closing.end() if closing else end)
-
-    def refuse(*_: object) -> None:
-        raise ValueError("it declares entities, which can blow up to gigabytes or name other files")
-
-    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = begin, finish, refuse
-    parser.Parse(text, True)
-    parts: list[Named] = []
-    for start, end, above, name, number in found:
-        path = f"{parts[above].path if above >= 0 else ''}/{name}"
-        parts.append(Named(start, end, f"{path}[{number}]" if counts[above, name] > 1 else path))
-    return by_depth, parts
 
 
 _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'), ord("\\"))}
