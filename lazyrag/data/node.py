@@ -28,6 +28,9 @@ from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.types import Embedding
 from lazyrag.validation import known_arguments, require
 
+SOURCE_LOCATION = "source_location"
+"""Name of the metadata with a chunk's place in the source text of its file, where that is not the document's text."""
+
 
 def innermost(locations: Sequence[Location]) -> list[Location]:
     """Locations in order, without those that enclose the next one: a page in an archive's member names the member, too.
@@ -76,6 +79,12 @@ class NodeSource(Protocol):
 
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
+
+    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:
+        """For a root node whose text its loader rendered, while groups are built: the texts of the file itself.
+
+        Pairs (name, text): "" names the file, others are the files inside of it. Empty for other nodes.
+        """
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
@@ -418,10 +427,12 @@ class DocNode:
     def location(self) -> str:
         """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        The heading is the deepest that covers the whole text: of a node under two headings the one above both. "" if
-        unknown.
+        The heading is the deepest that covers the whole text: of a node under two headings the one above both. Of a
+        chunk of a file's source text that differs from the document's, it is the place in the source. "" if unknown.
         """
-        return "" if self._reader is None or self.span is None else self._ask("location", self._find_location)[0]
+        if self._reader is None or self.span is None:
+            return str(self._segment.metadata.get(SOURCE_LOCATION, ""))
+        return self._ask("location", self._find_location)[0]
 
     def _find_location(self, segment: Segment) -> tuple[str, tuple[Location, ...]]:
         source = None if self._reader is None else self._reader.source(segment)

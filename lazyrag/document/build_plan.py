@@ -34,6 +34,7 @@ class GroupTarget:
         reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
         ref: Row of the group whose nodes the transform receives, too; 0 for none.
+        reads_source: Whether the transform reads the source text of files.
     """
 
     id: int
@@ -45,6 +46,7 @@ class GroupTarget:
     reuses_texts: bool = False
     path_key: Callable[[str], str] | None = None
     ref: int = 0
+    reads_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +369,7 @@ class BuildPlanner:
             path_key=getattr(definition.given, "path_key", None),
             reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
             ref=0 if definition.ref is None else groups[definition.ref].id,
+            reads_source=definition.parent == LAZY_ROOT_NAME and getattr(definition.given, "reads_source", False),
         )
 
 

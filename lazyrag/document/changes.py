@@ -47,6 +47,12 @@ class Dataset:
             return ""
         return path.absolute().relative_to(self.folder).as_posix()
 
+    def find(self, identity: str) -> FoundFile | None:
+        """Return a file by its identity; None if there is none."""
+        if self.folder is not None:
+            return FoundFile(identity, self.folder / identity)
+        return next((file for file in self.list_files().found if file.identity == identity), None)
+
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.
 

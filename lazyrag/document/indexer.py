@@ -95,7 +95,7 @@ class Indexer:
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
-            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self
+            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
         )
         self.recent: RecentHits = deque(maxlen=_HITS)
         self.is_closed = False

@@ -30,6 +30,7 @@ from lazyrag.data.segment import (
     root_uid,
 )
 from lazyrag.document.build_plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
+from lazyrag.document.changes import Dataset
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
@@ -49,8 +50,8 @@ from lazyrag.errors import (
     sentence,
     set_stop_event,
 )
-from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.directory import FoundFile, built_in_metadata, signature_of
+from lazyrag.loaders.base import LoadedFile, source_texts
+from lazyrag.loaders.directory import FoundFile, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
 from lazyrag.stores.protocol import VectorRow
@@ -108,6 +109,7 @@ class PendingVersion:
         failures: Errors by step.
         flipped: Whether something of it became live.
         is_new_version: Whether that is a new version.
+        source: The source texts of its file, see `NodeSource.source_texts`; None if they are not loaded yet.
     """
 
     row: DocumentRow
@@ -124,6 +126,7 @@ class PendingVersion:
     failures: dict[Step, LazyRAGError] = field(default_factory=dict)
     flipped: bool = False
     is_new_version: bool = False
+    source: Sequence[tuple[str, str]] | None = None
 
     @property
     def has_new_root(self) -> bool:
@@ -204,7 +207,9 @@ class IngestionEngine:
         failures: Where failures are recorded.
         loading: Calls loaders.
         options: How it ingests.
+        dataset: The Document's files.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
+        added: Files that are or were added to the dataset's, by identity.
     """
 
     ledger: Ledger
@@ -213,7 +218,9 @@ class IngestionEngine:
     failures: Failures
     loading: Loading
     options: Options
+    dataset: Dataset
     owner: object
+    added: dict[str, FoundFile] = field(default_factory=dict)
 
     @property
     def workers(self) -> int:
@@ -351,8 +358,12 @@ class IngestionEngine:
         row = version.row = replace(root.row, id=version.row.id, version=version.row.version)
         input_hash = root_digest(root.segment)
         live = version.before.get(group)
-        known = live if live is not None and live.input == input_hash else None
-        known = known or batch.written.get(group, {}).get((row.id, None, input_hash))
+        same = live if live is not None and live.input == input_hash else None
+        if same is not None and any(one.reads_source for one in batch.plan.groups):
+            # Another source that is rendered as the same text makes another version.
+            same = same if self._source_hash(version, root.segment) in ("", self._live_hash(row)) else None
+        known = same or batch.written.get(group, {}).get((row.id, None, input_hash))
+        known = None if same is None and known == live else known
         if known is not None:
             version.current = dict(version.before) if known == live else {**version.current, group: known}
             version.segments[group] = [root.segment._replace(build=known.number)]
@@ -377,7 +388,8 @@ class IngestionEngine:
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
             line = [version.segments[group] for group in groups_above]
-            input_hash = input_digest(line, sees_nodes=target.sees_nodes, path_key=target.path_key)
+            source = self._source_hash(version, version.segments[plan.root][0]) if target.reads_source else ""
+            input_hash = input_digest(line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source)
             known = written.get((version.row.id, above.number, input_hash))
             if known is not None:
                 version.current[target.id] = known
@@ -427,7 +439,7 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self.owner, version, plan, self._fetch, target)
+        source = _PendingSource(self.owner, version, plan, self._fetch, target, self._source)
         schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [_content_key(above) if reusable else None for above in parents]
         new = [
@@ -464,7 +476,7 @@ class IngestionEngine:
 
         The part of the path that the transform reads (behind the slash of the input) has to be the same.
         """
-        if target.sees_nodes or not target.reuses_texts:
+        if target.sees_nodes or target.reads_source or not target.reuses_texts:
             return {}
         documents = {row.id for row in version.sources}
         by_path = input_hash.partition("/")[2]
@@ -634,6 +646,37 @@ class IngestionEngine:
         """One transaction for what is read of the ledger and of stores in its file."""
         return self.ledger.reading() if self.nodes.are_in(self.ledger.file, vectors=vectors) else nullcontext()
 
+    def _source_hash(self, version: PendingVersion, root: Segment) -> str:
+        """Digest of the file with a document's source text; "" if that is the text of its root node."""
+        row = version.row
+        if row.origin == "text" or not self.loading.has_source(row.identity, root.metadata):
+            return ""
+        return self._live_hash(row) if version.make_root is None else version.version_hash or row.content_hash
+
+    def _live_hash(self, row: DocumentRow) -> str:
+        """Digest of the file that a document's live version is made of."""
+        versions = self.ledger.documents.versions(row.id)
+        return next((one.content_hash for one in versions if one.number == row.version), row.content_hash)
+
+    def _source(self, version: PendingVersion, root: Segment) -> Sequence[tuple[str, str]]:
+        """Read the source texts of a document from its file; () if the only one is the text of its root node.
+
+        Raises:
+            TransformError: If the file is gone, or is not the one that the root node is made of.
+        """
+        if version.source is None:
+            expected, identity = self._source_hash(version, root), version.row.identity
+            file = self.added.get(identity) or self.dataset.find(identity) if expected else None
+            before = signature_of(file.path) if file is not None else None
+            texts: list[tuple[str, str]] = []
+            if file is not None and before is not None and hash_file(file.path) == expected:
+                texts = source_texts(self.loading.load(file, source=True))
+            if expected and (file is None or not texts or signature_of(file.path) != before):
+                msg = "The source of the document cannot be read: its file is gone, or has changed since it was loaded."
+                raise TransformError(f"{msg} Call sync(); for a file outside of the dataset, add_files with it.")
+            version.source = () if texts == [("", root.content)] else texts
+        return version.source
+
     def _fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
         """Read the nodes of a group, for the documents that do not have them yet."""
         missing = [one for one in versions if group not in one.segments]
@@ -671,6 +714,7 @@ class _PendingSource:
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
         target: The group that is made.
+        load_source: Loads the source texts of the document's file, given its root node.
     """
 
     def __init__(
@@ -680,6 +724,7 @@ class _PendingSource:
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
         target: GroupTarget,
+        load_source: Callable[[PendingVersion, Segment], Sequence[tuple[str, str]]],
     ) -> None:
         self._target = target
         self._refs: Mapping[str, list[DocNode]] | None = None
@@ -688,6 +733,7 @@ class _PendingSource:
         self._version = version
         self._plan = plan
         self._read = fetch
+        self._load_source = load_source
         self._parents = {one.name: one.parent for one in plan.groups}
         self._rows = {one.name: one.id for one in plan.groups} | {LAZY_ROOT_NAME: plan.root}
 
@@ -739,6 +785,10 @@ class _PendingSource:
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
+
+    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:
+        """See `NodeSource.source_texts`."""
+        return self._load_source(self._version, segment) if segment.group == LAZY_ROOT_NAME else ()
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:  # noqa: ARG002  the Protocol's signature
         """See `NodeSource.embeddings`; nodes are made before they are embedded."""
@@ -1037,7 +1087,11 @@ def output_digest(nodes: Sequence[Segment]) -> str:
 
 
 def input_digest(
-    line: Sequence[Sequence[Segment]], *, sees_nodes: bool, path_key: Callable[[str], str] | None = None
+    line: Sequence[Sequence[Segment]],
+    *,
+    sees_nodes: bool,
+    path_key: Callable[[str], str] | None = None,
+    source: str = "",
 ) -> str:
     """Digest of everything that a transform can see.
 
@@ -1049,6 +1103,7 @@ def input_digest(
         sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
             parents' content.
         path_key: The part of the document's path that it reads; None for nothing.
+        source: Digest of the file whose source text it reads; "" for none.
     """
     parts = [str(len(line[0])), *itertools.chain.from_iterable(map(_typed_content, line[0]))]
     if sees_nodes:
@@ -1060,7 +1115,9 @@ def input_digest(
         parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
         parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
     # After a slash, so that the rest can be compared without the transform.
-    return digest(parts) + ("" if path_key is None else f"/{path_key(line[-1][0].path)}")
+    by_path = "" if path_key is None else path_key(line[-1][0].path)
+    rest = f"{by_path} source {source}" if source else by_path
+    return digest(parts) + ("" if path_key is None and not source else f"/{rest}")
 
 
 def _typed_content(one: Segment) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from lazyrag.loaders.base import (
     Loadable,
     LoadedFile,
     LoadLimits,
+    call_loader,
     is_built_in,
     known_suffix,
     load_file,
@@ -103,9 +104,9 @@ class NamedReader:
 def as_reader(pattern: str, given: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
     if isinstance(given, type):
-        return FileReader(given.__name__, lambda path: given().load(path), pattern)
-    load = getattr(given, "load", None)
-    return FileReader(getattr(given, "__name__", type(given).__name__), load if callable(load) else given, pattern)
+        return FileReader(given.__name__, lambda path: call_loader(given(), path), pattern)
+    load = functools.partial(call_loader, given) if callable(getattr(given, "load", None)) else given
+    return FileReader(getattr(given, "__name__", type(given).__name__), load, pattern)
 
 
 class Readers:
@@ -350,8 +351,8 @@ class Loading:
             for process in started:
                 process.end(within=_EXIT_WAIT_S)
 
-    def load(self, file: FoundFile) -> LoadedFile:
-        """Load a file; see `lazyrag.loaders.base.load_file`.
+    def load(self, file: FoundFile, *, source: bool = False) -> LoadedFile:
+        """Load a file, or its source; see `lazyrag.loaders.base.load_file`.
 
         Raises:
             LoadError: If it cannot be loaded, or exceeds a limit.
@@ -359,13 +360,13 @@ class Loading:
         """
         idle = self._idle
         if idle is None or not self._is_for_processes(file):
-            return self._load_here(file)
+            return self._load_here(file, source=source)
         process = idle.get()
         try:
             if process is None or not process.is_alive():
                 process = None
                 process = LoadingProcess()
-            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table)
+            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table, source)
             loaded = process.load(request)
         except BaseException as exc:
             if process is not None and not isinstance(exc, LoadError):
@@ -377,7 +378,7 @@ class Loading:
                 process.end(within=_EXIT_WAIT_S)
                 process = None
             idle.put(process)
-        return self._load_here(file) if loaded is None else loaded
+        return self._load_here(file, source=source) if loaded is None else loaded
 
     def _is_for_processes(self, file: FoundFile) -> bool:
         """Whether the reader of a file, judged by its name, can be imported in another process."""
@@ -398,8 +399,21 @@ class Loading:
         target = loaders.target(suffix)
         return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
 
-    def _load_here(self, file: FoundFile) -> LoadedFile:
-        return load_file(file.path, name=file.identity, limits=self._limits, readers=self._find)
+    def has_source(self, identity: str, metadata: Mapping[str, Any]) -> bool:
+        """Whether a document's text is not that of its file: its loader renders it, or reads files inside of it.
+
+        Args:
+            identity: The document's.
+            metadata: Of its root node.
+        """
+        name = Path(str(metadata.get("file_name", identity)))
+        named = self.readers.find(identity, name.name)
+        suffix = str(metadata.get("read_as") or known_suffix(name))
+        loader = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+        return hasattr(loader, "load_source")
+
+    def _load_here(self, file: FoundFile, *, source: bool) -> LoadedFile:
+        return load_file(file.path, name=file.identity, limits=self._limits, readers=self._find, source=source)
 
     def _find(self, *names: str) -> FileReader | None:
         named = self.readers.find(*names)
@@ -433,6 +447,7 @@ class Request:
         loader: Name of its reader, for messages.
         limits: Limits of the file.
         table: Readers and loaders of the parent process.
+        source: Whether its source is wanted.
     """
 
     path: str
@@ -440,6 +455,7 @@ class Request:
     loader: str
     limits: LoadLimits
     table: ReaderTable
+    source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -678,7 +694,8 @@ def _answer(request: Request) -> _Answer:
 
     try:
         limits = replace(request.limits, time_s=None, memory_bytes=None)
-        return _Answer(load_file(request.path, name=request.name, limits=limits, readers=find))
+        found = load_file(request.path, name=request.name, limits=limits, readers=find, source=request.source)
+        return _Answer(found)
     except _OnlyInParent:
         return _Answer()
     except LoadError as exc:

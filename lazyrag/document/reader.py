@@ -202,6 +202,10 @@ class Reader:
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
+    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:  # noqa: ARG002  the Protocol's signature
+        """See `NodeSource.source_texts`; only groups that are built need the source."""
+        return ()
+
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""
         return self.read(lambda snapshot: snapshot.embeddings(segment))

@@ -497,6 +497,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
             versions.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
+            indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
 
 

@@ -367,6 +367,8 @@ class ZipLoader:
             raise LoadError(_nothing_read(unread))
         return LoadedFile(_BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)})
 
+    load_source = load
+
 
 def _named(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:
     """Members with decoded names: old programs use other encodings than the standard's."""

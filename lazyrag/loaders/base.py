@@ -126,10 +126,12 @@ class Reading:
     Args:
         limits: Its limits.
         readers: Its user's readers by file name.
+        source: Whether the source text is wanted, see `DataLoader`.
     """
 
     limits: LoadLimits = DEFAULT_LIMITS
     readers: FindReader | None = None
+    source: bool = False
     depth: int = 0
     unpacked: int = 0
     members: int = 0
@@ -178,19 +180,20 @@ def reading() -> Reading:
 
 
 @contextmanager
-def read_within(limits: LoadLimits | None, readers: FindReader | None) -> Iterator[Reading]:
-    """Begin to load a file. A nested file shares the limits and readers of the outer one.
+def read_within(limits: LoadLimits | None, readers: FindReader | None, *, source: bool = False) -> Iterator[Reading]:
+    """Begin to load a file. A nested file shares the limits, readers and aim of the outer one.
 
     Args:
         limits: Of the outer file; None for the default ones.
         readers: Of its user.
+        source: Whether the source text is wanted.
 
     Raises:
         LoadError: If files are nested too deep.
     """
     state = _active.get()
     if state is None:
-        state = Reading(limits or DEFAULT_LIMITS, readers)
+        state = Reading(limits or DEFAULT_LIMITS, readers, source)
     elif state.depth >= MAX_NESTING:
         raise LoadError(f"It is nested deeper than {MAX_NESTING} files. Unpack the outer ones.")
     state.depth += 1
@@ -245,7 +248,11 @@ Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
 
 
 class DataLoader(Protocol):
-    """Reads one file. A loader is a class without constructor arguments, registered for suffixes."""
+    """Reads one file. A loader is a class without constructor arguments, registered for suffixes.
+
+    A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method ``load_source(path)``
+    too, which returns the file's own text. Transforms with ``reads_source`` receive that.
+    """
 
     def load(self, path: Path) -> Loadable:
         """Read the file.
@@ -305,6 +312,7 @@ def load_file(
     name: str = "",
     limits: LoadLimits | None = None,
     readers: FindReader | None = None,
+    source: bool = False,
 ) -> LoadedFile:
     """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
 
@@ -316,6 +324,7 @@ def load_file(
         name: Its path relative to its dataset or archive, for patterns of readers; "" for its own name.
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
+        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the file.
 
     Raises:
         ConfigError: If path is not a path.
@@ -332,7 +341,7 @@ def load_file(
     require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
-        with read_within(limits, readers) as state:
+        with read_within(limits, readers, source=source) as state:
             _check_size(path, state.limits)
             return _read(_reader_of(path, name or path.name, state), path)
     except (LoadError, MissingDependencyError) as exc:
@@ -389,8 +398,13 @@ def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
 def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
     loader = loaders[suffix]
     built_in = loader.__module__.startswith("lazyrag.")
-    load = loader if inspect.isfunction(loader) else lambda path: loader().load(path)
+    load = loader if inspect.isfunction(loader) else lambda path: call_loader(loader(), path)
     return FileReader(loader.__name__, load, suffix, built_in, suffix if by_content else "")
+
+
+def call_loader(loader: Any, path: Path) -> Any:
+    """Load a file: by `load_source`, if the source is wanted and the loader has it."""
+    return (getattr(loader, "load_source", loader.load) if reading().source else loader.load)(path)
 
 
 def _no_loader(suffix: str, found: Sniffed | None) -> str:
@@ -533,6 +547,34 @@ def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple
         locations.append(Location(position, position + len(text), kind, label))
         position += len(text) + len(_PART_BREAK)
     return _PART_BREAK.join(texts), tuple(locations)
+
+
+_CONTAINED = frozenset(["attachment", "member", "message"])
+
+
+def source_texts(loaded: LoadedFile) -> list[tuple[str, str]]:
+    r"""The texts of a file and of the files inside of it, by the label of their place; "" for its own.
+
+    Example:
+        >>> zipped = LoadedFile("[1]\n\n<p>", (Location(0, 3, "member", "a.json"), Location(5, 8, "member", "b.html")))
+        >>> source_texts(zipped)
+        [('a.json', '[1]'), ('b.html', '<p>')]
+    """
+    text, at = loaded.text, 0
+    inner = sorted((one for one in loaded.locations if one.kind in _CONTAINED), key=lambda one: (one.start, -one.end))
+    found = [(Location(0, len(text), "", ""), list[str]())]
+    within = [found[0]]  # a file's own text is all that is in no file inside of it
+    for one in [*inner, Location(len(text), len(text), "", "")]:
+        while len(within) > 1 and within[-1][0].end <= one.start:
+            around, pieces = within.pop()
+            pieces.append(text[at : around.end])
+            at = around.end
+        within[-1][1].append(text[at : one.start])
+        at = one.start
+        within.append((one, []))
+        found.append(within[-1])
+    texts = ((one.label, "".join(pieces)) for one, pieces in found)
+    return [(label, own) for label, own in texts if own.strip()]
 
 
 def _part_label(part: str | DocNode, number: int) -> tuple[str, str]:

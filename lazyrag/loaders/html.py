@@ -167,11 +167,16 @@ class HtmlLoader:
     def __init__(self, *, main_text: bool = False) -> None:
         self._main_text = validate_boolean("main_text", main_text)
 
-    def load(self, path: Path) -> LoadedFile:
-        """Read the file."""
+    def load_source(self, path: Path) -> LoadedFile:
+        """Read the source."""
         data = path.read_bytes()
         declared = _DECLARED.search(data[:4096])
         read = find_encoding(data, declared=declared[1].decode("ascii", "replace") if declared else None)
+        return LoadedFile(read.text, metadata=read.metadata)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        read = self.load_source(path)
         page = read_html(read.text, main_text=self._main_text)
         return LoadedFile(page.text, page.locations, {**page.metadata, **read.metadata})
 

@@ -54,6 +54,8 @@ class EmlLoader:
             raise LoadError(msg)
         return loaded
 
+    load_source = load
+
 
 class MboxLoader:
     """Reads a mailbox mail by mail; each is a location of kind ``message``, its attachments included.
@@ -90,6 +92,8 @@ class MboxLoader:
         ]
         metadata = {"messages": len(mails), **({"unread_messages": unread} if unread else {})}
         return LoadedFile(text, tuple(locations), metadata)
+
+    load_source = load
 
 
 def _read_mail(data: bytes) -> LoadedFile:
@@ -157,7 +161,8 @@ def _body(part: EmailMessage) -> str:
     if not isinstance(payload, bytes) or not payload.strip():
         return ""
     text = decode_lossy(payload, part.get_content_charset())
-    return (read_html(text).text if part.get_content_subtype() == "html" else text.replace("\r\n", "\n")).strip()
+    renders = part.get_content_subtype() == "html" and not reading().source
+    return (read_html(text).text if renders else text.replace("\r\n", "\n")).strip()
 
 
 def _attachments(parts: Iterable[EmailMessage], folder: Path) -> Iterator[Attachment]:

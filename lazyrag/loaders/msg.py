@@ -14,7 +14,7 @@ import olefile
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import load_member
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean, decode_lossy
 from lazyrag.loaders.html import read_html
 from lazyrag.loaders.mail import Attachment, base_name, whole_mail
@@ -119,6 +119,8 @@ class MsgLoader:
                 raise LoadError(f"The file is not a mail: it is of another program, and its suffix is wrong. {_ADVICE}")
             return _read(container, ())
 
+    load_source = load
+
 
 def _read(container: Container, folder: Folder) -> LoadedFile:
     mail = _Item(container, folder, header=24 if folder else 32)
@@ -193,7 +195,7 @@ def _body(mail: _Item) -> str:
     page = mail.stream(_HTML, "0102")
     markup = decode_lossy(page, _encoding(mail.fixed.get(_INTERNET_PAGE))) if page else mail.text(_HTML)
     if markup.strip():
-        return read_html(markup).text.strip()
+        return (markup if reading().source else read_html(markup).text).strip()
     packed = mail.stream(_PACKED_RTF, "0102")
     return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import re
@@ -18,10 +17,10 @@ from xml.parsers import expat
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, SourceLoader
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Value as JsonValue
-from lazyrag.text.structure import json_values
+from lazyrag.text.structure import json_values, xml_elements
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_texts
 
 MAX_LOCATED_DEPTH = 50
@@ -330,6 +329,8 @@ class CsvLoader:
         self._header = header
         self._selection = Selection(fields, template)
 
+    load_source = SourceLoader.load
+
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         read = find_encoding(path.read_bytes())
@@ -571,6 +572,8 @@ class JsonLoader:
         self._records = records_path(records)
         self._selection = Selection(fields, template)
 
+    load_source = SourceLoader.load
+
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         text = decode(path.read_bytes())
@@ -608,6 +611,8 @@ class JsonLinesLoader:
 
     def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
         self._selection = Selection(fields, template)
+
+    load_source = SourceLoader.load
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -734,116 +739,34 @@ class XmlLoader:
         self._names = validate_boolean("names", names)
         self._attributes = validate_boolean("attributes", attributes)
 
-    def load(self, path: Path) -> LoadedFile:
-        """Read the file."""
+    def load_source(self, path: Path) -> LoadedFile:
+        """Read the source."""
         data = path.read_bytes()
         declared = _DECLARED_ENCODING.match(data)
-        text = decode(data, declared=declared[1].decode() if declared else None)
-        reader = _XmlReader()
-        reader.read(text)
-        writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
-        for element, attribute, value in reader.found():
-            if attribute and not self._attributes:
-                continue
-            label = element.path() + (f"/@{attribute}" if attribute else "")
-            name = f"{element.name}@{attribute}" if attribute else element.name
-            writer.add([(name if self._names else "", value.strip())], "element", label)
-        return writer.loaded({"root": reader.root})
+        return LoadedFile(decode(data, declared=declared[1].decode() if declared else None))
 
-
-class _Element:
-    """An element's position in the tree: its name, and its number among siblings of this name."""
-
-    __slots__ = ("counts", "name", "number", "parent", "pieces", "present", "with_text")
-
-    def __init__(self, name: str, parent: _Element | None, pieces: int) -> None:
-        self.name = name
-        self.parent = parent
-        self.counts: dict[str, int] = {}
-        self.number = 1
-        if parent:
-            self.number = parent.counts[name] = parent.counts.get(name, 0) + 1
-        self.pieces = pieces  # number of pieces of text before its own
-        self.present = 0  # number of findings before it, its attributes included
-        self.with_text = False
-
-    def path(self) -> str:
-        """Its XPath, with numbers for several siblings of a name."""
-        steps = []
-        one: _Element | None = self
-        while one:
-            several = one.parent and one.parent.counts[one.name] > 1
-            steps.append(f"/{one.name}[{one.number}]" if several else f"/{one.name}")
-            one = one.parent
-        return "".join(reversed(steps))
-
-
-class _XmlReader:
-    """Collects texts and attributes from expat's events, in order. Only entity declarations would be unsafe."""
-
-    def __init__(self) -> None:
-        self.root = ""
-        self._pieces: list[str] = []
-        self._open: list[_Element] = []
-        # Element with (attribute, value), or with the range of its pieces.
-        self._found: list[tuple[_Element, tuple[str, str] | tuple[int, int]]] = []
-
-    def read(self, text: str) -> None:
-        """Read a file.
-
-        Raises:
-            LoadError: If it is not XML, declares entities, or is nested too deep.
-        """
-        parser = expat.ParserCreate()
-        parser.buffer_text = True
-        parser.ordered_attributes = True
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        parser.EntityDeclHandler = _refuse_entity
-        parser.SkippedEntityHandler = self._skipped
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        text = self.load_source(path).text
         try:
-            parser.Parse(text, True)
+            elements, pieces = xml_elements(text)
         except expat.ExpatError as exc:
             raise LoadError(f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it.") from exc
-
-    def found(self) -> Iterator[tuple[_Element, str, str]]:
-        """Elements with an attribute and its value, or with "" and their text."""
-        for element, (what, rest) in self._found:
-            if isinstance(what, str):
-                yield element, what, str(rest)
-            else:
-                yield element, "", "".join(self._pieces[what : int(rest)])
-
-    def _start(self, name: str, attributes: list[str]) -> None:
-        if len(self._open) >= MAX_DEPTH:
-            raise too_deep()
-        element = _Element(name, self._open[-1] if self._open else None, len(self._pieces))
-        self.root = self.root or name
-        self._found += [(element, pair) for pair in zip(attributes[::2], attributes[1::2], strict=True)]
-        element.present = len(self._found)
-        self._open.append(element)
-
-    def _end(self, _name: str) -> None:
-        element = self._open.pop()
-        if element.with_text:
-            del self._found[element.present :]  # elements inside are part of its text
-            self._found.append((element, (element.pieces, len(self._pieces))))
-
-    def _characters(self, text: str) -> None:
-        self._pieces.append(text)
-        if not text.isspace():
-            self._open[-1].with_text = True
-
-    def _skipped(self, name: str, is_parameter: bool) -> None:
-        """A reference to an entity of an external document type; most are HTML's."""
-        if not is_parameter and self._open:
-            self._characters(html.unescape(f"&{name};"))
-
-
-def _refuse_entity(name: str, *_declared: object) -> None:
-    msg = (
-        f"The XML declares an entity ({name:.80}), which can blow up to gigabytes or name other files; such files are "
-        "not read. Save it again with its entities replaced."
-    )
-    raise LoadError(msg)
+        except RecursionError as exc:
+            raise too_deep() from exc
+        except ValueError as exc:
+            msg = f"The XML {exc}; such files are not read. Save it again with its entities replaced."
+            raise LoadError(msg) from exc
+        writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
+        at = 0
+        while at < len(elements):
+            one = elements[at]
+            for name, value in zip(one.attributes[::2], one.attributes[1::2], strict=True):
+                if self._attributes:
+                    shown = f"{one.name}@{name}" if self._names else ""
+                    writer.add([(shown, value.strip())], "element", f"{one.path()}/@{name}")
+            if one.has_text:
+                own = "".join(pieces[one.first : one.last]).strip()
+                writer.add([(one.name if self._names else "", own)], "element", one.path())
+            at = one.behind if one.has_text else at + 1  # elements inside are part of its text
+        return writer.loaded({"root": elements[0].name})

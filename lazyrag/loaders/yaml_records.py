@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, SourceLoader
 from lazyrag.loaders.detect import decode
 from lazyrag.loaders.records import (
     MAX_DEPTH,
@@ -60,6 +60,8 @@ class YamlLoader:
     def __init__(self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None) -> None:
         self._records = records_path(records)
         self._selection = Selection(fields, template)
+
+    load_source = SourceLoader.load
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

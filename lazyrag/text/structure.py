@@ -427,7 +427,7 @@ class _Reader:
                 key = _STRING.match(self.text, self.at)
                 if key is None:
                     raise self._error("no key")
-                step = _step(string_value(key[0]))
+                step = json_step(string_value(key[0]))
                 self.at = key.end()
                 self.space()
                 self._expect(":")
@@ -450,10 +450,102 @@ class _Reader:
         return ValueError(f"{what} at line {line}, column {column}")
 
 
-def _step(key: str) -> str:
+def json_step(key: str) -> str:
+    """The step to a member in a path: ``.name`` or ``['a name']``."""
     if _PLAIN_KEY.fullmatch(key):
         return f".{key}"
     return "['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']"
+
+
+@dataclass(slots=True, eq=False)
+class XmlElement:
+    """An element of XML.
+
+    Args:
+        name: Its name.
+        parent: The element around it.
+        attributes: Names and values in turn.
+        start: Where its tag begins, in bytes of UTF-8.
+        first: Index of its first piece of text.
+        depth: Number of elements around it.
+        number: Its number among the siblings of its name.
+        end: Where its closing tag begins; of an empty element, where its tag ends.
+        last: Index behind its last piece of text.
+        behind: Index of the next element that is not inside of it.
+        has_text: Whether it has text of its own.
+        counts: Number of its children by name.
+    """
+
+    name: str
+    parent: XmlElement | None
+    attributes: list[str]
+    start: int
+    first: int
+    depth: int
+    number: int = 1
+    end: int = 0
+    last: int = 0
+    behind: int = 0
+    has_text: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def path(self) -> str:
+        """Its XPath, with numbers for several siblings of a name."""
+        steps: list[str] = []
+        one: XmlElement | None = self
+        while one:
+            several = one.parent and one.parent.counts[one.name] > 1
+            steps.append(f"/{one.name}[{one.number}]" if several else f"/{one.name}")
+            one = one.parent
+        return "".join(reversed(steps))
+
+
+def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
+    """Parse XML into its elements, in order, and its pieces of text.
+
+    Raises:
+        expat.ExpatError: If it is not well-formed.
+        RecursionError: If it is nested deeper than `MAX_DEPTH`.
+        ValueError: If it declares an entity, the only unsafe part of XML.
+    """
+    from xml.parsers import expat
+
+    parser = expat.ParserCreate()
+    elements: list[XmlElement] = []
+    pieces: list[str] = []
+    within: list[XmlElement] = []
+
+    def begin(name: str, attributes: list[str]) -> None:
+        if len(within) >= MAX_DEPTH:
+            raise RecursionError(f"nested deeper than {MAX_DEPTH}")
+        parent = within[-1] if within else None
+        one = XmlElement(name, parent, attributes, parser.CurrentByteIndex, len(pieces), len(within))
+        if parent is not None:
+            one.number = parent.counts[name] = parent.counts.get(name, 0) + 1
+        elements.append(one)
+        within.append(one)
+
+    def finish(_: str) -> None:
+        one = within.pop()
+        one.end, one.last, one.behind = parser.CurrentByteIndex, len(pieces), len(elements)
+
+    def add(piece: str) -> None:
+        pieces.append(piece)
+        within[-1].has_text |= not piece.isspace()
+
+    def skip(name: str, is_parameter: bool) -> None:
+        """Read a reference to an entity of an external document type; most are HTML's."""
+        if not is_parameter and within:
+            add(html.unescape(f"&{name};"))
+
+    def refuse(name: str, *_: object) -> None:
+        raise ValueError(f"declares an entity ({name:.80}), which can blow up to gigabytes or name other files")
+
+    parser.buffer_text = parser.ordered_attributes = True
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, add
+    parser.EntityDeclHandler, parser.SkippedEntityHandler = refuse, skip
+    parser.Parse(text, True)
+    return elements, pieces
 
 
 _FENCE = re.compile(

@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",
         "lazyrag.transforms.splitters": "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter "
         "SentenceWindow TokenSplitter",
-        "lazyrag.transforms.structured": "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter",
+        "lazyrag.transforms.structured": "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter "
+        "XMLSplitter YAMLSplitter",
     },
 )

@@ -18,3 +18,5 @@ from lazyrag.transforms.structured import CodeSplitter as CodeSplitter
 from lazyrag.transforms.structured import HTMLSplitter as HTMLSplitter
 from lazyrag.transforms.structured import JSONSplitter as JSONSplitter
 from lazyrag.transforms.structured import MarkdownSplitter as MarkdownSplitter
+from lazyrag.transforms.structured import XMLSplitter as XMLSplitter
+from lazyrag.transforms.structured import YAMLSplitter as YAMLSplitter

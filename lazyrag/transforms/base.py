@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextvars
 import inspect
 import itertools
+import re
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
-from lazyrag.data.node import DocNode
+from lazyrag.data.node import SOURCE_LOCATION, DocNode
 from lazyrag.data.segment import EMPTY, Content, Span, check_content
 from lazyrag.errors import (
     ConfigError,
@@ -375,6 +377,11 @@ class AdaptiveTransform:
         return max((size for size in sizes if isinstance(size, int)), default=None)
 
     @property
+    def reads_source(self) -> bool:
+        """Whether an entry reads source text."""
+        return any(getattr(one.given, "reads_source", False) for one in self.entries)
+
+    @property
     def calls_per_node(self) -> int:
         """Maximum number of model calls per node, for plans."""
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
@@ -426,6 +433,15 @@ class NodeTransform:
     with a model, texts that an edit does not change keep their nodes. It applies to the `transform` of the same class:
     a subclass that overrides `transform` has to set it again."""
 
+    reads_source: bool = False
+    """Whether the transform reads source text. As a child of the root group it then receives the decoded text of a file
+    (HTML, XML, JSON, YAML, CSV) instead of the text that its loader rendered; of an archive or mail, the text of each
+    file inside in turn, with a path such as ``"teas.zip > green.json"``. Of such text, chunks have no span but their
+    place in the metadata ``source_location``. Where a loader renders nothing, source and text are the same."""
+
+    source_suffixes: tuple[str, ...] = ()
+    """The only files inside of an archive or mail that a transform with `reads_source` receives; () for all."""
+
     def __init__(self, num_workers: int = 0) -> None:
         super().__init__()
         self._num_workers = validate_integer("num_workers", num_workers, 0)
@@ -465,7 +481,25 @@ class NodeTransform:
         """
         hint = "Wrap text in DocNode(text=...)."
         require(isinstance(node, DocNode), f"The argument of {type(self).__name__}", node, "a DocNode", hint)
-        return self.transform(node)
+        texts = node.reader.source_texts(node.segment) if self.reads_source and node.reader is not None else ()
+        return self._transform_source(node, texts) if texts else self.transform(node)
+
+    def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:
+        """Transform the source texts of a node's file."""
+        is_container, whole = any(name for name, _ in texts), node.get_text()
+        starts = {one.label: one.start for one in node.locations}
+        for name, text in texts:
+            if is_container and self.source_suffixes and not name.lower().endswith(self.source_suffixes):
+                continue
+            path = f"{node.path} > {name}" if name else node.path
+            part = DocNode.from_segment(node.segment._replace(content=text, path=path), node.reader)
+            start = starts[name] if name in starts and whole.startswith(text, starts[name]) else None
+            breaks = [match.start() for match in re.finditer("\n", text)]
+            try:
+                for result in _results(self.transform(part)):
+                    yield _placed(result, name, start, breaks)
+            except TransformError as exc:
+                raise TransformError(f"{name}: {exc}" if name else str(exc)) from exc
 
 
 def reads_text_only(transform: object) -> bool:
@@ -500,7 +534,7 @@ for _module, _splitters in (
         "splitters",
         "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter SentenceWindow TokenSplitter",
     ),
-    ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter"),
+    ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter XMLSplitter YAMLSplitter"),
 ):
     for _name in _splitters.split():
         transforms.declare(_name, f"lazyrag.transforms.{_module}:{_name}")
@@ -655,6 +689,31 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         return Draft(check_content(result))
     except ConfigError as exc:
         raise TransformError(str(exc)) from exc
+
+
+def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) -> Any:
+    """A transform's result of a source text, with its place there instead of a span, or with a span in its parent.
+
+    Args:
+        result: What the transform returned.
+        name: Name of the source text.
+        start: Where the parent has the same text; None if it has not.
+        breaks: Where the lines of the source text end.
+    """
+    node = DocNode(text=result) if isinstance(result, str) and name and result.strip() else result
+    if not isinstance(node, DocNode):
+        return node
+    own, places = node.metadata, [name]
+    if node.span is not None and start is not None:
+        return DocNode(node.content, metadata=own, span=(node.span[0] + start, node.span[1] + start))
+    places += [str(own[label]) for label in ("heading", "path", "definition") if label in own]
+    if node.span is not None:
+        text = node.text
+        first = bisect_left(breaks, node.span[0] + len(text) - len(text.lstrip())) + 1
+        last = max(first, bisect_left(breaks, node.span[0] + len(text.rstrip())) + 1)
+        places.append(f"line {first}" if first == last else f"lines {first}-{last}")
+    place = ", ".join(filter(None, places))
+    return DocNode(node.content, metadata={**own, SOURCE_LOCATION: place} if place else own)
 
 
 def _is_scalar(value: Any) -> bool:

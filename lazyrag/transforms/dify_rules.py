@@ -18,7 +18,7 @@ from lazyrag.errors import ConfigError, UnknownKeywordError, known_names
 from lazyrag.text.structure import Cleaned, extra_spaces, web_addresses
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.transforms.splitters import RecursiveSplitter
+from lazyrag.transforms.splitters import RecursiveSplitter, chunks
 from lazyrag.validation import (
     known_arguments,
     known_keywords,
@@ -432,10 +432,7 @@ class RuleParents(NodeTransform):
         """Clean and split the text of a document."""
         cleaned = self.rules.cleaned(node.get_text())
         spans = [(0, len(cleaned.text))] if self.splitter is None else self.splitter.split(cleaned.text)
-        for start, end in spans:
-            text = cleaned.text[start:end]
-            if text and not text.isspace():
-                yield DocNode(text=text, span=cleaned.span(start, end))
+        return chunks(cleaned, spans)
 
 
 def _segmentation(what: str, given: Segmentation | Mapping[str, Any] | None) -> Segmentation | None:

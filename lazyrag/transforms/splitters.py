@@ -7,20 +7,26 @@ import itertools
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Span
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, TransformError
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stack_dense
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
 from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
+from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+
+if TYPE_CHECKING:
+    from lazyrag.text.structure import Cleaned
+
+Separator: TypeAlias = "str | Callable[[str], Iterable[str]]"
+"""Between pieces: a text, or a function from a text to its pieces."""
 
 
 class TextSplitter(NodeTransform):
@@ -28,12 +34,13 @@ class TextSplitter(NodeTransform):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
+            at most 200.
         counter: A TokenCounter or the name of a registered one.
     """
 
     reads_text_only = True
+    revision = 1
 
     def __init__(
         self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
@@ -59,7 +66,7 @@ class TextSplitter(NodeTransform):
     def _set_identity(self, details: str = "") -> None:
         """Name the settings of a class of this package; of users' subclasses the code has to count."""
         if type(self).__module__.startswith("lazyrag.transforms."):
-            self.identity = f"{type(self).__name__}/1 {self._packer.settings}{details}"
+            self.identity = f"{type(self).__name__}/{self.revision} {self._packer.settings}{details}"
 
 
 @known_arguments
@@ -73,8 +80,8 @@ class SentenceSplitter(TextSplitter):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
+            at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -91,18 +98,53 @@ class SentenceSplitter(TextSplitter):
         return [sentence_ends(text)]
 
 
+class _SeparatorSplitter(TextSplitter):
+    """Base of splitters at separators."""
+
+    identity_depends_on: Mapping[str, Any] = EMPTY
+    """Objects that `identity` does not cover: functions."""
+
+    def _set_separators(self, separators: Sequence[Separator], keep_separator: bool | str, details: str) -> None:
+        """Set the separators, from coarse to fine, and where they stay."""
+        is_valid = keep_separator in (True, False, "start", "end")
+        require(is_valid, "keep_separator", keep_separator, "'end', 'start', True or False")
+        self.keep_separator = keep = "start" if keep_separator is True else keep_separator
+        self._separators = tuple(separators)
+        texts = [re.escape(one) for one in separators if isinstance(one, str) and one]
+        self._trailing = re.compile(f"(?:{'|'.join(texts)})+\\Z") if texts and not keep else None
+        self._set_identity(details if keep == "end" else f"{details} keep={keep}")
+        self.identity_depends_on = {f"separators[{at}]": one for at, one in enumerate(separators) if callable(one)}
+
+    def split(self, text: str) -> list[Span]:
+        """Return the spans of the chunks of a text; they cover it, but for separators that are left out."""
+        spans = super().split(text)
+        if self._trailing is None:
+            return spans
+        ends = [found.start() if (found := self._trailing.search(text, *span)) else span[1] for span in spans]
+        return [(start, end) for (start, _), end in zip(spans, ends, strict=True) if start < end]
+
+    def _levels(self, text: str) -> list[array[int]]:
+        at_start = self.keep_separator == "start"
+        return [
+            _separator_ends(text, one, at_start=at_start) if isinstance(one, str) else _piece_ends(text, one)
+            for one in self._separators
+        ]
+
+
 @known_arguments
-class CharacterSplitter(TextSplitter):
+class CharacterSplitter(_SeparatorSplitter):
     r"""Splits text at one separator into chunks of as many whole pieces as fit.
 
-    The separator stays at the end of its piece, so the spans cover the text without gaps. A piece that does not fit is
-    cut at the end of a line, a clause or a word, in this order.
+    By default the separator stays at the end of its piece, so the spans cover the text without gaps. A piece that does
+    not fit is cut at the end of a line, a clause or a word, in this order.
 
     Args:
         separator: Separator between pieces, not empty; a run of white space counts as one.
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
+            at most 200.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"`` of the
+            next one (True means the same), or, False, is left out at the end of a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -121,29 +163,31 @@ class CharacterSplitter(TextSplitter):
         chunk_size: int = 1024,
         chunk_overlap: int | None = None,
         *,
+        keep_separator: bool | str = "end",
         counter: TokenCounter | str = "utf8",
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
         require(isinstance(separator, str) and separator != "", "separator", separator, "a string that is not empty")
         self.separator = separator
-        self._set_identity(f" separator={separator!r}")
-
-    def _levels(self, text: str) -> list[array[int]]:
-        return [_separator_ends(text, self.separator)]
+        self._set_separators([separator], keep_separator, f" separator={separator!r}")
 
 
 @known_arguments
-class RecursiveSplitter(TextSplitter):
+class RecursiveSplitter(_SeparatorSplitter):
     r"""Splits text at the coarsest separator whose pieces fit, into chunks of as many pieces as fit.
 
-    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. Separators stay
-    at the ends of pieces, so the spans cover the text without gaps.
+    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. By default
+    separators stay at the ends of pieces, so the spans cover the text without gaps.
 
     Args:
-        separators: From coarse to fine, none empty; several in a row, if they are white space, count as one.
+        separators: From coarse to fine; several in a row, if they are white space, count as one. ``""`` as the last one
+            splits at characters instead of sentences and words. A function in the place of a string takes the text and
+            returns its pieces, in order.
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
+            at most 200.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"`` of the
+            next one (True means the same), or, False, is left out at the end of a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -158,20 +202,26 @@ class RecursiveSplitter(TextSplitter):
 
     def __init__(
         self,
-        separators: Sequence[str] = ("\n\n", "\n"),
+        separators: Sequence[Separator] = ("\n\n", "\n"),
         chunk_size: int = 1024,
         chunk_overlap: int | None = None,
         *,
+        keep_separator: bool | str = "end",
         counter: TokenCounter | str = "utf8",
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
-        is_valid = is_list_of(separators, str) and all(separators)
-        require(is_valid, "separators", separators, "a list of strings that are not empty")
+        is_list = isinstance(separators, (list, tuple)) and all(
+            isinstance(one, str) or callable(one) for one in separators
+        )
+        expected = "a list of strings and functions, with '' only as the last one"
+        require(is_list and "" not in separators[:-1], "separators", separators, expected)
         self.separators = tuple(separators)
-        self._set_identity(f" separators={self.separators!r}")
+        named = tuple(one if isinstance(one, str) else getattr(one, "__qualname__", "") for one in separators)
+        self._set_separators(separators, keep_separator, f" separators={named!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
-        return [*(_separator_ends(text, separator) for separator in self.separators), sentence_ends(text)]
+        levels = super()._levels(text)
+        return levels if "" in self.separators else [*levels, sentence_ends(text)]
 
 
 @known_arguments
@@ -183,8 +233,8 @@ class TokenSplitter(TextSplitter):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
+            at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -383,7 +433,7 @@ class Packer:
         self.size = validate_integer("chunk_size", chunk_size, 1)
         if chunk_overlap is None:
             chunk_overlap = min(200, self.size // 5)
-        self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
+        self.overlap = validate_integer("chunk_overlap (below chunk_size)", chunk_overlap, 0, self.size - 1)
         self.counter = resolve_counter(counter)
         self._fitting = with_fit_methods(self.counter)
 
@@ -408,7 +458,12 @@ class Packer:
         spans: list[Span] = []
         start = end = 0
         while end < len(text):
-            start, end = self._next(text, levels, start, end)
+            found = self._next(text, levels, start, end)
+            while found[0] > start and 2 * self.overlap > self.size and start < end:
+                # The part after so large an overlap does not fit: a smaller one leaves room for it.
+                start = self._overlap_start(text, levels, start, end)
+                found = self._next(text, levels, start, end)
+            start, end = found
             spans.append((start, end))
             start = self._overlap_start(text, levels, start, end)
         return spans
@@ -441,11 +496,13 @@ class Packer:
         return first_word(text, earliest, end)
 
 
-def chunks(text: str, spans: Sequence[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
-    """Create nodes for the spans of a text that are not blank."""
+def chunks(text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
+    """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans in its source."""
+    own = text if isinstance(text, str) else text.text
     for start, end in spans:
-        if not text[start:end].isspace():
-            yield DocNode(text=text[start:end], span=(start, end), metadata=metadata)
+        if own[start:end].strip():
+            span = (start, end) if isinstance(text, str) else text.span(start, end)
+            yield DocNode(text=own[start:end], span=span, metadata=metadata)
 
 
 def _last_at_most(ends: array[int], limit: int) -> int:
@@ -471,10 +528,28 @@ def word_ends(text: str) -> array[int]:
     return _at_boundaries(text, (match.end() for match in _word().finditer(text)))
 
 
-def _separator_ends(text: str, separator: str) -> array[int]:
-    """Return where pieces end: after each separator, or after a run of separators that are white space."""
+def _separator_ends(text: str, separator: str, *, at_start: bool) -> array[int]:
+    """Return where pieces end: behind or before each separator, or each run of separators that are white space."""
+    if not separator:
+        return _at_boundaries(text, range(1, len(text) + 1))
     pattern = re.compile(f"(?:{re.escape(separator)})+" if separator.isspace() else re.escape(separator))
-    return _at_boundaries(text, (match.end() for match in pattern.finditer(text)))
+    ends = (match.start() if at_start else match.end() for match in pattern.finditer(text))
+    return _at_boundaries(text, filter(None, ends))
+
+
+def _piece_ends(text: str, split: Callable[[str], Iterable[str]]) -> array[int]:
+    """Return where the pieces end that a user's function returns: where the next one begins."""
+    starts, position = [0], 0
+    for piece in split(text):
+        start = text.find(piece, position) if isinstance(piece, str) else -1
+        if start < 0:
+            name = getattr(split, "__qualname__", repr(split))
+            msg = f"The separator {name} must return pieces of its text, in order; got {piece!r:.60}."
+            raise TransformError(msg)
+        if piece and start > starts[-1]:
+            starts.append(start)
+        position = start + len(piece)
+    return _at_boundaries(text, starts[1:])
 
 
 def _at_boundaries(text: str, ends: Iterable[int]) -> array[int]:

@@ -1,4 +1,4 @@
-"""Splitters of structured text: source code, JSON, Markdown, HTML."""
+"""Splitters of structured text: source code, JSON, YAML, XML, HTML, Markdown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import itertools
 import json
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -21,18 +21,23 @@ from lazyrag.errors import TransformError, missing_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
     BLOCKS,
+    MAX_DEPTH,
     Block,
+    Cleaned,
     Heading,
+    Tag,
     Value,
     heading_locations,
     html_headings,
     html_tags,
     html_text,
+    json_step,
     json_values,
     markdown_blocks,
     markdown_headings,
     python_definitions,
     string_value,
+    xml_elements,
 )
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
@@ -170,16 +175,74 @@ _MARGIN = re.compile(r"\n(?=[^\s})\]])")
 _LINE = re.compile(r"\n")
 
 
-class Definition(NamedTuple):
-    """A function, class or similar, with its dotted path: ``"Kettle.boil"``."""
+class Named(NamedTuple):
+    """A named part of a text, with its path: ``"Kettle.boil"`` of code, ``"/teas/tea[2]"`` of XML."""
 
     start: int
     end: int
     path: str
 
 
+class _OutlineSplitter(TextSplitter):
+    """Base of splitters that pack the parts of a text and name those that a chunk is in."""
+
+    reads_text_only = True
+    reads_source = True
+    label = "path"
+
+    def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split the node's text into chunks with spans and the name of their part."""
+        text, language = node.get_text(), self._language(node)
+        levels, parts = self._outline(text, language)
+        name_of = _finder(parts)
+        for start, end in self._packer.spans(text, levels):
+            own = text[start:end]
+            if not own.isspace():
+                values = {self.label: name_of(end - len(own.lstrip()), start + len(own.rstrip())), "language": language}
+                yield DocNode(text=own, span=(start, end), metadata={key: one for key, one in values.items() if one})
+
+    def _levels(self, text: str) -> list[array[int]]:
+        return self._outline(text, self._language(DocNode(text=text)))[0]
+
+    def _language(self, node: DocNode) -> str:  # noqa: ARG002  of code only
+        return ""
+
+    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
+        """Return where parts of a text end, from large to small, and its named parts in order, outer ones first."""
+        raise NotImplementedError
+
+
+def _finder(parts: Sequence[Named]) -> Callable[[int, int], str]:
+    """A function from a span to the path of the innermost part around it, else of the outermost ones it touches."""
+    starts = [one.start for one in parts]
+    above: list[int] = []  # the part around each; -1 for none
+    for number, one in enumerate(parts):
+        around = number - 1
+        while around >= 0 and parts[around].end < one.end:
+            around = above[around]
+        above.append(around)
+
+    def find(start: int, end: int) -> str:
+        at = first = bisect_right(starts, start) - 1
+        while at >= 0 and parts[at].end < end:
+            at = above[at]
+            first = at if at >= 0 and parts[at].end > start else first
+        if at >= 0:
+            return parts[at].path
+        touched: list[Named] = []
+        for one in parts[max(first, 0) : bisect_left(starts, end)]:
+            if start < one.end and not (touched and one.end <= touched[-1].end):
+                touched.append(one)
+        return ", ".join(one.path for one in touched)
+
+    return find
+
+
 @known_arguments
-class CodeSplitter(TextSplitter):
+class CodeSplitter(_OutlineSplitter):
     r"""Splits source code at its definitions, into chunks of as many whole functions, classes or statements as fit.
 
     What does not fit is split inside: a class at its methods, a function at its statements, a statement at the ends of
@@ -190,11 +253,13 @@ class CodeSplitter(TextSplitter):
     suffix names a language whose grammar is not installed, code is split by layout: at blank lines and unindented
     lines.
 
+    Of files whose loader renders them, such as .html, it reads the source.
+
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size.
         language: One of bash, c, cpp, csharp, go, java, javascript, php, python, ruby, rust, tsx, typescript; None
-            for that of the suffix of the document's path.
+            for that of the file's suffix.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -210,6 +275,7 @@ class CodeSplitter(TextSplitter):
     """
 
     reads_text_only = False  # the language may come from the path
+    label = "definition"
 
     def __init__(
         self,
@@ -230,40 +296,26 @@ class CodeSplitter(TextSplitter):
         """Return the part of a document's path that affects its chunks: the language."""
         return self.language or language_of(path)
 
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """Split the node's text into chunks with spans, definitions and the language."""
-        text, language = node.get_text(), self.path_key(node.path)
-        levels, definitions = _read(text, language)
-        for start, end in self._packer.spans(text, levels):
-            own = text[start:end]
-            if not own.isspace():
-                inked = (end - len(own.lstrip()), start + len(own.rstrip()))
-                values = {"definition": _definition(definitions, inked), "language": language}
-                metadata = {name: value for name, value in values.items() if value}
-                yield DocNode(text=own, span=(start, end), metadata=metadata)
+    def _language(self, node: DocNode) -> str:
+        # A document with an id of the user's has a file of another name.
+        return self.path_key(node.path) or language_of(str(node.global_metadata.get("file_name", "")))
 
-    def _levels(self, text: str) -> list[array[int]]:
-        return _read(text, self.language or "")[0]
-
-
-def _read(text: str, language: str) -> tuple[list[array[int]], list[Definition]]:
-    """Return where parts of the code end, from large to small, and its definitions."""
-    if language and is_installed(language):
-        return _by_grammar(text, language)
-    definitions = [
-        Definition(one.start, one.end, one.label) for one in (python_definitions(text) if language == "python" else ())
-    ]
-    margins, blanks, lines = _ends(_MARGIN, text), _after_blank_lines(text), _ends(_LINE, text)
-    outer = [_line_end(text, one.end) for one in definitions]
-    # Without definitions, unindented text after a blank line is where something new begins.
-    levels = [outer or {*margins} & {*blanks}, blanks, lines, word_ends(text)]
-    return [_level(text, ends) for ends in levels], definitions
+    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
+        if language and is_installed(language):
+            return _by_grammar(text, language)
+        found = python_definitions(text) if language == "python" else ()
+        definitions = [Named(one.start, one.end, one.label) for one in found]
+        margins, blanks, lines = _ends(_MARGIN, text), _after_blank_lines(text), _ends(_LINE, text)
+        outer = [_line_end(text, one.end) for one in definitions]
+        # Without definitions, unindented text after a blank line is where something new begins.
+        levels = [outer or {*margins} & {*blanks}, blanks, lines, word_ends(text)]
+        return [_level(text, ends) for ends in levels], definitions
 
 
-def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Definition]]:
+def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]]:
     by_depth: dict[int, set[int]] = defaultdict(set)
     tokens: set[int] = set()
-    definitions: list[Definition] = []
+    definitions: list[Named] = []
     around: list[tuple[int, str]] = []  # enclosing definitions with their depths
     for part in syntax(text, language):
         if part.is_leaf:
@@ -272,19 +324,25 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Defini
             around.pop()
         if part.name:
             around.append((part.depth, part.name))
-            definitions.append(Definition(part.start, part.end, ".".join(name for _, name in around)))
+            definitions.append(Named(part.start, part.end, ".".join(name for _, name in around)))
         leads = "comment" in part.kind or "attribute" in part.kind or "decorator" in part.kind
         if not (leads or part.is_leaf) and 0 < part.depth <= _MAX_DEPTH:  # a bare "{" closes nothing
             end = _line_end(text, part.end)
             if end and text[end - 1] == "\n":
                 by_depth[part.depth].add(end)
+    lines = tokens & {location for end in _ends(_LINE, text) for location in (end, end - 1)}
+    fine = [_level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)]
+    return [*_depth_levels(text, by_depth), *fine], definitions
+
+
+def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> list[array[int]]:
+    """Return where parts end, a level for each depth with those above it."""
     levels, ends = [], set[int]()
     for depth in sorted(by_depth):
         if not by_depth[depth] <= ends:
             ends = ends | by_depth[depth]
             levels.append(_level(text, ends))
-    lines = tokens & {location for end in _ends(_LINE, text) for location in (end, end - 1)}
-    return [*levels, _level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)], definitions
+    return levels
 
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -316,17 +374,161 @@ def _line_end(text: str, end: int) -> int:
     return at if at == len(text) else end
 
 
-def _definition(definitions: Sequence[Definition], span: Span) -> str:
-    """Return the innermost definition around a chunk, else the outermost ones that it touches."""
-    start, end = span
-    around = [one for one in definitions if one.start <= start and end <= one.end]
-    if around:
-        return min(around, key=lambda one: one.end - one.start).path
-    touched: list[Definition] = []
-    for one in definitions:
-        if one.start < end and start < one.end and not (touched and one.end <= touched[-1].end):
-            touched.append(one)
-    return ", ".join(one.path for one in touched)
+@known_arguments
+class YAMLSplitter(_OutlineSplitter):
+    r"""Splits YAML source at its documents, list items and keys, into chunks of as many as fit.
+
+    A value that does not fit is split inside, at last at the ends of lines and words. Comments stay with what follows
+    them. Chunks are the source as it is, indentation included, with the path of the value around them in the metadata:
+    ``{"path": "$.teas[2]"}``. It needs PyYAML: ``pip install "lazyrag[yaml]"``.
+
+    Args:
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+        MissingDependencyError: If PyYAML is not installed.
+
+    Example:
+        >>> splitter = YAMLSplitter(chunk_size=10)
+        >>> for node in splitter(DocNode(text="teas:\n- name: green\n  kg: 2\n- name: black\nopen: true\n")):
+        ...     print(node.metadata["path"], repr(node.text))
+        $.teas 'teas:\n- name: green\n  kg: 2\n'
+        $ '- name: black\nopen: true\n'
+    """
+
+    source_suffixes = (".yaml", ".yml")
+
+    def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
+        _yaml()
+
+    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
+        yaml = _yaml()
+        outline = _YamlOutline(text)
+        try:
+            # Tags create no objects: values are not constructed.
+            documents = list(yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            for number, node in enumerate(documents):
+                if node is not None:
+                    start = outline.start(node)
+                    outline.ends[0].add(start)
+                    outline.add(node, f"$[{number}]" if len(documents) > 1 else "$", 1, start)
+        except (yaml.YAMLError, ValueError, RecursionError) as exc:
+            mark = getattr(exc, "problem_mark", None)
+            where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            msg = f"The text is no YAML: {getattr(exc, 'problem', None) or exc}{where}. {_OTHERS}"
+            raise TransformError(msg) from exc
+        return [
+            *_depth_levels(text, outline.ends),
+            _level(text, _ends(_LINE, text)),
+            sentence_ends(text),
+        ], outline.parts
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ModuleNotFoundError as exc:
+        raise missing_package("YAMLSplitter", exc, "yaml") from exc
+    return yaml
+
+
+_OTHERS = "Fix it, or limit the splitter to files of its kind: TransformArgs(..., pattern='*.json')."
+_LEAD = " \t-?:"  # what stands between the beginning of a line and an item of YAML
+_ABOVE = re.compile(r"[ \t]*#|---|%")  # lines that belong to the item below them
+
+
+class _YamlOutline:
+    """Values of YAML with their paths, and where items end by depth: where the next ones begin."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.ends: dict[int, set[int]] = defaultdict(set)
+        self.parts: list[Named] = []
+        self._aliased: set[int] = set()
+
+    def add(self, node: Any, path: str, depth: int, start: int) -> None:
+        """Add a value and what is in it; of an aliased one, only its first place counts."""
+        if id(node) in self._aliased:
+            return
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        self._aliased.add(id(node))
+        self.parts.append(Named(start, node.end_mark.index, path))
+        is_mapping = node.id == "mapping"
+        for number, one in enumerate(node.value if node.id != "scalar" else ()):
+            first, value = one if is_mapping else (one, one)
+            step = json_step(first.value if first.id == "scalar" else "?") if is_mapping else f"[{number}]"
+            at = first.start_mark.index if node.flow_style else self.start(first)
+            if number:  # a key stays with the first item below it
+                self.ends[depth].add(at)
+            self.add(value, path + step, depth + 1, at)
+
+    def start(self, node: Any) -> int:
+        """The beginning of a value's line, of the comments above it at first; its own inside of a line."""
+        text, at = self.text, node.start_mark.index
+        line = text.rfind("\n", 0, at) + 1
+        if text[line:at].strip(_LEAD):
+            return int(at)
+        while line and not text.startswith("---", line):
+            above = text.rfind("\n", 0, line - 1) + 1
+            if not _ABOVE.match(text, above):
+                break
+            line = above
+        return line
+
+
+@known_arguments
+class XMLSplitter(_OutlineSplitter):
+    r"""Splits XML source between elements, into chunks of as many whole elements as fit.
+
+    An element that does not fit is split inside, at last at the ends of sentences and words; a tag is cut only if it
+    alone does not fit. Chunks are the source as it is, with the path of the element around them in the metadata:
+    ``{"path": "/teas/tea[2]"}``. Text that is not well-formed, or declares entities, is an error.
+
+    Args:
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> splitter = XMLSplitter(chunk_size=12)
+        >>> for node in splitter(DocNode(text="<teas><tea>Longjing, green</tea><tea>Keemun</tea></teas>")):
+        ...     print(node.metadata["path"], node.text)
+        /teas <teas><tea>Longjing, green</tea>
+        /teas <tea>Keemun</tea></teas>
+    """
+
+    source_suffixes = (".xml",)
+
+    def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
+        from xml.parsers import expat
+
+        try:
+            elements, _ = xml_elements(text)
+        except (expat.ExpatError, ValueError, RecursionError) as exc:
+            raise TransformError(f"The text is no XML: {exc}. {_OTHERS}") from exc
+        character = int if text.isascii() else _character_offsets(text).__getitem__
+        by_depth: dict[int, set[int]] = defaultdict(set)
+        parts = []
+        for one in elements:
+            start, end = character(one.start), character(one.end)
+            end = text.find(">", end) + 1 if text.startswith("</", end) else end
+            parts.append(Named(start, end, one.path()))
+            closing = _CLOSING_TAGS.match(text, end)
+            by_depth[one.depth].add(closing.end() if closing else end)
+            if one.depth:  # where the content of the element around it can be cut
+                by_depth[one.depth + 1].add(start)
+        return [*_depth_levels(text, by_depth), *_markup_levels(text, [*html_tags(text)])], parts
+
+
+_CLOSING_TAGS = re.compile(r"(?:\s*</[^>]*>)*\s*")
 
 
 _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'), ord("\\"))}
@@ -344,8 +546,7 @@ class JSONSplitter(NodeTransform):
     ``form="lines"`` writes a line for each leaf instead, ``teas[2].name: Longjing``, which suits keyword search and
     embedding models.
 
-    The loader of ``.json`` files writes such lines itself. This splitter is for JSON that comes as text, such as that
-    of `Document.add_texts` or of a loader of your own.
+    Of ``.json`` and ``.jsonl`` files it reads the source, not the lines that their loader writes.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -364,7 +565,8 @@ class JSONSplitter(NodeTransform):
         $ {"heat": 80}
     """
 
-    reads_text_only = True
+    reads_text_only = reads_source = True
+    source_suffixes = (".json", ".jsonl", ".ndjson")
 
     def __init__(self, chunk_size: int = 1024, *, form: str = "json", counter: TokenCounter | str = "utf8") -> None:
         validate_choice("form", form, ("json", "lines"))
@@ -389,11 +591,7 @@ class JSONSplitter(NodeTransform):
                 found = self._lines(text, *values) if self.form == "lines" else self._parts(text, values, "$")
             yield from found
         except ValueError as exc:
-            msg = (
-                f"The text is no JSON: {exc}. JSONSplitter takes JSON source, such as that of add_texts; the loader of "
-                ".json files writes lines of 'name: value', which RecursiveSplitter splits."
-            )
-            raise TransformError(msg) from exc
+            raise TransformError(f"The text is no JSON: {exc}. {_OTHERS}") from exc
 
     def _fits(self, text: str) -> bool:
         return self.counter.count(text) <= self.chunk_size
@@ -544,7 +742,7 @@ class MarkdownSplitter(_SectionSplitter):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours of a section share, from 0 to half of chunk_size.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -602,16 +800,16 @@ def _heading_end(text: str) -> int:
 class HTMLSplitter(_SectionSplitter):
     r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
 
-    A block is a paragraph, an item, a row, a table. A block that does not fit is split at the ends of sentences, then
-    of words; a tag is cut only if it alone does not fit. Chunks have their headings in the metadata:
-    ``{"heading": "Tea > Picking"}``.
+    A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays together; one that
+    does not fit is split at the blocks inside, then at the ends of sentences and words; a tag is cut only if it alone
+    does not fit. Chunks have their headings in the metadata: ``{"heading": "Tea > Picking"}``. ``<script>`` and
+    ``<style>`` are left out; a chunk from whose middle one is cut has no span. Any text is HTML, broken markup too.
 
-    The loader of ``.html`` files returns text without tags. This splitter is for source that comes as text, such as
-    that of `Document.add_texts` or of a loader of your own.
+    Of ``.html`` files it reads the source, not the text without tags that their loader returns.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours of a section share, from 0 to half of chunk_size.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size.
         text_only: Return the visible text instead of the source. It is rewritten, so it has no spans.
         counter: A TokenCounter or the name of a registered one.
 
@@ -626,7 +824,8 @@ class HTMLSplitter(_SectionSplitter):
         Tea > Water 'Water\n80 degrees.'
     """
 
-    reads_text_only = True
+    reads_text_only = reads_source = True
+    revision = 2
 
     def __init__(
         self,
@@ -642,32 +841,72 @@ class HTMLSplitter(_SectionSplitter):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with headings, and with spans unless ``text_only`` is set."""
-        if not self.text_only:
-            yield from super().transform(node)
-            return
-        text = node.get_text()
-        for section in self._sections(text):
+        cleaned = Cleaned(node.get_text()).without(_html_code(node.get_text()))
+        text = cleaned.text
+        for section in self._sections(text) if self.text_only else ():
             visible = html_text(text[section.start : section.end])
-            for start, end in self._packer.spans(visible, [_line_ends(visible), sentence_ends(visible)]):
+            for start, end in self._packer.spans(
+                visible, [_level(visible, _ends(_LINE, visible)), sentence_ends(visible)]
+            ):
                 if piece := visible[start:end].strip():
                     yield DocNode(text=piece, metadata=_heading(section))
+        for section, spans in () if self.text_only else self.split(text):
+            yield from chunks(cleaned, spans, _heading(section))
 
     def _sections(self, text: str) -> list[Location]:
         return sections(text, html_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
-        return _html_levels(text, has_heading=has_heading)
+        tags = list(html_tags(text))
+        least = 0
+        if has_heading:  # an end before that would leave the heading alone
+            least = next((_skip_space(text, tag.end) for tag in tags if tag.closes and tag.name == tags[0].name), 0)
+        by_depth = {depth: {end for end in ends if end > least} for depth, ends in _html_blocks(text, tags).items()}
+        return [*_depth_levels(text, by_depth), *_markup_levels(text, tags, least)]
 
 
-def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
-    """Return the ends of blocks, sentences, and words and tags; none is inside a tag."""
-    tags = list(html_tags(text))
-    least = 0
-    if has_heading:  # an end before that would leave the heading alone
-        least = next((_skip_space(text, tag.end) for tag in tags if tag.closes and tag.name == tags[0].name), 0)
-    opening = {tag.start for tag in tags if tag.name in BLOCKS and not tag.closes}
-    closing = {_skip_space(text, tag.end) for tag in tags if tag.name in BLOCKS and tag.closes}
-    blocks = sorted(one for one in opening | closing if one > least)
+def _html_code(text: str) -> Iterator[Span]:
+    """Find scripts and styles with their tags."""
+    start = -1
+    for tag in html_tags(text):
+        if tag.name in ("script", "style"):
+            if tag.closes and start >= 0:
+                yield start, tag.end
+            start = -1 if tag.closes else tag.start
+    if start >= 0:
+        yield start, len(text)
+
+
+_SAME_ENDS = frozenset("dd dt li option p td th tr".split())
+"""Elements that end, if no tag closes them, where the next one of the name begins."""
+
+
+def _html_blocks(text: str, tags: Iterable[Tag]) -> dict[int, set[int]]:
+    """Return where blocks begin and end by their depth."""
+    by_depth: dict[int, set[int]] = defaultdict(set)
+    within: list[str] = []
+    counts: dict[str, int] = defaultdict(int)  # of the open elements by name
+    for tag in tags:
+        if tag.name not in BLOCKS:
+            continue
+        if tag.closes:
+            while counts[tag.name]:
+                counts[(closed_one := within.pop())] -= 1
+                if closed_one == tag.name:
+                    break
+            by_depth[min(len(within), _MAX_DEPTH)].add(_skip_space(text, tag.end))
+            continue
+        if within and within[-1] == tag.name in _SAME_ENDS:
+            counts[within.pop()] -= 1
+        by_depth[min(len(within), _MAX_DEPTH)].add(tag.start)
+        if tag.name not in ("br", "hr"):
+            within.append(tag.name)
+            counts[tag.name] += 1
+    return by_depth
+
+
+def _markup_levels(text: str, tags: Sequence[Tag], least: int = 0) -> list[array[int]]:
+    """Return the ends of sentences, and of words and tags; none is inside a tag."""
     starts = [tag.start for tag in tags]
 
     def outside(position: int) -> bool:
@@ -675,12 +914,8 @@ def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
         return at < 0 or position >= tags[at].end
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
-    beside = {
-        location for tag in tags for location in (tag.start, tag.end) if location > 0 and is_boundary(text, location)
-    }
-    words = sorted(beside.union(end for end in word_ends(text) if outside(end)))
-    whole = [end for end in blocks if is_boundary(text, end)]
-    return [closed(array("q", ends), len(text)) for ends in (whole, sentences, words)]
+    beside = {location for tag in tags for location in (tag.start, tag.end)}
+    return [_level(text, ends) for ends in (sentences, beside.union(end for end in word_ends(text) if outside(end)))]
 
 
 def _skip_space(text: str, end: int) -> int:
@@ -688,8 +923,3 @@ def _skip_space(text: str, end: int) -> int:
     while end < len(text) and text[end].isspace():
         end += 1
     return end
-
-
-def _line_ends(text: str) -> array[int]:
-    ends = [at + 1 for at, character in enumerate(text) if character == "\n"]
-    return closed(array("q", ends), len(text))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, Retriever
-from lazyrag.errors import ConfigError
+from lazyrag.document.fingerprint import fingerprint
+from lazyrag.errors import ConfigError, TransformError
 from lazyrag.text.sentences import is_boundary, sentence_spans
 from lazyrag.text.structure import markdown_blocks
 from lazyrag.text.tokens import token_counters
@@ -208,9 +209,10 @@ def test_windows_hold_their_sentences(text, before, after):
         (lambda: CharacterSplitter(""), "separator must be"),
         (lambda: CharacterSplitter(3), "separator must be"),
         (lambda: RecursiveSplitter("\n"), r"separators must be a list"),
-        (lambda: RecursiveSplitter(["\n", ""]), "separators must be a list"),
+        (lambda: RecursiveSplitter(["", "\n"]), "separators must be a list"),
+        (lambda: CharacterSplitter(keep_separator="middle"), "keep_separator must be"),
         (lambda: TokenSplitter(0), "chunk_size"),
-        (lambda: MarkdownSplitter(10, 6), "chunk_overlap"),
+        (lambda: MarkdownSplitter(10, 10), "chunk_overlap"),
         (lambda: SentenceWindow(-1), "before"),
         (lambda: TokenSplitter(chunk_sise=3), "chunk_sise.*chunk_size"),
     ],
@@ -221,6 +223,54 @@ def test_wrong_arguments_are_told(make, told):
         make()
 
 
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        ("end", ["one, ", "two, ", "six"]),
+        ("start", ["one", ", two", ", six"]),
+        (True, ["one", ", two", ", six"]),
+        (False, ["one", "two", "six"]),
+    ],
+)
+def test_a_separator_stays_where_it_is_told(keep, expected):
+    """At the end of its piece, at the start of the next one, or nowhere at the end of a chunk."""
+    text = "one, two, six"
+    for splitter in (
+        CharacterSplitter(", ", 2, 0, keep_separator=keep),
+        RecursiveSplitter([", "], 2, 0, keep_separator=keep),
+    ):
+        assert [text[start:end] for start, end in splitter.split(text)] == expected
+
+
+def test_the_separators_of_langchain():
+    """An empty separator at the end cuts at characters, and never inside one as people see it."""
+    splitter = RecursiveSplitter(["\n\n", "\n", " ", ""], 4, 0)
+    text = "One two\n\nthree\nfour fivesixseveneight 👍🏽"
+    assert [text[start:end] for start, end in splitter.split(text)] == [
+        "One two\n\n",
+        "three\n",
+        "four ",
+        "fivesixseven",
+        "eight ",
+        "👍🏽",
+    ]
+
+
+def test_functions_among_separators():
+    """A function returns the pieces of its text; its code is part of the group's fingerprint."""
+
+    def clauses(text):
+        return re.split(r";\s*", text)
+
+    text = "green; black\nred; white"
+    splitter = RecursiveSplitter(["\n", clauses], 3, 0)
+    assert [text[start:end] for start, end in splitter.split(text)] == ["green; ", "black\n", "red; ", "white"]
+    other = RecursiveSplitter(["\n", lambda text: [text]], 3, 0)
+    assert fingerprint(splitter).value != fingerprint(other).value
+    with pytest.raises(TransformError, match="must return pieces of its text"):
+        run_transform(RecursiveSplitter([str.upper], 3, 0), DocNode(text="green tea"))
+
+
 def test_whatever_decides_about_chunks_is_in_the_identity():
     """Two that give other chunks are other definitions."""
     made = [
@@ -228,6 +278,9 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
         CharacterSplitter("|"),
         RecursiveSplitter(["\n"]),
         RecursiveSplitter(["\n", "|"]),
+        RecursiveSplitter(["\n", ""]),
+        RecursiveSplitter(["\n"], keep_separator=True),
+        RecursiveSplitter(["\n"], keep_separator=False),
         TokenSplitter(10),
         TokenSplitter(10, 1),
         MarkdownSplitter(10),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from contextlib import nullcontext, suppress
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DocNode, SentenceSplitter
+from lazyrag.errors import TransformError
 from lazyrag.text.structure import html_tags, html_text
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import (
@@ -23,6 +26,8 @@ from lazyrag.transforms import (
     SemanticSplitter,
     SentenceWindow,
     TokenSplitter,
+    XMLSplitter,
+    YAMLSplitter,
 )
 from lazyrag.transforms.base import run_transform
 
@@ -55,11 +60,17 @@ SPLITTERS = {
     "code by lines": lambda size, overlap, counter: CodeSplitter(size, overlap, counter=counter),
     "comma": lambda size, overlap, counter: CharacterSplitter("，", size, overlap, counter=counter),
     "html": lambda size, overlap, counter: HTMLSplitter(size, overlap, counter=counter),
+    "langchain": lambda size, overlap, counter: RecursiveSplitter(
+        ["\n\n", "\n", " ", ""], size, overlap, keep_separator=True, counter=counter
+    ),
     "markdown": lambda size, overlap, counter: MarkdownSplitter(size, overlap, counter=counter),
     "recursive": lambda size, overlap, counter: RecursiveSplitter(
         ("\n\n", "\n", "。", " "), size, overlap, counter=counter
     ),
     "semantic": _semantic,
+    "by function": lambda size, overlap, counter: RecursiveSplitter(
+        [lambda text: text.split("。"), "\n"], size, overlap, counter=counter
+    ),
     "sentence": lambda size, overlap, counter: SentenceSplitter(size, overlap, counter=counter),
     "token": lambda size, overlap, counter: TokenSplitter(size, overlap, counter=counter),
 }
@@ -127,7 +138,7 @@ plain = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS), max_size=40).m
 marked = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS) | st.sampled_from(MARKUP), max_size=40).map(
     _characters
 )
-sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size // 2)))
+sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1)))
 counters = st.sampled_from([UTF8, Words()])
 each_splitter = pytest.mark.parametrize("name", SPLITTERS)
 
@@ -271,6 +282,80 @@ def test_lines_of_json_keep_every_leaf(value, size, counter):
         for character in _ink(leaf if isinstance(leaf, str) else json.dumps(leaf)):
             position = whole.find(character, position) + 1
             assert position
+
+
+@given(
+    st.lists(st.sampled_from([*RUNS, *MARKUP, "<script>a < b</script>", "<STYLE>p {}</STYLE >"]), max_size=30), sizes
+)
+def test_scripts_and_styles_are_in_no_chunk(pieces, sizes):
+    """All else is, in order; a chunk has its span unless one was cut from its middle."""
+    text, rest = "".join(pieces), "".join(piece for piece in pieces if not piece.startswith(("<script", "<STYLE")))
+    drafts = run_transform(HTMLSplitter(sizes[0], 0), DocNode(text=text))
+    assert _ink("".join(draft.content for draft in drafts)) == _ink(rest)
+    assert all(text[slice(*draft.span)] == draft.content for draft in drafts if draft.span)
+    assert all(draft.span for draft in drafts) or rest != text
+
+
+elements = st.recursive(
+    st.sampled_from([*WHOLES, *RUNS]),
+    lambda inner: st.tuples(st.sampled_from("ab"), st.lists(inner, max_size=5)),
+    max_leaves=25,
+)
+
+
+def _xml(one):
+    if isinstance(one, str):
+        return one
+    name, inner = one
+    return f"<{name}>{''.join(map(_xml, inner))}</{name}>" if inner else f"<{name}/>"
+
+
+structured = st.one_of(
+    st.tuples(
+        st.just(YAMLSplitter),
+        st.tuples(json_values, st.sampled_from([None, False]), st.booleans()).map(
+            lambda one: yaml.safe_dump(one[0], default_flow_style=one[1], allow_unicode=one[2], width=30)
+        ),
+    ),
+    st.tuples(st.just(XMLSplitter), st.lists(elements, max_size=6).map(lambda inner: _xml(("root", inner)))),
+)
+
+
+@given(structured, sizes, counters)
+def test_yaml_and_xml_are_covered_by_chunks_that_fit(given_text, sizes, counter):
+    """Spans are right, go forward, lose no ink, hold the size and the overlap, and name a path."""
+    splitter, text = given_text
+    size, overlap = sizes
+    done = previous = 0
+    for draft in run_transform(splitter(size, overlap, counter=counter), DocNode(text=text)):
+        start, end = draft.span
+        assert text[start:end] == draft.content
+        assert counter.count(draft.content) <= size or len(draft.content) == 1
+        assert previous <= start <= done < end or not text[done:start].strip()
+        assert counter.count(text[start:done]) <= overlap
+        assert draft.metadata.get("path", "$")[0] in "$/"
+        previous, done = start, end
+    assert not text[done:].strip()
+
+
+@given(st.text(max_size=80), st.sampled_from([JSONSplitter, XMLSplitter, YAMLSplitter, HTMLSplitter, CodeSplitter]))
+def test_any_text_is_split_or_refused(text, splitter):
+    """A clear error for what is malformed; HTML and code take any text."""
+    always = splitter in (HTMLSplitter, CodeSplitter)
+    with nullcontext() if always else suppress(TransformError):
+        assert run_transform(splitter(10), DocNode(text=text)) is not None
+
+
+@given(marked, st.integers(1, 30), counters)
+def test_separators_can_be_left_out(characters, size, counter):
+    """All but separators is there, in order; no chunk ends with one."""
+    text = "".join(characters)
+    splitter = RecursiveSplitter(["。", "，"], size, 0, keep_separator=False, counter=counter)
+    done = 0
+    for draft in run_transform(splitter, DocNode(text=text)):
+        assert not text[done : draft.span[0]].strip("。，\u3000 \t\r\n")
+        assert not draft.content.endswith(("。", "，"))
+        done = draft.span[1]
 
 
 def _ink(text):

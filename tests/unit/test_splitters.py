@@ -13,6 +13,7 @@ from lazyrag import DocNode, SentenceSplitter
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.text.sentences import sentence_ends
 from lazyrag.text.tokens import token_counters
+from lazyrag.transforms import TokenSplitter
 from lazyrag.transforms.base import run_transform
 
 UTF8 = token_counters["utf8"]
@@ -260,12 +261,25 @@ def test_a_chunk_has_at_least_one_token(size):
         SentenceSplitter(size, 0)
 
 
-@pytest.mark.parametrize("overlap", [-1, 6, 10, 1.5, "2", True])
-def test_an_overlap_is_at_most_half_a_chunk(overlap):
-    """More would let chunks creep forward token by token; the error gives the bound."""
-    with pytest.raises(ConfigError, match=r"chunk_overlap .*"):
+@pytest.mark.parametrize("overlap", [-1, 10, 11, 1.5, "2", True])
+def test_an_overlap_is_smaller_than_a_chunk(overlap):
+    """Else no chunk would end after the one before it; the error gives the bound."""
+    with pytest.raises(ConfigError, match=r"chunk_overlap \(below chunk_size\)"):
         SentenceSplitter(10, overlap)
-    assert SentenceSplitter(10, 5).chunk_overlap == 5
+    assert SentenceSplitter(10, 9).chunk_overlap == 9
+
+
+def test_a_large_overlap_leaves_room_for_the_next_part():
+    """Chunks share as many whole sentences as leave room for one more, and creep forward word by word at most."""
+    text = "Aa bb. Cc dd ee. Ff. Gg hh ii jj. Kk. Ll mm."
+    splitter = SentenceSplitter(8, 7, counter=Words())
+    assert [text[start:end] for start, end in splitter.split(text)] == [
+        "Aa bb. Cc dd ee. Ff. ",
+        "Cc dd ee. Ff. Gg hh ii jj. ",
+        "Ff. Gg hh ii jj. Kk. Ll mm.",
+    ]
+    words = TokenSplitter(3, 2, counter=Words())
+    assert [text[start:end] for start, end in words.split(text)][:2] == ["Aa bb. Cc ", "bb. Cc dd "]
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(1, 0), (10, 2), (256, 51), (1024, 200), (4096, 200)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import numpy as np
@@ -11,7 +12,15 @@ import pytest
 from lazyrag import DocNode, Document, IngestionWarning, Retriever
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
-from lazyrag.transforms import CodeSplitter, HTMLSplitter, JSONSplitter, SemanticSplitter, TransformArgs
+from lazyrag.transforms import (
+    CodeSplitter,
+    HTMLSplitter,
+    JSONSplitter,
+    SemanticSplitter,
+    TransformArgs,
+    XMLSplitter,
+    YAMLSplitter,
+)
 from lazyrag.transforms import structured as code_module
 from lazyrag.transforms import structured as grammars
 from lazyrag.transforms.base import run_transform
@@ -52,7 +61,7 @@ def _chunks(splitter, text):
 
 
 def test_html_is_split_at_its_headings():
-    """Each section says the headings above it; scripts, comments and empty headings open none."""
+    """Each section names the headings above it; scripts, comments and empty headings open none."""
     chunks = _chunks(HTMLSplitter(), HTML)
     assert [one.metadata.get("heading") for one in chunks] == [
         None,
@@ -60,7 +69,25 @@ def test_html_is_split_at_its_headings():
         "Green tea > Water",
         "Green tea > Water > Kettle",
     ]
-    assert "".join(one.content for one in chunks) == HTML
+    assert "".join(one.content for one in chunks) == re.sub(r"<(style|script)>.*?</\1>", "", HTML)
+
+
+def test_scripts_and_styles_never_become_chunks():
+    """A section with one in its middle stays one chunk, without span; the others have theirs, in the source."""
+    source = "<style>p {}</style><h1>Tea</h1><p>Green.<script>boil()</script> Black.<h2>Water</h2><p>Soft.<script>x"
+    chunks = _chunks(HTMLSplitter(), source)
+    assert [(one.content, one.span) for one in chunks] == [
+        ("<h1>Tea</h1><p>Green. Black.", None),
+        ("<h2>Water</h2><p>Soft.", (source.index("<h2>"), source.index("<script>x"))),
+    ]
+
+
+def test_tables_and_lists_of_html_stay_together_where_they_fit():
+    """A long section is cut before a table that does not fit beside the paragraph, not between its rows."""
+    table = "<table><tr><td>green<td>80<tr><td>black<td>95</table>"
+    [first, second] = _chunks(HTMLSplitter(26), f"<h1>Tea</h1><p>It keeps.</p><div>{table}<p>Sold out.</div>")
+    assert first.content == "<h1>Tea</h1><p>It keeps.</p>"
+    assert second.content == f"<div>{table}<p>Sold out.</div>"
 
 
 def test_the_text_of_html_is_what_a_reader_sees():
@@ -139,10 +166,96 @@ def test_json_lines_and_long_texts():
     ],
 )
 def test_what_is_no_json_is_told(text, told):
-    """The error says where, and what to do for files of other kinds."""
+    """The error names the position, and what to do for files of other kinds."""
     with pytest.raises(TransformError, match=told) as caught:
         _chunks(JSONSplitter(2), text)
-    assert "which RecursiveSplitter splits" in str(caught.value)
+    assert "pattern='*.json'" in str(caught.value)
+
+
+YAML = """\
+# Teas of the shop
+teas:
+- name: 绿茶
+  kg: 2
+
+# oxidised
+- {name: 红茶, kg: 3}
+"open hours":
+  mon: [9, 17]
+  tue: [9, 17]
+"""
+
+
+def test_yaml_is_split_at_its_items():
+    """Items stay whole with the comments above them, and each chunk has the path of the value around it."""
+    chunks = _chunks(YAMLSplitter(17), YAML)
+    assert [(one.metadata["path"], one.content) for one in chunks] == [
+        ("$.teas", "# Teas of the shop\nteas:\n- name: 绿茶\n  kg: 2\n\n"),
+        ("$.teas[1]", "# oxidised\n- {name: 红茶, kg: 3}\n"),
+        ("$['open hours']", '"open hours":\n  mon: [9, 17]\n  tue: [9, 17]\n'),
+    ]
+
+
+def test_documents_of_yaml_and_flow_lists_are_split():
+    """Several documents are numbered; a list on one line is cut between its items."""
+    chunks = _chunks(YAMLSplitter(5), "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n")
+    assert "".join(one.content for one in chunks) == "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n"
+    assert [one.metadata.get("path") for one in chunks] == ["$[0].a", "$[1][0]", "$[1][0]", "$[1][1]"]
+
+
+XML = """<?xml version="1.0"?>
+<teas>
+<tea id="1"><name>绿茶</name></tea>
+<tea/>
+<note>Keep <b>dry</b>.</note>
+</teas>
+"""
+
+
+def test_xml_is_split_between_its_elements():
+    """Elements stay whole where they fit, closing tags stay with the last one, and paths count siblings of a name."""
+    chunks = _chunks(XMLSplitter(18), XML)
+    assert [(one.metadata.get("path"), one.content) for one in chunks] == [
+        ("/teas", '<?xml version="1.0"?>\n<teas>\n'),
+        ("/teas", '<tea id="1"><name>绿茶</name></tea>\n<tea/>\n'),
+        ("/teas", "<note>Keep <b>dry</b>.</note>\n</teas>\n"),
+    ]
+    paths = [one.metadata.get("path") for one in _chunks(XMLSplitter(8), XML)]
+    assert paths[:4] == [None, "/teas", "/teas/tea[1]", "/teas/tea[1]/name"]
+
+
+@pytest.mark.parametrize(
+    ("splitter", "text", "told"),
+    [
+        (YAMLSplitter(), "a: [1, 2\nb: 3", "no YAML: .* at line 2, column 2"),
+        (YAMLSplitter(), "a: \ud800", "no YAML"),
+        (XMLSplitter(), "<a>\n<b></a>", "no XML: mismatched tag: line 2"),
+        (XMLSplitter(), "tea", "no XML"),
+        (XMLSplitter(), '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "no XML: declares an entity"),
+        (XMLSplitter(), "<a>" * 300, "nested deeper than 200"),
+    ],
+)
+def test_malformed_yaml_and_xml_are_errors(splitter, text, told):
+    """With the position, and the way to keep other files out."""
+    with pytest.raises(TransformError, match=told) as caught:
+        _chunks(splitter, text)
+    assert "pattern=" in str(caught.value)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    ("splitter", "text"),
+    [
+        (XMLSplitter(20), "<a>" + "<b>x</b>" * 40_000 + "</a>"),
+        (YAMLSplitter(20), "- a: 1\n" * 40_000),
+        (HTMLSplitter(20), "<div>" * 40_000 + "</p>" * 40_000),
+    ],
+)
+def test_many_small_parts_take_no_quadratic_time(splitter, text):
+    """Hundreds of kilobytes of tiny parts are split within seconds."""
+    since = time.monotonic()
+    assert "".join(one.content for one in _chunks(splitter, text)) == text
+    assert time.monotonic() - since < 20
 
 
 def test_code_is_split_at_its_definitions():
