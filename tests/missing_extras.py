@@ -73,6 +73,7 @@ CASES = {
     "The command line": (lambda _: make_app(), "cli"),
     "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
     "a golden file in YAML": (_golden, "yaml"),
+    "YAMLSplitter": (lambda _: lazyrag.transforms.YAMLSplitter(), "yaml"),
     "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
