@@ -38,6 +38,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/quality.py --pool
+	$(BIN)/python benchmarks/quality.py --halves
 	$(BIN)/python benchmarks/refine.py --questions 1190
 	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/restricted.py --language en zh --check
@@ -47,6 +48,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/answer.py
+	$(BIN)/python benchmarks/answer.py --model
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py

@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 
-def validate_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+def validate_integer(name: str, value: Any, least: int, most: int | None = None, expected: str = "") -> int:
     """Return an integer within bounds; numpy's integers are integers, booleans are not.
 
     Args:
@@ -24,6 +24,7 @@ def validate_integer(name: str, value: Any, least: int, most: int | None = None)
         value: Its value.
         least: The smallest allowed value.
         most: The largest allowed value; None for no bound.
+        expected: What it must be, in other words than the default.
 
     Raises:
         ConfigError: If it is something else, or out of range.
@@ -33,7 +34,7 @@ def validate_integer(name: str, value: Any, least: int, most: int | None = None)
         3
     """
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
+    expected = expected or (f"an integer >= {least}" if most is None else f"an integer from {least} to {most}")
     require(is_integer and least <= value and (most is None or value <= most), name, value, expected)
     return int(value)
 

@@ -42,11 +42,12 @@ from lazyrag.document.sync import (
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, NotBuiltError, count
+from lazyrag.errors import ConfigError, IngestionWarning, NotBuiltError, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
 from lazyrag.stores.config import StoreConf
+from lazyrag.stores.protocol import collection_prefix
 from lazyrag.text.analyzers import term_function
 from lazyrag.validation import (
     known_arguments,
@@ -107,10 +108,11 @@ class Document:
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
-            (30 s). Other stores are configured in the same way; on a server they need a ``name``, and a path for the
-            ``"ledger"``.
+            (30 s). Other stores are configured in the same way; on a server they need a path for the ``"ledger"``,
+            by default ``.lazyrag/ledger.db`` in the dataset's folder.
         doc_fields: Fields that filters may use beside the built-in ones, by name.
-        name: Distinguishes Documents in one store. None means ``"default"``.
+        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of the path of
+            the dataset's folder.
         doc_files: Single files instead of a folder: paths (a file's name is its identity), or a mapping of your own ids
             to paths.
         file_metadata: Metadata of the files: a mapping from path relative to the dataset (or id) to metadata, or a
@@ -182,7 +184,7 @@ class Document:
             raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
         if launcher is not None:
             raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
-        self.name = "default" if name is None else validate_text("name", name)
+        name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
@@ -201,11 +203,13 @@ class Document:
             read_only=validate_boolean("read_only", read_only),
             on_progress=on_progress,
         )
-        conf = StoreConf.parse(store_conf)
-        conf.check_use(name, embeds=bool(embedders))
+        conf = StoreConf.parse(store_conf, dataset.folder)
+        self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(type(self)._graph)
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options)
         self._reader = Reader(self._indexer)
+        if name is None and self.name != "default":
+            _warn_of_namesake(self._indexer)
 
     # Definitions
 
@@ -734,7 +738,7 @@ class Document:
         self._reader.bind(filters)  # raises before anything is built
 
         def select(snapshot: LocalSnapshot) -> list[DocNode]:
-            nodes = snapshot.walk(name, filters)
+            nodes = snapshot.walk(name, filters, wanted.get("document_id"))
             found = (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
             return list(itertools.islice(found, first, last))
 
@@ -1011,6 +1015,21 @@ def _open_indexer(
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
         return indexer
+
+
+def _warn_of_namesake(indexer: Indexer) -> None:
+    """Warn if another ledger has collections under a name that was derived from the dataset's path."""
+    collections = getattr(indexer.nodes.segments, "collections", None)
+    if collections is None or indexer.ledger.tree.groups:  # those of the own ledger
+        return
+    found = collections(collection_prefix(indexer.name))
+    if found:
+        warn_user(
+            f"Another ledger has collections of a Document named {indexer.name!r} on the server, such as {found[0]!r}. "
+            "Those of this Document stay separate. Pass Document(name=...) to tell them apart, or "
+            "store_conf['ledger'], if it is the ledger of the same Document.",
+            IngestionWarning,
+        )
 
 
 def _repair_lost(indexer: Indexer) -> tuple[str, ...]:

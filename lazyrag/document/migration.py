@@ -171,7 +171,9 @@ def _known_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
 def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
     """Check whether the target can store a Document, as far as possible before it is opened."""
     groups = copied_groups(here)
-    target.check_use(here.name, embeds=any(index.kind == "vectors" for group in groups for index in group.indexes))
+    target.check_use(
+        here.name, None, embeds=any(index.kind == "vectors" for group in groups for index in group.indexes)
+    )
     for group in groups:
         if not group.fields:
             msg = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -438,10 +438,12 @@ class LocalSnapshot(Snapshot):
             page = itertools.chain.from_iterable(some)
             yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
 
-    def walk(self, group: str, filters: FilterLike | None) -> Iterator[DocNode]:
-        """The nodes of a group that match a filter, one by one, in the documents' order."""
-        wanted = self._wanted(filters)
-        return (node for page in self._read_pages(self.group(group), wanted) for node in page)
+    def walk(
+        self, group: str, filters: FilterLike | None, documents: Collection[Any] | None = None
+    ) -> Iterator[DocNode]:
+        """The nodes of a group, or of a few documents in it, that match a filter, in the documents' order."""
+        pages = self._read_pages(self.group(group), self._wanted(filters), documents=documents)
+        return (node for page in pages for node in page)
 
     def size(self, group: str) -> int:
         """See `Snapshot.size`."""
@@ -722,8 +724,10 @@ class LocalSnapshot(Snapshot):
         embed_key: str | None = None,
         vector_index: LiveIndex | None = None,
         size: int = 0,
+        documents: Collection[Any] | None = None,
     ) -> Iterator[list[DocNode]]:
-        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, size or PAGE):
+        builds_in_order = self.state.view.tree.builds(live, documents)
+        for builds in batches_reaching(builds_in_order, lambda build: build.size, size or PAGE):
             page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -260,9 +260,14 @@ class Tree:
             self.order.append(sorted(self.documents, key=lambda uid: self.documents[uid].identity))
         return [self.documents[uid] for uid in self.order[0]]
 
-    def builds(self, group: LiveGroup) -> Iterator[Build]:
-        """The live builds of a group, in the documents' order."""
-        return (group.builds[one.uid] for one in self.in_order() if one.uid in group.builds)
+    def builds(self, group: LiveGroup, documents: Collection[Any] | None = None) -> Iterator[Build]:
+        """The live builds of a group, or of a few documents in it, in the documents' order."""
+        if documents is None:
+            in_order = self.in_order()
+        else:
+            few = [self.documents[uid] for uid in documents if uid in self.documents]
+            in_order = sorted(few, key=lambda document: document.identity)
+        return (group.builds[one.uid] for one in in_order if one.uid in group.builds)
 
     def live_numbers(self, group: LiveGroup) -> NDArray[np.int64]:
         """(n,) int64, ascending: the numbers of a group's live builds."""

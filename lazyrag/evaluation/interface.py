@@ -20,6 +20,7 @@ from lazyrag.errors import (
     LazyRAGError,
     known_names,
     missing_package,
+    nearest,
     warn_user,
 )
 from lazyrag.models import concurrency
@@ -532,6 +533,10 @@ def _is_ids(value: Any) -> bool:
     return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
 
 
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
 def _is_rubrics(value: Any) -> bool:
     return isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
 
@@ -544,6 +549,9 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
     **dict.fromkeys(("retrieved_contexts", "reference_contexts", "multi_responses"), _TEXTS),
     **dict.fromkeys(_ID_FIELDS, (_is_ids, "a list of ids (strings or integers)")),
     "rubrics": (_is_rubrics, "a mapping from string to string"),
+    "scores": (lambda value: is_list_of(value, numbers.Real), "a list of numbers"),
+    "confidence": (lambda value: isinstance(value, numbers.Real), "a number"),
+    **dict.fromkeys(("retrieval_metadata", "generation_metadata", "extra"), (_is_metadata, "a mapping")),
 }
 """Types of fields; the others are strings."""
 
@@ -552,7 +560,8 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
 class Sample:
     """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without that package.
 
-    None means unknown; an empty list means that there is nothing. Lists are not copied.
+    None means unknown; an empty list means that there is nothing. Lists are not copied. The last five fields are not
+    RAGAS's, and `to_ragas` leaves them out.
 
     Args:
         user_input: The question.
@@ -567,9 +576,14 @@ class Sample:
         persona_name: The person who asks.
         query_style: The style of the question.
         query_length: The length of the question: ``"short"``.
+        scores: The scores of the texts found.
+        confidence: That of the answer, from 0 to 1.
+        retrieval_metadata: Metadata of the retrieval.
+        generation_metadata: Metadata of the generation.
+        extra: Further fields of the record.
 
     Raises:
-        ConfigError: If a field has the wrong type.
+        ConfigError: If a field has the wrong type, or an id occurs twice in a list.
 
     Example:
         >>> Sample("How hot?", retrieved_context_ids=["n1"]).to_dict()
@@ -588,16 +602,24 @@ class Sample:
     persona_name: str | None = None
     query_style: str | None = None
     query_length: str | None = None
+    scores: Sequence[float] | None = None
+    confidence: float | None = None
+    retrieval_metadata: Mapping[str, Any] | None = None
+    generation_metadata: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in FIELDS:
+        for name in _ALL_FIELDS:
             value = getattr(self, name)
             has_type, expected = _FIELD_TYPES.get(name, _TEXT)
             require(value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None")
+            if name in _ID_FIELDS and value is not None:
+                hint = "Give each text an id of its own."
+                require(len(set(value)) == len(value), f"Sample.{name}", value, "a list of distinct ids", hint)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields, not copied, as RAGAS's samples do."""
-        return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+        return {name: value for name in _ALL_FIELDS if (value := getattr(self, name)) is not None}
 
     def to_ragas(self) -> SingleTurnSample:
         """Convert to a sample of the package ragas.
@@ -609,15 +631,16 @@ class Sample:
             from ragas import SingleTurnSample  # seconds, and half a gigabyte of packages
         except ModuleNotFoundError as exc:
             raise missing_package("Sample.to_ragas", exc, "ragas") from exc
-        plain = self.to_dict()
+        plain = {name: value for name, value in self.to_dict().items() if name in FIELDS}
         for name in _ID_FIELDS:
             if name in plain:  # ragas does not accept numpy's integers
                 plain[name] = [uid if isinstance(uid, str) else int(uid) for uid in plain[name]]
         return SingleTurnSample(**plain)
 
 
-FIELDS = tuple(field.name for field in fields(Sample))
-"""The twelve fields, in RAGAS's order."""
+_ALL_FIELDS = tuple(field.name for field in fields(Sample))
+FIELDS = _ALL_FIELDS[:12]
+"""RAGAS's twelve fields, in its order."""
 
 SYSTEM_FIELDS = ("retrieved_contexts", "retrieved_context_ids", "response", "multi_responses")
 """The fields that the system fills; a record has the others."""
@@ -642,15 +665,17 @@ def to_ragas_dataset(samples: Sequence[Sample]) -> EvaluationDataset:
     return EvaluationDataset(samples=converted)
 
 
-def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, generate: bool = True) -> list[Sample]:
+def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> list[Sample]:
     """Run a system on each record's question, and make a sample of each.
 
     The system's batch methods are called: first for all retrievals, then for all answers.
 
     Args:
-        records: What is expected, by RAGAS's names: always ``user_input``, the question; where known ``reference``,
-            ``reference_contexts``, ``reference_context_ids``, ``rubrics``, ``persona_name``, ``query_style`` and
-            ``query_length``.
+        records: Mappings of what is expected, by RAGAS's names: always ``user_input``, the question; where known
+            ``reference``, ``reference_contexts``, ``reference_context_ids``, ``rubrics``, ``persona_name``,
+            ``query_style`` and ``query_length``. Further fields go to `Sample.extra`; an ``id`` must be unique. Or
+            samples: `Sample`, RAGAS's ``SingleTurnSample`` or its ``EvaluationDataset``, whose retrieved contexts and
+            responses are not used.
         rag: The system. Fields that it does not fill are None, and so is the response where a `RetrieverRAG` or a
             `PipelineRAG` fails for some records.
         generate: Whether to generate answers; if False, only retrieval can be evaluated.
@@ -659,7 +684,7 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
         A sample for each record, in order.
 
     Raises:
-        ConfigError: If a record has no question, an unknown field, or a field of the wrong type.
+        ConfigError: If a record has no question, a misspelt field, a field of the wrong type, or another one's ``id``.
         InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong type.
 
     Warns:
@@ -675,9 +700,11 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
     """
     is_system = isinstance(rag, RAGInterface)
     require(is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError)
-    records = list(records)
-    for number, record in enumerate(records, start=1):
-        _validate_record(number, record)
+    given = list(getattr(records, "samples", records))
+    records = [_validate_record(number, record) for number, record in enumerate(given, start=1)]
+    ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
+    twice = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
+    require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
     found = _call_batch(rag, "batch_retrieve_with_metadata", queries)
     samples = [_sample(number, *pair) for number, pair in enumerate(zip(records, found, strict=True), start=1)]
@@ -707,7 +734,7 @@ def _answers(rag: _Adapter, queries: Sequence[str], contexts: Sequence[list[str]
 
 
 def make_sample(
-    record: Mapping[str, Any],
+    record: Any,
     retrieval: RetrievalResult[Any] | None = None,
     generation: GenerationResult[Any] | None = None,
 ) -> Sample:
@@ -719,25 +746,32 @@ def make_sample(
         generation: What was answered; None if unknown.
 
     Raises:
-        ConfigError: If the record has no question, an unknown field, or a field of the wrong type.
+        ConfigError: If the record has no question, a misspelt field, or a field of the wrong type.
 
     Example:
         >>> make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."])).retrieved_context_ids
     """
-    _validate_record(1, record)
-    return _sample(1, record, retrieval, generation)
+    return _sample(1, _validate_record(1, record), retrieval, generation)
 
 
-def _validate_record(number: int, record: Any) -> None:
+def _validate_record(number: int, record: Any) -> dict[str, Any]:
+    """The fields of a record, those beyond the sample's under ``"extra"``."""
     what = f"Record {number}"
-    require(isinstance(record, Mapping), what, record, "a mapping with the question as 'user_input'")
-    for name in record:
+    to_dict = getattr(record, "to_dict", None)
+    if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
+        record = {name: value for name, value in to_dict().items() if name in _RECORD_FIELDS or name == "extra"}
+        record |= record.pop("extra", {})
+    require(isinstance(record, Mapping), what, record, "a mapping with the question as 'user_input', or a sample")
+    known: dict[str, Any] = {"extra": {}}
+    for name, value in record.items():
         if name in SYSTEM_FIELDS:
             raise ConfigError(f"{what} has the field {name!r}, which the system fills. Remove it, or make a Sample.")
-        if name not in _RECORD_FIELDS:
+        if name not in _RECORD_FIELDS and nearest(str(name), _RECORD_FIELDS) is not None:
             raise ConfigError(f"{what} has the unknown field {name!r}. {known_names(str(name), _RECORD_FIELDS)}")
-    question = record.get("user_input")
+        (known if name in _RECORD_FIELDS else known["extra"])[name] = value
+    question = known.get("user_input")
     require(isinstance(question, str), f"'user_input' of {what.lower()}", question, "a string")
+    return known
 
 
 def _sample(
@@ -748,11 +782,15 @@ def _sample(
 ) -> Sample:
     try:
         return Sample(
-            **record,
+            **{**record, "extra": record["extra"] or None},
             retrieved_contexts=None if retrieval is None else retrieval.contexts,
             retrieved_context_ids=None if retrieval is None else retrieval.context_ids,
             response=None if generation is None else generation.response,
             multi_responses=None if generation is None else generation.multi_responses,
+            scores=None if retrieval is None else retrieval.scores,
+            confidence=None if generation is None else generation.confidence,
+            retrieval_metadata=None if retrieval is None else retrieval.metadata,
+            generation_metadata=None if generation is None else generation.metadata,
         )
     except ConfigError as exc:
         raise ConfigError(f"Record {number}: {exc}") from exc

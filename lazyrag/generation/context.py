@@ -15,7 +15,7 @@ from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
 from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
-from lazyrag.text.tokens import TokenCounter, counter_for_model, resolve_counter
+from lazyrag.text.tokens import TiktokenCounter, TokenCounter, counter_for_model, resolve_counter
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -265,6 +265,18 @@ class ContextBuilder:
 
     def __repr__(self) -> str:
         return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"
+
+    @property
+    def encoding(self) -> Any:
+        """The model's ``tiktoken.Encoding``; `count_tokens` works without it.
+
+        Raises:
+            MissingDependencyError: If tiktoken is not installed.
+            ConfigError: If it does not have the model, or the model's vocabulary is not on this machine; the message
+                says where to save it.
+        """
+        counter = self.counter if isinstance(self.counter, TiktokenCounter) else TiktokenCounter(self.model)
+        return counter.encoding
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text.

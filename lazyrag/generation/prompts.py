@@ -11,7 +11,8 @@ from typing import Any
 from lazyrag.data.result import RAGContext
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.markers import LABEL
-from lazyrag.models.protocols import Message
+from lazyrag.models.chat import conversation_text
+from lazyrag.models.protocols import Message, as_messages
 from lazyrag.text.sentences import ResolvedLanguage
 from lazyrag.validation import require
 
@@ -33,7 +34,8 @@ SYSTEM_ZH = (
 class Prompts:
     """System messages of a `Generator`, by the language of the question.
 
-    The user message is always the context: the material, the question, and how to cite.
+    The user message is always the context: the material, the question, and how to cite. The ``history`` of a context's
+    metadata, the earlier messages of a conversation, comes between both.
 
     Args:
         en: For all questions that are not in Chinese. None: no system message.
@@ -69,12 +71,19 @@ class Prompts:
             ['user']
         """
         system = self.system(language)
-        user = Message("user", context.context)
-        return [user] if system is None else [Message("system", system), user]
+        before = [] if system is None else [Message("system", system)]
+        return [*before, *history_of(context), Message("user", context.context)]
 
     def text(self, context: RAGContext, language: ResolvedLanguage) -> str:
-        """Return one text for a plain callable: the system message, an empty line, and the context."""
-        return "\n\n".join(message.content for message in self.messages(context, language))
+        """Return one text for a plain callable: system message, history and context, with an empty line between."""
+        parts = self.system(language), conversation_text(history_of(context)), context.context
+        return "\n\n".join(part for part in parts if part)
+
+
+def history_of(context: RAGContext) -> tuple[Message, ...]:
+    """Return the earlier messages of the conversation that a context belongs to."""
+    history = context.metadata.get("history")
+    return as_messages(history) if history else ()
 
 
 _IN_FRAME = ("sources", "query")

@@ -1,7 +1,7 @@
 """Loaders: a file into text with places and metadata."""
 
 from lazyrag.loaders.base import DataLoader, LoadedFile, LoadLimits, load_file, loaders, register_loader
-from lazyrag.loaders.media import register_media_reader
+from lazyrag.loaders.media import read_image, register_media_reader
 
 for _suffixes, _target, _extra in (
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
@@ -38,4 +38,13 @@ for _suffixes, _target, _extra in (
     for _suffix in _suffixes.split():
         loaders.declare(_suffix, f"lazyrag.loaders.{_target}", extra=_extra)
 
-__all__ = ["DataLoader", "LoadLimits", "LoadedFile", "load_file", "loaders", "register_loader", "register_media_reader"]
+__all__ = [
+    "DataLoader",
+    "LoadLimits",
+    "LoadedFile",
+    "load_file",
+    "loaders",
+    "read_image",
+    "register_loader",
+    "register_media_reader",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
@@ -122,6 +123,19 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
             raise AlreadyRegisteredError(msg)
         loaders.register(suffix, Registered, replace=True)
     return reader
+
+
+def read_image(path: Path) -> LoadedFile:
+    """A media reader for images that a vision model reads later, such as ``LLMParser(task_type="qa_img")``.
+
+    The text is the file's name; the metadata ``image_path`` and ``image_hash`` identify the image.
+
+    Example:
+        >>> with loaders.isolated():
+        ...     _ = register_media_reader("image", read_image)
+    """
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return LoadedFile(path.name, metadata={"image_path": str(path.absolute()), "image_hash": digest})
 
 
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from lazyrag.errors import GenerationError
+from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.models import concurrency
 from lazyrag.models.embedding import callable_identity, shown
 from lazyrag.models.protocols import (
@@ -304,9 +304,21 @@ def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:
 
 
 def _as_text(messages: tuple[Message, ...]) -> str:
+    if not all(isinstance(message.content, str) for message in messages):
+        raise ConfigError("A function as chat model takes texts only. For images pass a ChatModel, e.g. HttpChatModel.")
     if len(messages) == 1 and messages[0].role == "user":
-        return messages[0].content
-    return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
+        return messages[0].text
+    return conversation_text(messages)
+
+
+def conversation_text(messages: Iterable[Message]) -> str:
+    r"""Return messages as one text, each after its role, with an empty line between.
+
+    Example:
+        >>> conversation_text([Message("user", "Tea?"), Message("assistant", "Yes.")])
+        'user: Tea?\n\nassistant: Yes.'
+    """
+    return "\n\n".join(f"{message.role}: {message.text}" for message in messages)
 
 
 def _completion(deltas: Iterable[ChatDelta], n: int) -> ChatCompletion:

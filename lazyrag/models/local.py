@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import TOKENIZER, FileFingerprint, find_model
+from lazyrag.models.onnx.session import TOKENIZER, AmbiguousModelError, FileFingerprint, find_model, ways_to_download
 from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder
@@ -27,14 +27,15 @@ _loaded: dict[tuple[Path, int | None], tuple[FileFingerprint, RerankModel]] = {}
 
 
 def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> RerankModel:
-    """Load the cross-encoder of a folder, or of an id in the hub's cache on this machine. Nothing is downloaded.
+    """Load the cross-encoder of a folder, or of an id in the cache of the hub or of ModelScope. Nothing is downloaded.
 
     A folder with an ONNX file gives an `OnnxCrossEncoder`, one with torch weights only a
     `SentenceTransformerCrossEncoder`. A model is loaded once in a process and shared by all threads, until a file in
     its folder changes.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on this
+            machine has it.
         batch_size: Number of pairs in a batch, at least 1; None leaves it to the class.
 
     Raises:
@@ -58,12 +59,15 @@ def _folder(model: LocalModel) -> Path:
         return find_model(model, marker_files=(TOKENIZER, "config.json")).path.resolve()
     except MissingDependencyError as exc:  # huggingface_hub, for the hub's cache
         raise MissingDependencyError(f"There is no folder {str(model)!r}, and to find a model by name: {exc}") from exc
+    except AmbiguousModelError:
+        raise
     except ConfigError as exc:
         if not isinstance(model, (str, os.PathLike)) or not str(model).strip() or Path(model).is_file():
             raise
         msg = (
-            f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the hub's cache. Pass a "
-            f"folder, a downloaded id, or a model: OnnxCrossEncoder({str(model)!r}, download=True), HttpRerankModel."
+            f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the cache of the hub or "
+            f"of ModelScope. Nothing is downloaded by itself. Run: {ways_to_download(str(model))}. Or pass a folder or "
+            f"a model: OnnxCrossEncoder({str(model)!r}, download=True), HttpRerankModel."
         )
         raise ConfigError(msg) from exc
 
@@ -163,8 +167,8 @@ class AsyncReranker:
 class CrossEncoderReranker(AsyncReranker):
     """Cross-encoder by name (spec 003); for other rerank models use `AsyncReranker`.
 
-    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the hub's cache on
-    this machine.
+    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the cache of the
+    hub or of ModelScope; the error says how to get it.
 
     Args:
         model_name: A folder with an ONNX file, or with weights for torch; or an id on the hub; or a `RerankModel`, such

@@ -121,17 +121,31 @@ def is_batch_embedder(value: object) -> TypeGuard[BatchEmbedder]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    Args:
+        role: ``"system"``, ``"user"`` or ``"assistant"``.
+        content: A text; or for models that see images a list of parts in the format of OpenAI's chat API:
+            ``{"type": "text", "text": ...}`` and ``{"type": "image_url", "image_url": {"url": ...}}``.
+    """
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: str | Sequence[Mapping[str, Any]]
 
     def __post_init__(self) -> None:
         validate_choice("role", self.role, ROLES)
-        require(isinstance(self.content, str), "content", self.content, "a string")
+        is_parts = is_list_of(self.content, Mapping) and all("type" in part for part in self.content)
+        require(isinstance(self.content, str) or is_parts, "content", self.content, "a string, or a list of parts")
+
+    @property
+    def text(self) -> str:
+        """Its text, without images."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(str(part["text"]) for part in self.content if part["type"] == "text")
 
 
-Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, str]]"
+Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, Any]]"
 """Input of a chat model: one user message as a string, or messages, oldest first."""
 
 
@@ -154,7 +168,7 @@ def as_messages(prompt: Prompt) -> tuple[Message, ...]:
         if not isinstance(one, Message):
             raise ConfigError(f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}.")
         messages.append(one)
-    is_blank = not any(one.content.strip() for one in messages)
+    is_blank = not any(one.text.strip() for one in messages)
     require(not is_blank, "The prompt", prompt, "a string, or messages that are not all blank")
     return tuple(messages)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.errors import AnswerWarning, GenerationError, RetrievalError, sentence, warn_user
+from lazyrag.errors import AnswerWarning, GenerationError, MissingDependencyError, RetrievalError, sentence, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.embedding import callable_identity, shown
@@ -149,6 +149,20 @@ Variant: TypeAlias = Literal["plus", "okapi", "l"]
 _VARIANTS = {"plus": "BM25Plus", "okapi": "BM25Okapi", "l": "BM25L"}
 
 
+def rank_bm25_of(terms: Sequence[Sequence[str]], variant: Variant) -> Any:
+    """Return an object of the library rank-bm25 over the terms of at least one document.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    try:
+        import rank_bm25  # slow to import
+    except ModuleNotFoundError as exc:
+        hint = "is a dependency of lazyrag that is not installed. Install it with: pip install rank-bm25"
+        raise MissingDependencyError(f"The package rank-bm25 {hint}", name=exc.name) from exc
+    return getattr(rank_bm25, _VARIANTS[variant])(terms)
+
+
 @known_arguments
 class Bm25RerankModel:
     """BM25 over the candidates alone, by the library rank-bm25: a `RerankModel` without a model.
@@ -196,9 +210,7 @@ class Bm25RerankModel:
         query_terms, document_terms = terms_of(query), [terms_of(document) for document in documents]
         if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
             return [(index, 0.0) for index in range(top_n)]
-        import rank_bm25  # slow to import
-
-        scores = getattr(rank_bm25, _VARIANTS[self.variant])(document_terms).get_scores(query_terms)
+        scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[:top_n]
 
 

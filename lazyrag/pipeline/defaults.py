@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from lazyrag.errors import ConfigError
@@ -30,8 +31,9 @@ class PipelineSettings:
         rag_max_context_tokens: Tokens of a context, at least 1.
         rag_use_reranker: Whether contexts use reranked hits, if there is a reranker.
         rag_use_hybrid_search: Whether `RAGPipeline.over` uses hybrid search, or vector search alone.
-        reranker_model: The cross-encoder of `RAGPipeline.over`: a folder, or a name in the hub's cache on this machine.
-        reranker_batch_size: Number of pairs that it reads at once, at least 1.
+        reranker_model: A cross-encoder: a folder, or a name in the hub's cache on this machine. Or the name of a
+            registered reranker that needs no keywords, such as ``"MaxSimReranker"``.
+        reranker_batch_size: Number of pairs that a cross-encoder reads at once, at least 1.
         hybrid_vector_weight: Weight of vector search, if the fusion has weights; at least 0.
         hybrid_bm25_weight: Weight of keyword search, likewise.
         hybrid_fusion_method: The name of a registered fusion.
@@ -82,3 +84,29 @@ def as_settings(given: Any) -> PipelineSettings:
     is_valid = all(hasattr(given, name) for name in names)
     require(is_valid, "settings", given, "PipelineSettings(...) or Settings(...)")
     return PipelineSettings(**{name: getattr(given, name) for name in names})
+
+
+SEARCH_SETTINGS = ("rag_use_hybrid_search", "hybrid_vector_weight", "hybrid_bm25_weight", "hybrid_fusion_method")
+RERANKER_SETTINGS = ("reranker_model", "reranker_batch_size")
+_DEFAULTS = PipelineSettings()
+
+
+def reset(settings: PipelineSettings, names: Sequence[str]) -> PipelineSettings:
+    """Return the settings with the defaults of some."""
+    return dataclasses.replace(settings, **{name: getattr(_DEFAULTS, name) for name in names})
+
+
+def require_defaults(settings: PipelineSettings, names: Sequence[str], why: str) -> None:
+    """Refuse settings that have no effect.
+
+    Args:
+        settings: The settings.
+        names: Those that have no effect.
+        why: The reason.
+
+    Raises:
+        ConfigError: If one of them is not the default.
+    """
+    for name in names:
+        if (value := getattr(settings, name)) != getattr(_DEFAULTS, name):
+            raise ConfigError(f"The setting {name}={value!r} has no effect: {why}. Remove it.")

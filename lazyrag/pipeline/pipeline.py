@@ -18,13 +18,20 @@ from lazyrag.generation.generator import Generator
 from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.local import local_rerank_model
-from lazyrag.models.protocols import ChatModel
-from lazyrag.pipeline.defaults import PipelineSettings, as_settings
+from lazyrag.models.protocols import ChatModel, Message, as_messages
+from lazyrag.pipeline.defaults import (
+    RERANKER_SETTINGS,
+    SEARCH_SETTINGS,
+    PipelineSettings,
+    as_settings,
+    require_defaults,
+    reset,
+)
 from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, emit_answer_warnings, make_rerank
 from lazyrag.pipeline.search import Finder, RetrieverFinder
 from lazyrag.retrieval.hybrid import BoundFusion, HybridRetriever
-from lazyrag.retrieval.postprocessors import RetrievalChain
+from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.validation import (
@@ -42,11 +49,16 @@ P = ParamSpec("P")
 Q = TypeVar("Q")
 T = TypeVar("T")
 
+History: TypeAlias = Sequence[Message | Mapping[str, str]]
+"""Messages of a conversation as chat endpoints take them, oldest first."""
 OnError: TypeAlias = Literal["raise", "collect"]
 """Whether an error stops all questions, or takes the place of its own."""
 
 KEYWORD_SIMILARITY = "bm25_chinese"
 """Of keyword search: it serves English as well, see docs/quality.md."""
+
+FALLBACK_RERANKER = "BM25Reranker"
+"""Of `RAGPipeline.retrieve_and_rerank`, if the pipeline has no reranker: it needs no model."""
 
 
 async def run_all(
@@ -147,15 +159,24 @@ class RAGPipeline:
     ) -> None:
         is_builder = context_builder is None or isinstance(context_builder, ContextBuilder)
         require(is_builder, "context_builder", context_builder, "a ContextBuilder")
-        rerank, reranker_name = (None, "") if reranker is None else make_rerank(reranker)
+        given = as_settings(settings)
+        if settings is not None:
+            require_defaults(given, SEARCH_SETTINGS, "the retriever is passed; RAGPipeline.over makes one of settings")
+            if reranker is not None:
+                require_defaults(given, RERANKER_SETTINGS, "reranker= is passed")
+            elif given.rag_use_reranker:
+                reranker = _reranker_of(given)
+        finder = _make_finder(embedding_manager, milvus_client, retriever)
+        rerank, reranker_name = make_rerank(Reranker(FALLBACK_RERANKER) if reranker is None else reranker)
         self._parts = Parts(
-            finder=_make_finder(embedding_manager, milvus_client, retriever),
+            finder=finder,
             rerank=rerank,
             reranker=reranker_name,
+            has_reranker=reranker is not None,
             builder=context_builder or ContextBuilder(),
             generator=generator if generator is None or isinstance(generator, Generator) else Generator(generator),
             citations=CitationManager(),
-            settings=as_settings(settings),
+            settings=given,
             name=validate_text("name", name),
             capture_content=validate_boolean("capture_content", capture_content),
         )
@@ -174,10 +195,10 @@ class RAGPipeline:
     ) -> RAGPipeline:
         """Make a pipeline over a Document, or several.
 
-        Without settings it retrieves in the way that measured best: `RetrievalChain.over` if there are embeddings, else
-        keyword search by ``bm25_chinese``, which serves English as well. With settings: vector or hybrid search
-        (keyword search if there are no embeddings), reranked by ``reranker_model`` unless you pass a reranker or
-        ``rag_use_reranker`` is False.
+        Without settings: hybrid search (`HybridRetriever.over`) if there are embeddings, else keyword search by
+        ``bm25_chinese``, which serves English as well; contexts are not reranked unless you pass a reranker. With
+        settings: vector or hybrid search (keyword search if there are no embeddings), reranked by ``reranker_model``
+        unless you pass a reranker or ``rag_use_reranker`` is False.
 
         Args:
             doc: A Document, or several.
@@ -189,26 +210,25 @@ class RAGPipeline:
             more: ``name``, ``capture_content``.
 
         Raises:
-            ConfigError: If the settings' cross-encoder is not on this machine, or they require hybrid search of a
-                Document without embeddings.
+            ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid search of a Document
+                without embeddings, or one of them can have no effect.
             NotRegisteredError: If there is no such group.
         """
         documents = validate_documents(doc)
         given = None if settings is None else as_settings(settings)
-        if reranker is None and given is not None and given.rag_use_reranker:
-            reranker = _cross_encoder(given)
         return cls(
             retriever=_make_retriever(documents, group_name, given),
             reranker=reranker,
             generator=generator,
             context_builder=context_builder,
-            settings=settings,
+            settings=None if given is None else reset(given, SEARCH_SETTINGS),  # the retriever follows them
             **more,
         )
 
     def __repr__(self) -> str:
         parts = self._parts
-        return f"RAGPipeline({parts.finder.name!r}, reranker={parts.reranker!r}, generator={parts.generator!r})"
+        reranker = parts.reranker if parts.has_reranker else None
+        return f"RAGPipeline({parts.finder.name!r}, reranker={reranker!r}, generator={parts.generator!r})"
 
     @property
     def reranks(self) -> bool:
@@ -248,21 +268,25 @@ class RAGPipeline:
     ) -> RetrievalResult[dict[str, Any]]:
         """Return the best hits for a question by the reranker, with its scores.
 
+        A pipeline without a reranker uses BM25 over the retrieved texts, which needs no model.
+
         Args:
             query: The question.
             top_k: Number of hits to rerank; None: the setting, 5 by default.
             rerank_top_k: Number of hits to keep; None: the setting, 3 by default.
             filters: See `retrieve`.
 
+        Returns:
+            As `retrieve`; the metadata's ``reranker`` names what reranked.
+
         Raises:
-            ConfigError: If the pipeline has no reranker, or as in `retrieve`.
+            ConfigError: If an argument is invalid.
             RetrievalError: If the retriever or the reranker fails.
         """
-        if self._parts.rerank is None:
-            raise ConfigError("The pipeline has no reranker. Pass RAGPipeline(..., reranker=...), or call retrieve.")
         run = self._run(query)
         with run.span():
-            return await run.result(await run.rerank(await run.retrieve(top_k, filters), rerank_top_k))
+            best = await run.rerank(await run.retrieve(top_k, filters), rerank_top_k)
+            return await run.result(best, reranker=self._parts.reranker)
 
     @known_keywords
     async def build_context(
@@ -284,7 +308,13 @@ class RAGPipeline:
 
     @known_keywords
     async def retrieve_with_context(
-        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        history: History | None = None,
     ) -> RAGContext:
         """Retrieve, rerank if there is a reranker, and write the context.
 
@@ -293,18 +323,27 @@ class RAGPipeline:
             top_k: Number of hits to retrieve. The reranker's number comes from the settings.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
+            history: The conversation before the question, oldest message first. The chat model rewrites the question as
+                a query that is clear without it, and that query is searched; without a generator the question as it is.
+                The context's metadata have ``history`` and ``search_query``.
 
         Raises:
             ConfigError: See `retrieve` and `build_context`.
             RetrievalError: If the retriever or the reranker fails.
         """
-        run = self._run(query)
+        run = self._run(query, history)
         with run.span():
             return await run.complete_context(top_k, max_tokens, filters)
 
     @known_keywords
     async def answer(
-        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        history: History | None = None,
     ) -> Answer:
         """Answer a question with citations. If nothing is found the model is not called, and the answer says so.
 
@@ -313,6 +352,7 @@ class RAGPipeline:
             top_k: See `retrieve_with_context`, also for the following.
             max_tokens: See there.
             filters: See there.
+            history: See there. The model also reads it, before the context.
 
         Raises:
             ConfigError: If the pipeline has no generator, or as in `retrieve_with_context`.
@@ -322,13 +362,11 @@ class RAGPipeline:
         Warns:
             AnswerWarning: For each of the answer's ``problems``.
         """
-        return emit_answer_warnings(await self._answer(query, top_k, max_tokens, filters))
+        return emit_answer_warnings(await self._answer(query, top_k, max_tokens, filters, history=history))
 
-    async def _answer(
-        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
-    ) -> Answer:
+    async def _answer(self, query: str, *limits: Any, history: History | None = None, **more: Any) -> Answer:
         """Run `answer` without warnings."""
-        return await self._run(query).complete_answer(top_k, max_tokens, filters)
+        return await self._run(query, history).complete_answer(*limits, **more)
 
     @known_keywords
     async def answer_from(
@@ -357,14 +395,20 @@ class RAGPipeline:
         return await self._run_of(results, query).answer_from(results, max_tokens)
 
     async def astream(
-        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        history: History | None = None,
     ) -> AsyncGenerator[AnswerDelta, None]:
         """Stream a cited answer; see `answer`.
 
         Citations come with the piece that completes their marker; the last piece has the complete answer. Closing the
         iterator ends the model's call.
         """
-        async with contextlib.aclosing(self._run(query).deltas(top_k, max_tokens, filters)) as deltas:
+        async with contextlib.aclosing(self._run(query, history).deltas(top_k, max_tokens, filters)) as deltas:
             async for delta in deltas:
                 emit_answer_warnings(delta.answer)
                 yield delta
@@ -417,23 +461,47 @@ class RAGPipeline:
         max_tokens: int | None = None,
         filters: FilterLike | None = None,
         *,
+        histories: Sequence[History | None] | None = None,
         concurrency: int = 8,
         on_error: OnError = "raise",
     ) -> list[Answer]:
-        """Run `answer` for several questions; see `batch_retrieve`."""
-        return emit_answer_warnings(
-            await self._batch_answer(queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error)
-        )
+        """Run `answer` for several questions; see `batch_retrieve`.
+
+        Args:
+            queries: The questions.
+            top_k: See `retrieve`.
+            max_tokens: See `build_context`.
+            filters: See `retrieve`.
+            histories: For each question the conversation before it, or None.
+            concurrency: See `batch_retrieve`.
+            on_error: See there.
+        """
+        more: dict[str, Any] = {"histories": histories, "concurrency": concurrency, "on_error": on_error}
+        return emit_answer_warnings(await self._batch_answer(queries, top_k, max_tokens, filters, **more))
 
     async def _batch_answer(
-        self, queries: Sequence[str], *limits: Any, concurrency: int = 8, on_error: OnError = "raise", **more: Any
+        self,
+        queries: Sequence[str],
+        *limits: Any,
+        histories: Sequence[History | None] | None = None,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+        **more: Any,
     ) -> list[Answer]:
         """Run `batch_answer` without warnings."""
-        return await _run_queries(lambda query: self._answer(query, *limits, **more), queries, concurrency, on_error)
+        _validate_queries(queries)
+        given = [None] * len(queries) if histories is None else histories
+        is_valid = isinstance(given, Sequence) and len(given) == len(queries)
+        require(is_valid, "histories", given, f"a list with a history or None for each of the {len(queries)} queries")
+        asked = list(zip(queries, given, strict=True))
+        answers = run_all(
+            lambda one: self._answer(one[0], *limits, history=one[1], **more), asked, concurrency, on_error
+        )
+        return cast("list[Answer]", await answers)
 
-    def _run(self, query: str) -> Run:
+    def _run(self, query: str, history: History | None = None) -> Run:
         check_query(query)
-        return Run(self._parts, query)
+        return Run(self._parts, query, _as_history(history))
 
     def _run_of(self, results: Any, query: str | None) -> Run:
         """A run of a question, or of the query of results."""
@@ -447,9 +515,26 @@ async def _run_queries(
     function: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
 ) -> list[T]:
     """Run `run_all` for questions. Collected errors are not part of the type."""
+    _validate_queries(queries)
+    return cast("list[T]", await run_all(function, queries, concurrency, on_error))
+
+
+def _validate_queries(queries: Any) -> None:
     is_valid = isinstance(queries, Sequence) and not isinstance(queries, str) and is_list_of([*queries], str)
     require(is_valid, "queries", queries, "a list of strings")
-    return cast("list[T]", await run_all(function, queries, concurrency, on_error))
+
+
+def _as_history(history: Any) -> tuple[Message, ...]:
+    """Messages of the user and the assistant; without any, the question begins the conversation."""
+    expected = "a list of messages {'role': 'user' or 'assistant', 'content': '...'}, oldest first"
+    is_list = isinstance(history, Sequence) and not isinstance(history, str)
+    require(history is None or is_list, "history", history, expected)
+    messages = as_messages(history) if history else ()
+    for message in messages:
+        require(
+            message.role != "system", "history", message, expected, "Set system messages by Generator(prompts=...)."
+        )
+    return messages
 
 
 def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
@@ -471,7 +556,7 @@ def _make_retriever(documents: list[Document], group_name: str, settings: Pipeli
     has_embeddings = all(document.embed_keys for document in documents)
     if settings is None:
         if has_embeddings:
-            return RetrievalChain.over(documents, group_name)
+            return HybridRetriever.over(documents, group_name)
         return Retriever(documents, group_name, KEYWORD_SIMILARITY)
     if settings.rag_use_hybrid_search:
         if not has_embeddings:
@@ -498,7 +583,10 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     return HybridRetriever(vector, keyword, fusion_method=method)
 
 
-def _cross_encoder(settings: PipelineSettings) -> Any:
+def _reranker_of(settings: PipelineSettings) -> Any:
+    if settings.reranker_model in rerankers:
+        require_defaults(settings, RERANKER_SETTINGS[1:], f"the reranker {settings.reranker_model!r} reads no batches")
+        return Reranker(settings.reranker_model)
     # The model's class has a default of its own, which may be smaller where a batch would change scores.
     size = settings.reranker_batch_size
     batch_size = None if size == PipelineSettings().reranker_batch_size else size
@@ -553,10 +641,16 @@ class SyncPipeline:
 
     @known_keywords
     def stream(
-        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        history: History | None = None,
     ) -> Iterator[AnswerDelta]:
         """Run `RAGPipeline.astream`. Closing or dropping the iterator ends the model's call."""
-        return _with_warnings(self._pipeline._run(query).deltas(top_k, max_tokens, filters))
+        return _with_warnings(self._pipeline._run(query, history).deltas(top_k, max_tokens, filters))
 
 
 def _with_warnings(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:

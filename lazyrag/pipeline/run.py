@@ -18,12 +18,15 @@ from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, Retrieva
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
+from lazyrag.models.chat import UnreadableAnswerError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
+from lazyrag.models.protocols import Message
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, RetrievedItems
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
+from lazyrag.retrieval.query_rewriting import read_queries, standalone_prompt
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import require, validate_integer
@@ -121,8 +124,9 @@ class Parts:
 
     Args:
         finder: Finds hits.
-        rerank: Reranks them; None without a reranker.
-        reranker: The reranker's name, for traces.
+        rerank: Reranks them.
+        reranker: The reranker's name.
+        has_reranker: Whether the user chose it.
         builder: Writes contexts.
         generator: Answers; None without one.
         citations: Reads answers.
@@ -132,8 +136,9 @@ class Parts:
     """
 
     finder: Finder
-    rerank: Rerank | None
+    rerank: Rerank
     reranker: str
+    has_reranker: bool
     builder: ContextBuilder
     generator: Generator | None
     citations: CitationManager
@@ -144,7 +149,7 @@ class Parts:
     @property
     def reranks(self) -> bool:
         """Whether answers use reranked hits."""
-        return self.rerank is not None and self.settings.rag_use_reranker
+        return self.has_reranker and self.settings.rag_use_reranker
 
 
 @dataclass(slots=True)
@@ -154,37 +159,56 @@ class Run:
     Args:
         parts: The pipeline's.
         query: The question.
+        history: The messages before it.
         seconds: By stage; filled by the run.
     """
 
     parts: Parts
     query: str
+    history: tuple[Message, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    search_query: str = ""
+
+    def __post_init__(self) -> None:
+        self.search_query = self.query
 
     def span(self, *, current: bool = True) -> contextlib.AbstractContextManager[Span]:
         """The span of the run."""
         capture = self.parts.capture_content
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
+    async def condense(self) -> None:
+        """Write the question as a query that is clear without the history; without a chat model it stays as it is."""
+        generator = self.parts.generator
+        if generator is None or not self.history or not self.query.strip():
+            return
+        with self._timed("condense"), self._chat_span(generator):
+            answer = (await generator.model.achat(standalone_prompt(self.query, self.history))).choices[0]
+        try:
+            self.search_query = read_queries(answer.text, answer.finish_reason == "length")[0]
+        except UnreadableAnswerError as exc:
+            self.problems = (f"The question was searched as it is. The model's answer is no standalone query: {exc}.",)
+
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
         finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
-        span = retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content)
+        span = retrieval_span(finder.name, self.search_query, topk, capture_content=self.parts.capture_content)
         with self._timed("retrieve"), span as retrieving:
-            found = await finder.find(self.query, topk, filters)
+            found = await finder.find(self.search_query, topk, filters)
             if retrieving.is_recording:
                 retrieving.hits(found.trace_hits())
         return found
 
     async def rerank(self, found: RetrievedItems, top_k: int | None = None) -> RetrievedItems:
-        """Return the best ones by the reranker; without a reranker all of them."""
+        """Return the best ones by the reranker."""
         topk = _limit("rerank_top_k", top_k, self.parts.settings.rag_rerank_top_k)
-        if self.parts.rerank is None or not found.items:
+        if not found.items:
             return found
         capture = self.parts.capture_content
-        span = rerank_span(self.parts.reranker, self.query, len(found.items), topk, capture_content=capture)
+        span = rerank_span(self.parts.reranker, self.search_query, len(found.items), topk, capture_content=capture)
         with self._timed("rerank"), span as reranking:
-            best = await self.parts.rerank(self.query, found, topk)
+            best = await self.parts.rerank(self.search_query, found, topk)
             if reranking.is_recording:
                 reranking.hits(best.trace_hits(), "lazyrag.rerank.documents")
         return best
@@ -196,7 +220,7 @@ class Run:
         with self._timed("context"), span as building:
             built = await in_thread(self.parts.builder.build, self.query, results, max_tokens)
             building.set({"lazyrag.context.tokens": built.total_tokens, "lazyrag.context.sources": len(built.sources)})
-        metadata = {**built.metadata, "seconds": self.seconds}
+        metadata = {**built.metadata, "seconds": self.seconds, **self._conversation()}
         return RAGContext(built.query, built.context, built.sources, built.total_tokens, metadata)
 
     async def complete_context(
@@ -204,6 +228,7 @@ class Run:
     ) -> RAGContext:
         """Retrieve, rerank if that is set, and write the context."""
         max_tokens = self._max_tokens(max_tokens)  # validated before any work
+        await self.condense()
         return await self.context(await self.result(await self.best(top_k, filters)), max_tokens)
 
     async def best(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
@@ -211,7 +236,9 @@ class Run:
         found = await self.retrieve(top_k, filters)
         return await self.rerank(found) if self.parts.reranks else found
 
-    async def complete_answer(self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None) -> Answer:
+    async def complete_answer(
+        self, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+    ) -> Answer:
         """Run all stages, without warnings."""
         self.generator()  # validated before any work
         with self.span() as span:
@@ -276,11 +303,11 @@ class Run:
             last = tuple(citation for citation in answer.citations if citation.index not in yielded)
             yield AnswerDelta("", last, answer)
 
-    async def result(self, found: RetrievedItems) -> RetrievalResult[dict[str, Any]]:
-        """Return hits with the query and the seconds so far."""
+    async def result(self, found: RetrievedItems, **more: Any) -> RetrievalResult[dict[str, Any]]:
+        """Return hits with the query, the seconds so far, and more metadata."""
         with self._timed("hits"):
             hits = await found.hits()
-        return RetrievalResult.from_hits(hits, {"query": self.query, "seconds": self.seconds})
+        return RetrievalResult.from_hits(hits, {"query": self.query, "seconds": self.seconds, **more})
 
     def generator(self) -> Generator:
         """Return the generator.
@@ -297,10 +324,13 @@ class Run:
         left_out = context.metadata.get("left_out", ())
         language = context.metadata.get("language") or resolve_language("auto", self.query)
         text = (NO_ROOM if left_out else NOT_FOUND)[language]
-        problems: tuple[str, ...] = ()
+        problems = self.problems
         if left_out:
             limit = context.metadata.get("max_tokens")
-            problems = (f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called.",)
+            problems = (
+                *problems,
+                f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called.",
+            )
         generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": [*problems]})
         metadata = {"seconds": self.seconds, "found": len(left_out)}
         return Answer(self.query, text, (), context, generation, problems, metadata)
@@ -308,9 +338,14 @@ class Run:
     def _resolved(self, context: RAGContext, generation: GenerationResult[Any]) -> Answer:
         resolved = self.parts.citations.resolve(generation.response, context.sources)
         details = generation.metadata if isinstance(generation.metadata, Mapping) else {}
-        problems = (*details.get("problems", ()), *resolved.problems)
+        problems = (*self.problems, *details.get("problems", ()), *resolved.problems)
         metadata = {"seconds": self.seconds, "found": len(context.sources)}
         return Answer(self.query, generation.response, resolved.citations, context, generation, problems, metadata)
+
+    def _conversation(self) -> dict[str, Any]:
+        """The metadata of a conversation; none without a history."""
+        history = [{"role": message.role, "content": message.content} for message in self.history]
+        return {"history": history, "search_query": self.search_query} if history else {}
 
     def _max_tokens(self, max_tokens: int | None) -> int:
         return _limit("max_tokens", max_tokens, self.parts.settings.rag_max_context_tokens)

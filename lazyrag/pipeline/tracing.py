@@ -296,7 +296,7 @@ def chat_span(
             "gen_ai.request.max_tokens": options.max_tokens,
             "gen_ai.request.seed": options.seed,
         }
-    sent = [_as_message(message.role, message.content) for message in messages] if capture_content else []
+    sent = [_as_message(message.role, message.text) for message in messages] if capture_content else []
     return span(
         f"chat {model}" if model else "chat",
         attributes,

@@ -704,7 +704,8 @@ class Weights:
     def __post_init__(self) -> None:
         for name, kind in (("vector_setting", VectorSetting), ("keyword_setting", KeywordSetting)):
             require(isinstance(getattr(self, name), kind), name, getattr(self, name), f"a {kind.__name__}")
-        require(abs(sum(self.shares) - 1.0) < 1e-6, "The sum of the two weights", sum(self.shares), "1")
+        total = sum(self.shares)
+        require(abs(total - 1.0) < 1e-6, "Sum of vector_weight and keyword_weight", total, "1.0")
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -713,4 +714,4 @@ class Weights:
 
 
 def _check_weight(name: str, value: Any) -> None:
-    validate_number(name, value, "a number from 0 to 1", lambda weight: 0 <= weight <= 1)
+    validate_number(name, value, "between 0.0 and 1.0", lambda weight: 0 <= weight <= 1)

@@ -15,5 +15,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.retrieval.reranker": "Reranker register_reranker rerankers",
         "lazyrag.retrieval.retriever": "Retriever",
         "lazyrag.retrieval.similarity": "register_similarity similarities",
+        "lazyrag.retrieval.temporary": "ContextRetriever TempDocRetriever",
     },
 )

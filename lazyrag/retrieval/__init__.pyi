@@ -22,3 +22,5 @@ from lazyrag.retrieval.reranker import rerankers as rerankers
 from lazyrag.retrieval.retriever import Retriever as Retriever
 from lazyrag.retrieval.similarity import register_similarity as register_similarity
 from lazyrag.retrieval.similarity import similarities as similarities
+from lazyrag.retrieval.temporary import ContextRetriever as ContextRetriever
+from lazyrag.retrieval.temporary import TempDocRetriever as TempDocRetriever

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import numbers
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -14,7 +16,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
-from lazyrag.errors import ConfigError, StaleNodeError
+from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,
@@ -26,7 +28,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.validation import known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import check_call, keyword_names, known_keywords, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from lazyrag.data.result import Hit
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
 _FUSED_AT_LEAST = 50
+_HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -279,6 +282,10 @@ class BaseRetriever(Generic[T_co]):
         for retriever in self.retrievers:
             retriever.bind_filters(query)
 
+    def indexed_node(self, uid: str) -> DocNode | None:  # noqa: ARG002
+        """Return the node of an id, if the retriever has an index in memory with it."""
+        return None
+
     def build(self) -> None:
         """Build now what the first query would build."""
         read(self.sources, lambda _: None)
@@ -408,11 +415,10 @@ class BaseRetriever(Generic[T_co]):
             topk = self.own_topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
         self._topk = topk
 
-    def _set_total(self, topk: int | None) -> None:
-        """Set the number of nodes of a result that retrievers share: by default what they want, and at least 6."""
-        self._set_topk(topk, is_optional=True)
-        if topk is DEFAULT_TOPK:
-            self._topk = DefaultInt(max(topk, sum(one.own_topk or 0 for one in self.retrievers)))
+    def _set_total(self) -> None:
+        """Set the default number of nodes of a result that retrievers share: what they want, and at least 6."""
+        if isinstance(self._topk, DefaultInt):
+            self._topk = DefaultInt(max(DEFAULT_TOPK, sum(one.own_topk or 0 for one in self.retrievers)))
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
@@ -511,26 +517,95 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         return Query(text, filters, topk, is_explained)
 
 
+class SearchClient:
+    """A client with ``search(query, top_k)`` as a callable retriever, such as spec 003's vector client.
+
+    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``, ``text``, ``score``
+    and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts another retriever must have.
+
+    Args:
+        client: The client. Filters are passed on if its search takes ``filters``.
+
+    Raises:
+        ConfigError: If its search takes something else than a query and a number.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.node_of: Callable[[str], DocNode | None] = lambda _: None
+        """Finds the node of an id that comes without a text."""
+        self.__name__ = type(client).__name__
+        named, takes_any = keyword_names(client.search, skip=0)
+        self._filters = takes_any or "filters" in named
+        if "collection_name" in named:
+            raise ConfigError(
+                f"{self.__name__}.search needs a collection and vectors. Pass an object whose search(query, top_k) "
+                "embeds the query, or use RAGPipeline(embedding_manager, milvus_client)."
+            )
+        check_call(f"{self.__name__}.search cannot be called with (query, top_k)", client.search, "", 1)
+
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """Search, and return nodes."""
+        if filters is not None and not self._filters:
+            raise ConfigError(f"{self.__name__}.search takes no filters; got {filters!r:.60}.")
+        limits = () if topk is None else (topk,)
+        with errors_of(f"{self.__name__}.search", RetrievalError):
+            found = self.client.search(query, *limits, **({} if filters is None else {"filters": filters}))
+            if inspect.isawaitable(found):
+                from lazyrag.models.concurrency import run
+
+                found = run(_await(found))
+            items = list(found)
+        return [self._node(item) for item in items]
+
+    def _node(self, item: Any) -> DocNode:
+        if isinstance(item, DocNode):
+            return item
+        is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+        fields: Any = item if isinstance(item, Mapping) else {name: getattr(item, name, None) for name in _HIT_FIELDS}
+        uid, score = item if is_pair else (fields.get("id"), fields.get("score"))
+        text = fields.get("text")
+        known = self.node_of(str(uid)) if text is None else None
+        is_valid = uid is not None and isinstance(score, numbers.Real) and (known or isinstance(text, str))
+        expected = "nodes, or objects with id, text and score, or pairs (id, score) of texts that another retriever has"
+        require(bool(is_valid), f"A result of {self.__name__}.search", item, expected, error=RetrievalError)
+        if known is not None:
+            return known.with_score(float(score))
+        node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
+        source, document, number = (fields.get(name) for name in _HIT_FIELDS[3:6])
+        segment = node.segment._replace(
+            path=str(source or ""), document_id=str(document or ""), number=int(number or 0)
+        )
+        return DocNode.from_segment(segment, None, score=float(score))
+
+
+async def _await(found: Awaitable[Any]) -> Any:
+    return await found
+
+
 def as_retriever(given: Any) -> BaseRetriever[Any]:
-    """Return a retriever of this package as it is, and any other callable as a `FunctionRetriever`.
+    """Return a retriever of this package as it is, and a callable or a client as a `FunctionRetriever`.
 
     A subclass that overrides ``__call__`` is a function, too.
     """
     own = isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag.")
-    return given if own else FunctionRetriever(given)
+    is_client = not callable(given) and callable(getattr(given, "search", None))
+    return given if own else FunctionRetriever(SearchClient(given) if is_client else given)
 
 
 def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
-    """Validate retrievers of nodes and wrap functions.
+    """Validate retrievers of nodes and wrap functions and clients.
 
     Raises:
-        ConfigError: If there is none, one is not callable, or one returns texts or dicts.
+        ConfigError: If there is none, one is neither callable nor a client with ``search``, or one returns texts or
+            dicts.
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
     for retriever in retrievers:
-        is_callable = callable(retriever) and not isinstance(retriever, type)
-        require(is_callable, f"{what}'s retriever", retriever, "a callable (query, filters=None, topk=None) -> nodes")
+        is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
+        expected = "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query, top_k)"
+        require(is_valid and not isinstance(retriever, type), f"{what}'s retriever", retriever, expected)
         if getattr(retriever, "output_format", None) is not None:
             raise ConfigError(f"{what} needs retrievers with output_format=None; got {retriever.output_format!r}.")
     return [as_retriever(retriever) for retriever in retrievers]

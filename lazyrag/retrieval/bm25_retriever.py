@@ -15,8 +15,9 @@ from lazyrag.document.document import Document
 from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
+from lazyrag.models.rerank import rank_bm25_of
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
-from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
@@ -82,10 +83,12 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         self._search = KeywordSearch(analyser)
         self._name = f"bm25 ({analyser})"
         self._of_document: Retriever[list[DocNode]] | None = None
+        self._okapi: tuple[list[str], Any] | None = None
         if doc is not None and group_name is not None:
             self._of_document = Retriever(
                 doc, group_name, "bm25", topk=topk, analyser=analyser, k1=k1, b=b, variant=variant
             )
+            self._documents, self._group_name = validate_documents(doc), group_name
             self._set_retrievers([self._of_document])
         elif doc is not None or group_name is not None:
             raise ConfigError(f"doc and group_name go together; got {doc!r} and {group_name!r}. Or omit both.")
@@ -116,6 +119,40 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         with self._writing:
             self._index.add([node.uid for node in nodes], terms)
             self._texts = _Texts(self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}})
+
+    @property
+    def corpus(self) -> list[str]:
+        """The indexed texts, in the order of `doc_ids`; over a Document those of the group."""
+        return [node.text for node in self._indexed()]
+
+    @property
+    def doc_ids(self) -> list[str]:
+        """The ids of the indexed texts; over a Document the nodes' uids."""
+        return [node.uid for node in self._indexed()]
+
+    @property
+    def bm25(self) -> Any:
+        """A ``rank_bm25.BM25Okapi`` over `corpus`, built on first use; None without texts. Searches do not use it.
+
+        Its queries are lists of terms: those of the analyser, see `lazyrag.text.analyzers`.
+
+        Raises:
+            MissingDependencyError: If rank-bm25 is not installed.
+        """
+        corpus = self.corpus
+        if self._okapi is None or self._okapi[0] != corpus:
+            terms = [self._search.terms_of(text) for text in corpus]
+            self._okapi = corpus, rank_bm25_of(terms, "okapi") if any(terms) else None
+        return self._okapi[1]
+
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """See `BaseRetriever.indexed_node`."""
+        return self._texts.nodes.get(uid)
+
+    def _indexed(self) -> list[DocNode]:
+        if self._of_document is None:
+            return list(self._texts.nodes.values())
+        return [node for document in self._documents for node in document.get_nodes(self._group_name)]
 
     @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -34,6 +34,7 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
+    SearchClient,
     as_retriever,
     check_retrievers,
     common_direction,
@@ -41,9 +42,9 @@ from lazyrag.retrieval.base import (
     node_key,
     skipped_stage,
 )
-from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.retriever import PRIORITIES, PriorityLike, Retriever
 from lazyrag.retrieval.similarity import similarities, validate_feedback
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, StageKind
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Searchable, Stage, StageKind
 from lazyrag.validation import (
     is_list_of,
     keyword_names,
@@ -54,9 +55,6 @@ from lazyrag.validation import (
     validate_integer,
     validate_number,
 )
-
-Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
-PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low", "ignore")
 
 Combine: TypeAlias = Callable[[list[list[DocNode]]], Sequence[DocNode]]
 """From the nodes of each retriever, in the retrievers' order, to the result."""
@@ -85,7 +83,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     Args:
         retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
-            first. A text behind them is the ``fusion_method``, as in spec 003.
+            first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns nodes, hits,
+            objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever` beside it has. A text
+            behind them is the ``fusion_method``, as in spec 003.
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over its results.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
@@ -116,14 +116,14 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever | str,
+        *retrievers: NodeRetriever | Searchable | str,
         fusion_method: str = "rrf",
         weights: WeightsLike | None = None,
         topk: int = DEFAULT_TOPK,
         depth: int | None = None,
         dedupe: Dedupe | None = None,
-        vector_retriever: NodeRetriever | None = None,
-        bm25_retriever: NodeRetriever | None = None,
+        vector_retriever: NodeRetriever | Searchable | None = None,
+        bm25_retriever: NodeRetriever | Searchable | None = None,
         **fusion_kw: Any,
     ) -> None:
         given: list[Any] = list(retrievers)
@@ -133,6 +133,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             fusion_method = given.pop()
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
+        for part in self.retrievers:
+            if isinstance(part.wrapped, SearchClient):
+                part.wrapped.node_of = self.indexed_node
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
@@ -222,6 +225,10 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         A retriever of weight 0 is among them without nodes.
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
+
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """See `BaseRetriever.indexed_node`."""
+        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""
@@ -608,23 +615,59 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         return found.then("step", "feedback", settings=params, seconds=seconds)
 
 
+class _CompositeRetriever(BaseRetriever[list[DocNode]]):
+    """Base of retrievers whose members may also be set as attributes, within ``with``."""
+
+    _members: dict[str, Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._members = {}
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        members, self._members = self._members or {}, None
+        if error is None:
+            self._combine_members([*self.retrievers, *members.values()])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._members is not None and not name.startswith("_"):
+            if hasattr(type(self), name):
+                raise ConfigError(f"A {type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
+            self._members[name] = value
+        super().__setattr__(name, value)
+
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`. A ConfigError if there is no retriever yet."""
+        check_retrievers(type(self).__name__, self.retrievers)
+        super().prepare(query)
+
+    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+        raise NotImplementedError
+
+    def _of_members(self, name: str, default: Any) -> list[Any]:
+        """An attribute of each retriever."""
+        values = [getattr(retriever, name, None) for retriever in self.retrievers]
+        return [default if value is None else value for value in values]
+
+
 @known_arguments
-class WeightedRetriever(BaseRetriever[list[DocNode]]):
+class WeightedRetriever(_CompositeRetriever):
     """Fills a result from several retrievers in proportion to their weights: a number of places for each.
 
     Scores are not compared, so retrievers of any kind go together: one over FAQs, one over manuals. Where one finds
     fewer nodes than its places, the others fill them. A node that several find counts for the one that ranks it best.
+    Retrievers may also be set as attributes: ``with WeightedRetriever() as both: both.faq = Retriever(...)``.
 
     Args:
-        retrievers: One or more retrievers of nodes.
-        weights: One number >= 0 for each, not all 0; None: all the same. Places are allotted by largest remainder. A
-            retriever of weight 0 does not run.
+        retrievers: Retrievers of nodes.
+        weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are allotted by
+            largest remainder. A retriever of weight 0 does not run.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
             many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
         combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
 
     Raises:
-        ConfigError: If there is no retriever, or an argument is out of its range.
+        ConfigError: If an argument is out of its range. A query raises it if there is no retriever.
 
     Source:
         Largest remainder: Hamilton's method of apportionment.
@@ -644,10 +687,16 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
     ) -> None:
-        self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
-        self._set_weights(weights)
-        self._set_total(topk)
+        self._given = weights
+        self._set_topk(topk, is_optional=True)
         self._combine = _checked_combine(combine)
+        if retrievers:
+            self._combine_members(retrievers)
+
+    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+        self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
+        self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
+        self._set_total()
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -732,20 +781,21 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
 
 
 @known_arguments
-class PriorityRetriever(BaseRetriever[list[DocNode]]):
+class PriorityRetriever(_CompositeRetriever):
     """Takes the results of the most important retriever, then those of the next one, until there are enough.
 
-    A retriever runs only if those before it found too little.
+    A retriever runs only if those before it found too little. Retrievers may also be set as attributes, as of a
+    `WeightedRetriever`.
 
     Args:
-        retrievers: One or more retrievers of nodes.
-        priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: all normal.
-            Those of one priority run in the given order.
+        retrievers: Retrievers of nodes.
+        priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
+            retriever's ``priority``, else normal. Those of one priority run in the given order.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
             many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
 
     Raises:
-        ConfigError: If there is no retriever, or an argument is out of its range.
+        ConfigError: If an argument is out of its range. A query raises it if there is no retriever.
 
     Example:
         >>> from lazyrag import DocNode
@@ -759,20 +809,24 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
     def __init__(
         self,
         *retrievers: NodeRetriever,
-        priorities: Sequence[Priority] | None = None,
+        priorities: Sequence[PriorityLike] | None = None,
         topk: int | None = DEFAULT_TOPK,
     ) -> None:
+        self._given = priorities
+        self._set_topk(topk, is_optional=True)
+        if retrievers:
+            self._combine_members(retrievers)
+
+    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
-        given = ["normal"] * len(retrievers) if priorities is None else priorities
+        given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)
-        require(fits, "priorities", priorities, f"a list of one priority for each of {len(retrievers)} retrievers")
-        self._priorities: tuple[Priority, ...] = tuple(
-            validate_choice("priority", level, PRIORITIES) for level in given
-        )
+        require(fits, "priorities", given, f"a list of one priority for each of {len(retrievers)} retrievers")
+        self._priorities = tuple(str(validate_choice("priority", level, PRIORITIES)) for level in given)
         by_priority = zip(self._priorities, self.retrievers, strict=True)
         ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
         self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
-        self._set_total(topk)
+        self._set_total()
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -781,6 +835,7 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
 
     def prepare(self, query: Query) -> None:
         """Prepare the first retriever: the others may never run."""
+        check_retrievers("PriorityRetriever", self.retrievers)
         for retriever in self.running[:1]:
             retriever.prepare(query)
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from lazyrag.data.node import DocNode
 from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
-from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
-from lazyrag.models.protocols import ChatModel, ChatOptions
+from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, conversation_text, visible
+from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Query, check_retrievers
 from lazyrag.retrieval.hybrid import BoundFusion
@@ -58,6 +58,20 @@ PROMPTS: Mapping[tuple[str, str], str] = {
     ),
 }
 """The built-in prompts, by task and language."""
+STANDALONE_PROMPTS: Mapping[str, str] = {
+    "en": (
+        "Rewrite the last question of the conversation below for a search engine, so that it is clear without the "
+        "conversation: replace words that refer back by what they mean, add the subject where it is missing, and keep "
+        "names and numbers as they are. If it is clear already, repeat it. Do not answer it. Write the question alone."
+        "\n\nConversation:\n\n{history}\n\nLast question: {query}"
+    ),
+    "zh": (
+        "请为搜索引擎改写下面对话中的最后一个问题，使它脱离对话也能看懂：把指代前文的词换成所指的内容，补上省略的主语，"
+        "名称和数字保持原样。如果它本身已经清楚，就照抄一遍。不要回答问题，只写改写后的问题。"
+        "\n\n对话：\n\n{history}\n\n最后一个问题：{query}"
+    ),
+}
+"""To condense a question and the conversation before it into one query, by language."""
 
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
 
@@ -65,7 +79,8 @@ _BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z
 """JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a sentence."""
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』"
 _LABEL = re.compile(
-    r"(?:(?:rephrased |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)|子?问题|查询|问法|问)"
+    r"(?:(?:rephrased |rewritten |standalone |last |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)"
+    r"|(?:改写后的|独立的?|最后一个|子)?问题|查询|问法|问)"
     r"[ \t]*\d{0,3}[ \t]*[:：][ \t]*",
     re.IGNORECASE,
 )
@@ -161,6 +176,12 @@ class QueryRewriter:
                 f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try again, or use "
                 "another model."
             ) from exc
+
+
+def standalone_prompt(query: str, history: Sequence[Message]) -> str:
+    """Return the prompt for a chat model to write a question as a query that is clear without the conversation."""
+    template = STANDALONE_PROMPTS["zh" if is_chinese(query) else "en"]
+    return template.format(history=conversation_text(history), query=query)
 
 
 def read_queries(answer: str, is_cut: bool = False) -> list[str]:

@@ -131,6 +131,14 @@ class NodeRetriever(Protocol):
         ...
 
 
+class Searchable(Protocol):
+    """A client of another index, under the names of spec 003."""
+
+    @property
+    def search(self) -> Callable[..., Any]:
+        """Called as ``search(query, top_k)``, and with ``filters=`` if it takes them; best results first."""
+
+
 class Traceable(Protocol):
     """A retriever that records its stages; the output format of its calls does not matter."""
 

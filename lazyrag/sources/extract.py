@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
@@ -37,7 +38,8 @@ class ExtractSetting:
 
     Args:
         datasource_type: ``"upload_file"``, ``"notion_import"`` or ``"website_crawl"``.
-        upload_file: For the first: a path, or an object with ``filename`` or ``name``, and ``file`` or ``read()``.
+        upload_file: For the first: a path; an object with ``filename`` or ``name``, and ``file`` or ``read()``; or, as
+            in Dify, an object with ``key``, the file's key in the ``storage`` of `extract`, and optionally ``name``.
         notion_info: For the second: ``notion_access_token``, ``notion_obj_id`` and ``notion_page_type`` (``"page"``,
             ``"database"``), and ``base_url`` if it is not Notion's. It is not shown.
         document_model: The parser; only the default is available.
@@ -65,13 +67,16 @@ class ExtractSetting:
             raise ConfigError(f"{needed} is required for datasource_type {self.datasource_type!r}")
 
 
-def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebOptions]) -> list[LoadedItem]:
+def extract(
+    setting: ExtractSetting, *, storage: Any = None, max_pages: int = 100, **web: Unpack[WebOptions]
+) -> list[LoadedItem]:
     """Extract the texts of a setting. Pages that fail are skipped with a warning.
 
     To store them and follow changes, fill a folder with `lazyrag.sources.fetch` and make a Document of it.
 
     Args:
         setting: The setting.
+        storage: For an uploaded file with a ``key``: an object whose ``load(key)`` returns its bytes.
         max_pages: Maximum of pages of Notion or a website.
         web: For Notion and websites, the keywords of `lazyrag.sources.http.WebClient`.
 
@@ -94,21 +99,26 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
     is_parsed_here = setting.document_model in (None, "", "parse_by_server")
     require(is_parsed_here, "document_model", setting.document_model, "'parse_by_server'", "Leave it out.")
     if setting.datasource_type == "upload_file":
-        return [_uploaded(setting.upload_file)]
+        return [_uploaded(setting.upload_file, storage)]
     if setting.datasource_type == "notion_import":
         return list(_notion(setting.notion_info, max_pages, web).load())
     return list(WebsiteSource(setting.url or "", max_pages=max_pages, **web).load())
 
 
-def _uploaded(file: Any) -> LoadedItem:
-    """Load a file of the disk, or an upload of a web framework."""
+def _uploaded(file: Any, storage: Any) -> LoadedItem:
+    """Load a file of the disk, of a storage, or an upload of a web framework."""
     if isinstance(file, (str, os.PathLike)):
         loaded = load_file(Path(file).expanduser())
         return LoadedItem(Path(file).name, loaded.text, loaded.locations, loaded.metadata)
     stream = getattr(file, "file", file)  # Starlette's own read is a coroutine
-    filename = getattr(file, "filename", None) or getattr(file, "name", None)
+    key = getattr(file, "key", None)
+    filename = getattr(file, "filename", None) or getattr(file, "name", None) or key
+    if isinstance(key, str) and not hasattr(stream, "read"):
+        hint = "Pass extract(setting, storage=...)."
+        require(callable(getattr(storage, "load", None)), "storage", storage, "an object with load(key)", hint)
+        stream = io.BytesIO(storage.load(key))
     is_upload = isinstance(filename, str) and callable(getattr(stream, "read", None))
-    require(is_upload, "upload_file", type(file), "a path, or have filename or name, and read()")
+    require(is_upload, "upload_file", type(file), "a path, or have filename or name and read(), or have key")
     name = PurePath(str(filename).replace("\\", "/")).name  # some browsers send the complete path
     content = stream.read()
     require(isinstance(content, (bytes, bytearray)), "upload_file", type(content), "opened in binary mode")

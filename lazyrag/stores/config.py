@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
 from lazyrag.stores.protocol import (
@@ -45,7 +46,9 @@ class StoreChoice:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it is a ``map`` store without a file."""
+        """Whether it is lost when the program ends: ``map`` without a file, Chroma without a server or a folder."""
+        if self.type == "chromadb":
+            return not {"uri", "dir"}.intersection(self.kwargs)
         return self.type == "map" and self.uri is None
 
     @property
@@ -62,7 +65,7 @@ class StoreChoice:
 
     def placed_with(self, other: StoreChoice, ledger: str | None) -> StoreChoice:
         """Put a ``map`` store without a file into that of the other store, or of the ledger, if there is one."""
-        if not self.is_in_memory:
+        if self.type != "map" or self.uri is not None:
             return self
         path = other.uri
         if other.type != "map":
@@ -116,13 +119,14 @@ class StoreConf:
     vectors_named: bool = True
 
     @classmethod
-    def parse(cls, store_conf: Mapping[str, Any] | None) -> StoreConf:
+    def parse(cls, store_conf: Mapping[str, Any] | None, dataset: Path | None = None) -> StoreConf:
         """Parse spec 001's ``{"segment_store": {"type", "kwargs"}, "vector_store": {"type", "kwargs"}}``.
 
         A part that is missing, or names no file, is stored with the other one.
 
         Args:
             store_conf: The default of both parts, and of None, is ``map`` in memory.
+            dataset: The dataset's folder; with a server and no other place for the ledger it is in ``.lazyrag`` there.
 
         Raises:
             ConfigError: If a key, a type or a keyword argument is unknown, or a required one is missing.
@@ -146,17 +150,19 @@ class StoreConf:
         if ledger is None and segment.type != "map":
             beside = (_file_beside(location) for location in locations if not location.is_server)
             ledger = vector.uri or next(beside, None)
+        if locations and ledger is None and segment.uri is None and dataset is not None:
+            return cls.parse({**store_conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
         if locations and ledger is None and segment.uri is None:
             msg = (
                 f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the ledger, which "
-                "lists them. Give store_conf['ledger'], the path of a file on this machine, or a segment store of "
-                "type 'map' with a 'uri'."
+                "lists them. Give store_conf['ledger'], the path of a file on this machine, a segment store of "
+                "type 'map' with a 'uri', or Document(dataset_path=...), a folder."
             )
             raise ConfigError(msg)
-        if ledger is not None and (segment.is_in_memory or vector.is_in_memory):
+        if (ledger or segment.uri) is not None and (segment.is_in_memory or vector.is_in_memory):
             msg = (
                 "store_conf has a ledger in a file, and a store in memory, which is lost when the program ends. Give "
-                "the map store a 'uri', or leave the ledger out."
+                "the map store a 'uri', chromadb a 'dir', or leave the file out."
             )
             raise ConfigError(msg)
         return cls(segment, vector, ledger, "vector_store" in store_conf)
@@ -175,11 +181,12 @@ class StoreConf:
         paths = [self.ledger, self.segment.uri, self.vector.uri, *folders]
         return list(dict.fromkeys(_resolve(path) for path in paths if path is not None))
 
-    def check_use(self, name: str | None, *, embeds: bool) -> None:
-        """Check that the configuration suits a Document.
+    def check_use(self, name: str | None, dataset: Path | None = None, *, embeds: bool) -> str:
+        """Check that the configuration suits a Document, and return its name.
 
         Args:
             name: Its name, None if it has none.
+            dataset: The dataset's folder; on a server it gives the name.
             embeds: Whether it has embeddings.
 
         Raises:
@@ -187,10 +194,13 @@ class StoreConf:
         """
         locations = (self.segment.location, self.vector.location)
         servers = [location for location in locations if location is not None and location.is_server]
+        if servers and name is None and dataset is not None:
+            # All of it is in the readable part of the names of collections.
+            name = f"{dataset.name[:4]}-{digest([str(dataset)])[:6]}"
         if servers and name is None:
             msg = (
                 f"The Document has no name, and its nodes or vectors are on the server at {servers[0].address}, where "
-                "collections are named after their Document. Give Document(name=...)."
+                "collections are named after their Document. Give Document(name=...), or a folder as dataset_path."
             )
             raise ConfigError(msg)
         if embeds and self.segment.type != "map" and not self.vectors_named:
@@ -199,6 +209,7 @@ class StoreConf:
                 "vector store. Name one: 'chromadb', 'milvus', or 'map' with a 'uri', the path of a file."
             )
             raise ConfigError(msg)
+        return name or "default"
 
     def open(self, *, read_only: bool = False) -> OpenStores:
         """Open both stores and the file of the ledger; if one fails, those that are open are closed again.
@@ -301,8 +312,8 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
     for name in _required(type_name, registry):
         if name not in kwargs:
             raise ConfigError(f"{where} lacks {name!r}, which a store of type {type_name!r} needs.")
-    if kind == "chromadb" and ("uri" in kwargs) == ("dir" in kwargs):
-        msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder: give exactly one of them."
+    if kind == "chromadb" and {"uri", "dir"} <= kwargs.keys():
+        msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder, or none of them for memory."
         raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
 

@@ -71,8 +71,9 @@ class OpenSearchSegmentStore:
         uris: Address of a node, or several: ``"localhost:9200"``, ``["https://a:9200", "https://b:9200"]``.
         client_kwargs: Arguments of opensearch-py's client (``use_ssl``, ``ca_certs``, ``timeout`` ...), and ``user``
             with ``password``; ``max_retries`` is how often a request is retried after a transient failure.
-        index_kwargs: For new indexes: ``settings`` as OpenSearch takes them; ``analysers``, the names of those whose
-            terms are indexed (``["en", "zh"]``; [] makes upserting faster, and disables ``index="native"``).
+        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter beside our own
+            properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``); ``analysers``, the names of
+            those whose terms are indexed (``["en", "zh"]``; [] makes upserting faster and disables ``index="native"``).
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -90,7 +91,7 @@ class OpenSearchSegmentStore:
     ) -> None:
         self._uris = parse_addresses(uris)
         self._client_kwargs = dict(validate_mapping("client_kwargs", client_kwargs or {}))
-        self._analysers, self._settings = _parse_index_kwargs(index_kwargs or {})
+        self._analysers, self._settings, self._mappings = _parse_index_kwargs(index_kwargs or {})
         self._lock = threading.Lock()
         self._connection: _Connection | None = None
         self._shapes: dict[str, Shape] = {}
@@ -142,7 +143,7 @@ class OpenSearchSegmentStore:
         wanted = Shape(schema, self._analysers)
         shape = self._read_shape(collection)
         if shape is None:
-            body = wanted.body(self._settings) | {"aliases": {_alias(collection, wanted): {}}}
+            body = wanted.body(self._settings, self._mappings) | {"aliases": {_alias(collection, wanted): {}}}
             try:
                 self._run(collection, lambda client: client.indices.create(index=collection, body=body))
                 shape = wanted
@@ -152,6 +153,11 @@ class OpenSearchSegmentStore:
                     raise
         _check_shape(collection, shape, wanted)
         self._shapes[collection] = shape
+
+    def collections(self, prefix: str) -> list[str]:
+        """Names of the indexes that begin with a prefix, sorted."""
+        answer = self._opened().run(lambda client: client.indices.get_alias(index=f"{prefix}*", params=_IF_PRESENT))
+        return sorted(answer)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -366,20 +372,20 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
     return tuple(uri if "://" in uri else f"http://{uri}" for uri in listed)
 
 
-def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The analysers and the settings for new indexes."""
+def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]:
+    """The analysers, the settings and the additional mappings for new indexes."""
     index_kwargs = validate_mapping("index_kwargs", index_kwargs, ("analysers", "mappings", "settings"))
-    if index_kwargs.get("mappings"):
-        msg = (
-            f"index_kwargs['mappings'] must be left out; got {index_kwargs['mappings']!s:.80}. The store maps its own "
-            "fields: declare fields for filters with Document(doc_fields=...)."
-        )
-        raise ConfigError(msg)
+    mappings = dict(validate_mapping("index_kwargs['mappings']", index_kwargs.get("mappings") or {}))
+    properties = validate_mapping("index_kwargs['mappings']['properties']", mappings.get("properties") or {})
+    for name in (*mappings.get("_meta", {}), *properties):
+        if name in _OWN_NAMES:
+            msg = f"index_kwargs['mappings'] has {name!r}, which is a name of the store's own. Choose another name."
+            raise ConfigError(f"{msg} Declare fields for filters with Document(doc_fields=...).")
     settings = validate_mapping("index_kwargs['settings']", index_kwargs.get("settings") or {})
     names = validate_texts("index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS))
     for name in names:
         validate_choice("analyser in index_kwargs['analysers']", name, analysers)
-    return tuple(sorted({*names})), dict(settings)
+    return tuple(sorted({*names})), dict(settings), mappings
 
 
 def _check_shape(collection: str, present: Shape, wanted: Shape) -> None:
@@ -592,6 +598,7 @@ _PRESENT: Final = "present"  # the names of the fields that a row has
 _FIELD: Final = "field"  # an object with the values of the fields by name; arrays as several values
 _WHOLE: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
+_OWN_NAMES = (_META, _KEY, _SEGMENT, _TERMS, _PRESENT, _FIELD, _WHOLE)
 _SIMILARITY = "lazyrag"
 _MAX_TERM_LENGTH = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
 _MAX_TEXT_LENGTH = 256  # characters of a text that are indexed unchanged
@@ -620,14 +627,17 @@ class Shape:
     schema: Schema
     analysers: tuple[str, ...]
 
-    def body(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The request that creates the index: its mapping, and its settings; the user's take precedence over ours."""
+    def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> dict[str, Any]:
+        """The request that creates the index: its mapping beside the user's; the user's settings take precedence."""
         terms = {"type": "text", "analyzer": "whitespace", "index_options": "freqs", "similarity": _SIMILARITY}
         arrays = [name for name, field in self.schema.items() if field.element_type]
+        meta = {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}
         mapping = {
             "dynamic": False,
-            "_meta": {_META: {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
+            **mappings,
+            "_meta": {**mappings.get("_meta", {}), _META: meta},
             "properties": {
+                **mappings.get("properties", {}),
                 _KEY: {"type": "keyword"},
                 _SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
                 _PRESENT: {"type": "keyword"},

@@ -56,6 +56,16 @@ def collection_name(document: str, group: str, fingerprint: str, embed_key: str 
     return "_".join(part for part in ("lr", _readable(document), _readable(group), full) if part)
 
 
+def collection_prefix(document: str) -> str:
+    """The beginning of the names of a Document's collections, which may be that of others.
+
+    Example:
+        >>> collection_prefix("tea")
+        'lr_tea_'
+    """
+    return f"lr_{_readable(document)}_"
+
+
 def _readable(text: str) -> str:
     return _UNSAFE.sub("_", text.lower())[:_READABLE].strip("_")
 

@@ -6,6 +6,7 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "lazyrag.text.analyzers": "register_chinese_analyser",
         "lazyrag.text.tokens": "TiktokenCounter",
     },
 )

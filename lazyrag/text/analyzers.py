@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import operator
 import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,7 @@ import Stemmer
 from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.validation import require
+from lazyrag.validation import known_keywords, require, validate_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
     if text.isascii():
         return [stem for word in _ASCII_WORDS.findall(text.lower()) if (stem := stems[word])]
     terms = []
-    for run in _runs().finditer(unicodedata.normalize("NFKC", text).casefold()):
+    for run in _runs().finditer(_normal(text)):
         if run.lastgroup:
             terms += cjk_terms(run.group())
         elif stem := stems[run.group().replace("’", "'")]:
@@ -122,10 +124,11 @@ def _characters_and_pairs(run: str) -> list[str]:
     return [*run, *map(operator.add, run, run[1:])]
 
 
-def _characters_pairs_and_words(run: str) -> list[str]:
-    found = words(run)
+def _characters_pairs_and_words(run: str, segmenter: RustSegmenter | PythonSegmenter | None = None) -> list[str]:
+    segmenter = segmenter or _segmenter()
+    found = segmenter.words(run)
     if _QUESTION_WORDS.isdisjoint(found):  # the usual case
-        return [*_characters_and_pairs(run), *_longer(found)]
+        return [*_characters_and_pairs(run), *_longer(found, segmenter)]
     terms: list[str] = []
     phrase: list[str] = []  # words up to the next question word: no pair crosses it
     for word in found:
@@ -134,19 +137,74 @@ def _characters_pairs_and_words(run: str) -> list[str]:
             phrase = []
         else:
             phrase.append(word)
-            terms += _longer([word])
+            terms += _longer([word], segmenter)
     return _characters_and_pairs("".join(phrase)) + terms
 
 
-def _longer(words: list[str]) -> list[str]:
+def _longer(words: list[str], segmenter: RustSegmenter | PythonSegmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
-    return [term for word in words if len(word) > 2 for term in (*inner_words(word, 3), word)]
+    return [term for word in words if len(word) > 2 for term in (*_inner_words(word, 3, segmenter), word)]
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
 # Raise the number when the terms of any text change: users' indexes are rebuilt then, and only then.
 analysers.register("en", Analyser("en", english_terms, "en/1"))
 analysers.register("zh", Analyser("zh", chinese_terms, "zh/1"))
+
+
+@known_keywords
+def register_chinese_analyser(
+    name: str,
+    *,
+    words: Sequence[str] = (),
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    replace: bool = False,
+) -> Analyser:
+    """Register a variant of the analyser ``"zh"``, for ``Retriever(..., "bm25_chinese", analyser=name)``.
+
+    Words and synonyms are part of the identity of an index: with others it is built anew.
+
+    Args:
+        name: Its name.
+        words: Words that the dictionary lacks, of at least two Chinese characters.
+        synonyms: A word to others of the same meaning, Chinese or not. Each of them finds all of them.
+        replace: Replace another analyser of that name.
+
+    Raises:
+        ConfigError: If a word is invalid.
+        AlreadyRegisteredError: If the name is taken.
+
+    Example:
+        >>> analyser = register_chinese_analyser("zh-food", synonyms={"土豆": ["马铃薯", "potato"]}, replace=True)
+        >>> set(analyser.terms("马铃薯")) & set(analyser.terms("Potato soup")) & set(analyser.terms("土豆"))
+        {'=土豆'}
+    """
+    user_words = tuple(dict.fromkeys(validate_texts("words", words)))
+    wrong = next((word for word in user_words if len(word) < 2 or not re.fullmatch(_HAN, word)), None)
+    require(wrong is None, "words", wrong, "words of at least two Chinese characters")
+    groups = [(word, *validate_texts(f"synonyms[{word!r}]", same)) for word, same in (synonyms or {}).items()]
+    means = {_normal(word).strip(): f"={group[0]}" for group in groups for word in group}
+    longest_first = map(re.escape, sorted(means, key=len, reverse=True))
+    pattern = re.compile(
+        "|".join(rf"(?<![a-z0-9]){one}(?![a-z0-9])" if one.isascii() else one for one in longest_first)
+    )
+
+    @functools.cache
+    def segmenter() -> RustSegmenter | PythonSegmenter:
+        with _lock:
+            return _loaded(user_words)
+
+    def terms_of(text: str) -> list[str]:
+        terms = _terms(text, lambda run: _characters_pairs_and_words(run, segmenter()))
+        return terms + [means[one] for one in pattern.findall(_normal(text))] if means else terms
+
+    changes = json.dumps([sorted(user_words), sorted(means.items())], ensure_ascii=False)
+    identity = f"zh/1+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
+    return analysers.register(name, Analyser(name, terms_of, identity), replace=replace)
+
+
+def _normal(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def term_function(name: str) -> Callable[[str], list[str]]:
@@ -206,24 +264,33 @@ def inner_words(word: str, length: int) -> list[str]:
         >>> inner_words("中国科学院", 3)
         ['科学院']
     """
+    return _inner_words(word, length, _segmenter())
+
+
+def _inner_words(word: str, length: int, segmenter: RustSegmenter | PythonSegmenter) -> list[str]:
     if len(word) <= length:
         return []
     pieces = [word[start : start + length] for start in range(len(word) - length + 1)]
-    return list(filter(_segmenter().is_word, pieces))
+    return list(filter(segmenter.is_word, pieces))
 
 
 class RustSegmenter:
     """Jieba's algorithm and dictionary in Rust (rjieba).
+
+    Args:
+        user_words: Words that are added to the dictionary.
 
     Example:
         >>> RustSegmenter().words("䲟可当鱼") == PythonSegmenter().words("䲟可当鱼")
         True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, user_words: Sequence[str] = ()) -> None:
         import rjieba
 
         jieba = rjieba.Jieba()
+        for word in user_words:
+            jieba.add_word(word, None, None)
         self._cut = jieba.cut
         self.is_word = jieba.has_word
 
@@ -239,12 +306,15 @@ class RustSegmenter:
 class PythonSegmenter:
     """Jieba itself: the reference, and the fallback without rjieba.
 
+    Args:
+        user_words: Words that are added to the dictionary.
+
     Example:
         >>> PythonSegmenter().is_word("科学院")
         True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, user_words: Sequence[str] = ()) -> None:
         import logging
 
         with warnings.catch_warnings():
@@ -259,6 +329,8 @@ class PythonSegmenter:
         # there; reading the dictionary takes half a second and is safe.
         self._tokenizer.FREQ, self._tokenizer.total = self._tokenizer.gen_pfdict(self._tokenizer.get_dict_file())
         self._tokenizer.initialized = True
+        for word in user_words:
+            self._tokenizer.add_word(word)
 
     def words(self, text: str) -> list[str]:
         """See `words`."""
@@ -277,8 +349,8 @@ def _segmenter() -> RustSegmenter | PythonSegmenter:
 
 
 @functools.cache
-def _loaded() -> RustSegmenter | PythonSegmenter:
+def _loaded(user_words: tuple[str, ...] = ()) -> RustSegmenter | PythonSegmenter:
     try:
-        return RustSegmenter()
-    except ImportError:
-        return PythonSegmenter()
+        return RustSegmenter(user_words)
+    except (ImportError, TypeError):  # a release of rjieba without, or with another add_word
+        return PythonSegmenter(user_words)

@@ -241,11 +241,16 @@ class TiktokenCounter:
             found = tiktoken.get_encoding(name)
         expected = "the name of an encoding or a model, or a tiktoken.Encoding"
         require(isinstance(found, tiktoken.Encoding), "encoding", encoding, expected)
-        self._encoding = found
+        self._encoding: Encoding = found
         self.name = f"tiktoken-{found.name}"
 
     def __repr__(self) -> str:
         return f"TiktokenCounter({self._encoding.name!r})"
+
+    @property
+    def encoding(self) -> Encoding:
+        """The ``tiktoken.Encoding``."""
+        return self._encoding
 
     def count(self, text: str) -> int:
         """Return the number of tokens."""

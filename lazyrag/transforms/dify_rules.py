@@ -202,8 +202,10 @@ class Segmentation:
     separator: str = "\n\n"
 
     def __post_init__(self) -> None:
-        validate_integer("max_tokens", self.max_tokens, MIN_TOKENS, MAX_TOKENS)
-        validate_integer("chunk_overlap (at most half of max_tokens)", self.chunk_overlap, 0, self.max_tokens // 2)
+        tokens = f"between {MIN_TOKENS} and {MAX_TOKENS}"  # the sentences of the specification
+        validate_integer("max_tokens", self.max_tokens, MIN_TOKENS, MAX_TOKENS, tokens)
+        most = self.max_tokens // 2
+        validate_integer("chunk_overlap", self.chunk_overlap, 0, most, "between 0 and max_tokens * 0.5")
         is_valid = isinstance(self.separator, str) and self.separator != ""
         require(is_valid, "separator", self.separator, "a string that is not empty")
 

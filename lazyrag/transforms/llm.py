@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import mimetypes
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
@@ -23,13 +26,13 @@ from lazyrag.text.sentences import CJK_LETTERS, Language, han, kana_or_hangul, s
 from lazyrag.transforms.base import BoundedCalls, NodeTransform
 from lazyrag.validation import known_arguments, validate_choice, validate_integer, validate_template
 
-TaskType: TypeAlias = Literal["summary", "keywords", "qa", "custom"]
+TaskType: TypeAlias = Literal["summary", "keywords", "qa", "qa_img", "custom"]
 Parse: TypeAlias = "Literal['text', 'lines', 'json'] | Callable[[str], Any]"
 Reader: TypeAlias = Callable[[str, bool], Any]
 """Takes an answer, and whether the model was stopped at its token limit."""
 
 LANGUAGES = ("auto", "en", "zh")
-TASKS = ("custom", "keywords", "qa", "summary")
+TASKS = ("custom", "keywords", "qa", "qa_img", "summary")
 _REPEATED = 4_000  # characters of an unreadable answer that are sent back to the model
 _SHOWN = 200
 _CACHED = 20_000_000  # characters of answers
@@ -41,7 +44,8 @@ class LLMParser(NodeTransform):
 
     ``"summary"`` creates one node for each node; ``"keywords"`` one for each keyword; ``"qa"`` one for each question
     that the text answers, with the answer in its metadata: the question is searched, and `DocNode.get_content` returns
-    both. ``"custom"`` runs a prompt of your own.
+    both. ``"qa_img"`` does the same for an image, the file that the metadata ``image_path`` of the node or its document
+    names: see `lazyrag.loaders.read_image`. ``"custom"`` runs a prompt of your own.
 
     Keywords and questions are requested as JSON, with a JSON schema where the endpoint supports it. If an answer cannot
     be read, the model is called again with the reason; after ``retries`` the file fails with a TransformError. Blank
@@ -49,9 +53,9 @@ class LLMParser(NodeTransform):
     `lazyrag.Document.create_node_group`.
 
     Args:
-        llm: A ChatModel, or a callable that turns a text into a text.
+        llm: A ChatModel, or a callable that turns a text into a text; for ``"qa_img"`` a ChatModel that sees images.
         language: Language of the built-in prompt and of the answer: ``"zh"``, ``"en"``, or ``"auto"`` (as the text).
-        task_type: ``"summary"``, ``"keywords"``, ``"qa"`` or ``"custom"``.
+        task_type: ``"summary"``, ``"keywords"``, ``"qa"``, ``"qa_img"`` or ``"custom"``.
         prompts: Replaces the built-in prompt: a template with ``{text}`` in it, or a mapping from task to template.
             ``{parent}``, ``{document}`` and ``{heading}`` are allowed too; ``{{`` and ``}}`` are braces. For keywords
             and questions it has to ask for JSON: a list of strings, or of ``{"question": ..., "answer": ...}``.
@@ -92,10 +96,12 @@ class LLMParser(NodeTransform):
         self.parse = parse
         self._read = _reader(task_type, parse)
         self._model = as_chat_model(llm)
+        if task_type == "qa_img" and isinstance(self._model, CallableChatModel):
+            raise ConfigError("task_type 'qa_img' needs a ChatModel that sees images, such as HttpChatModel.")
         self._calls = BoundedCalls(self.num_workers)
         self._answers = AnswerCache(_CACHED)
         self._fields = {"text"} if self.prompt is None else _fields("prompts", self.prompt)
-        self.reads_text_only = self._fields == {"text"} and type(self) is LLMParser
+        self.reads_text_only = self._fields == {"text"} and type(self) is LLMParser and task_type != "qa_img"
 
     @property
     def identity(self) -> str | None:  # type: ignore[override]  # the model's options may change
@@ -153,10 +159,15 @@ class LLMParser(NodeTransform):
         values = {name: _field_value(name, node) for name in self._fields}
         answer_in = self.language if self.prompt is None else None
         prompt = fill_prompt(template, values, language, answer_in)
+        content: str | list[Mapping[str, Any]] = prompt
+        if self.task_type == "qa_img":
+            image = _image_url(node)
+            content = [{"type": "text", "text": prompt}, {"type": "image_url", "image_url": {"url": image}}]
+            prompt += image
         cached = self._answers.get(prompt)
         if cached is not None:
             return self._nodes(self._read(*cached))
-        messages = [Message("user", prompt)]
+        messages = [Message("user", content)]
         for attempt in range(1 + self.retries):
             answer, is_cut = self._answer(messages, node)
             try:
@@ -187,7 +198,7 @@ class LLMParser(NodeTransform):
         return text, choice.finish_reason == "length"
 
     def _nodes(self, parsed: Any) -> list[Any]:
-        if self.task_type == "qa":
+        if self.task_type in ("qa", "qa_img"):
             return [DocNode(text=question, metadata={"answer": answer}) for question, answer in parsed]
         if isinstance(parsed, (str, Mapping, DocNode)) or parsed is None or not hasattr(parsed, "__iter__"):
             return [parsed]
@@ -242,6 +253,24 @@ def _field_value(name: str, node: DocNode) -> str:
     return node.parent.get_text() if node.parent is not None else ""
 
 
+def _image_url(node: DocNode) -> str:
+    """The image of a node as a data URL.
+
+    Raises:
+        TransformError: If there is none.
+    """
+    path = node.metadata.get("image_path") or node.global_metadata.get("image_path")
+    if path is None:
+        msg = "The node has no metadata 'image_path'. Load images with register_media_reader('image', read_image)."
+        raise TransformError(msg, uid=node.uid)
+    kind = mimetypes.guess_type(str(path))[0] or "image/png"
+    try:
+        data = Path(str(path)).read_bytes()
+    except OSError as exc:
+        raise TransformError(f"The image {str(path)!r} cannot be read: {exc}.", uid=node.uid) from exc
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
 FIELDS = ("document", "heading", "parent", "text")
 """Fields of a prompt: the node's text, that of its parent and of the document, and the heading above it."""
 
@@ -270,14 +299,24 @@ PROMPTS: Mapping[tuple[str, str], str] = {
         "根据下面的文本写出一到五个它能回答的问题及其答案。没有看到文本的人也要能看懂问题，答案只能使用文本中的信息。"
         '只回答 JSON，格式如下：{{"questions": [{{"question": "...", "answer": "..."}}]}}\n\n{text}'
     ),
+    ("qa_img", "en"): (
+        "Write one to five questions that the image answers, each with its answer. Questions must be understandable "
+        "without the image, and answers must use only what the image shows. Reply with JSON only, in this format: "
+        '{{"questions": [{{"question": "...", "answer": "..."}}]}}\n\nThe name or caption of the image:\n{text}'
+    ),
+    ("qa_img", "zh"): (
+        "写出一到五个图片能回答的问题及其答案。没有看到图片的人也要能看懂问题，答案只能使用图片中的信息。"
+        '只回答 JSON，格式如下：{{"questions": [{{"question": "...", "answer": "..."}}]}}\n\n图片的名称或说明：\n{text}'
+    ),
 }
 """Templates of the built-in tasks, by task and language."""
 
+_PAIR = object_schema(question={"type": "string"}, answer={"type": "string"})
+_PAIRS = object_schema(questions={"type": "array", "items": _PAIR})
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "keywords": object_schema(keywords={"type": "array", "items": {"type": "string"}}),
-    "qa": object_schema(
-        questions={"type": "array", "items": object_schema(question={"type": "string"}, answer={"type": "string"})}
-    ),
+    "qa": _PAIRS,
+    "qa_img": _PAIRS,
 }
 """JSON schemas of the tasks that are answered with JSON."""
 
@@ -440,7 +479,12 @@ def read_pairs(answer: str, is_cut: bool) -> list[tuple[str, str]]:  # noqa: ARG
     return pairs
 
 
-_READERS: Mapping[str, Reader] = {"summary": read_summary, "keywords": read_keywords, "qa": read_pairs}
+_READERS: Mapping[str, Reader] = {
+    "summary": read_summary,
+    "keywords": read_keywords,
+    "qa": read_pairs,
+    "qa_img": read_pairs,
+}
 _FORMATS: Mapping[str, Reader] = {"text": read_text, "lines": read_lines, "json": read_json}
 
 

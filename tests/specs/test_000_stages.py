@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -143,6 +144,56 @@ def test_refined_texts_are_shorter_and_closer_to_the_question():
         ]
         assert "八十度" in text
         assert len(text) < len(long)
+
+
+def test_refining_stops_at_unrelated_text():
+    """「精炼后的文档列表(通常更短,更相关)」: what is left below the best sentence does not fill the budget."""
+    related = "绿茶用八十度的水冲泡。水太烫会发苦。"
+    texts = [related + "船停在港口。票价是十元。" * 20, "足球比赛在周日举行。" * 20]
+    for refiner in ("tree", "extractive", "long_refiner"):
+        data = RefinerOperator(refiner, budget=300)({"query": "绿茶用几度的水冲泡?", "retrieval_docs": texts})
+        [text] = data["refining_docs"]
+        assert text.replace("\n", "").startswith(related)
+        assert "足球" not in text
+        assert data["refining_results"][0]["refined_length"] < 60
+
+
+BOOK = (
+    "# 泡茶\n\n先烧水。\n\n再放茶叶。\n\n# 港口\n\n船很多。\n\n票价是十元。\n\n# 足球\n\n周日比赛。" + "球场很大。" * 40
+)
+
+
+def test_long_refiner_analyses_the_query_and_selects_titles():
+    """「**算子**: `RefinerOperator` (使用 LongRefiner 算法)」: with a chat model, for a detail the sentences of the
+    sections it selects, for an overview the complete sections; without one, the tree as it is.
+    """
+    prompts = []
+
+    def chat(scope, sections):
+        def answer(prompt):
+            prompts.append(prompt)
+            return json.dumps({"scope": scope, "sections": sections})
+
+        return answer
+
+    data = {"query": "坐船要多少钱?", "retrieval_docs": [BOOK]}
+    for scope, expected in (("local", ["船很多。\n票价是十元。"]), ("global", ["# 港口\n\n船很多。\n\n票价是十元。"])):
+        operator = RefinerOperator("long_refiner", model=chat(scope, [3, 99]), budget=16 if scope == "global" else 12)
+        assert operator(data)["refining_docs"] == expected
+    assert [line for line in prompts[0].splitlines() if line[:1].isdigit()][1:] == ["2. 泡茶", "3. 港口", "4. 足球"]
+    plain = RefinerOperator("long_refiner", budget=30)(data)["refining_docs"]
+    assert plain == RefinerOperator("tree", budget=30)(data)["refining_docs"]
+    with pytest.raises(GenerationError, match="scope and sections"):
+        RefinerOperator("long_refiner", model=lambda prompt: "section 3", budget=30)(data)
+
+
+def test_the_default_model_of_bge_reranker(tmp_path, monkeypatch):
+    """「**算子**: `BGEReranker`」: made without a model, the error names the default model and how to get it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HF_HUB_CACHE", "MODELSCOPE_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(ConfigError, match=r"modelscope download --model BAAI/bge-reranker-large"):
+        BGEReranker()
 
 
 def test_a_refiner_made_before_is_taken():

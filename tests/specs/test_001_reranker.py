@@ -80,10 +80,13 @@ def test_the_sample_names_a_model(found, tmp_path, monkeypatch):
 def test_a_model_that_is_not_on_this_machine_is_refused(tmp_path, monkeypatch):
     """「reranker = Reranker('ModuleReranker', model='bge-reranker-large', topk=1)」
 
-    Nothing is fetched: without such a folder or an entry of that name in the hub's cache the Reranker cannot be made,
-    and the error says what to give instead.
+    Nothing is fetched: without such a folder or an entry of that name in the cache of the hub or of ModelScope the
+    Reranker cannot be made, and the error says how to get the model, also behind a mirror, and what to give instead.
     """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=.* hf download .*/bge-reranker-large.*modelscope download "):
+        Reranker("ModuleReranker", model="bge-reranker-large", topk=1)
     with pytest.raises(ConfigError, match=r"no rerank model 'bge-reranker-large' on this machine.*download=True"):
         Reranker("ModuleReranker", model="bge-reranker-large", topk=1)
 

@@ -19,6 +19,8 @@ import lazyrag
 from lazyrag import LAZY_ROOT_NAME, DataType, DocField, DocNode, Document, Hit, Retriever, register_similarity
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError, StoreError
 from lazyrag.retrieval import similarities
+from lazyrag.text import register_chinese_analyser
+from lazyrag.text.analyzers import analysers, term_function
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 PICKING = "茶园/采摘须知.txt"
@@ -209,6 +211,38 @@ def test_bm25_chinese_is_built_in(folder):
     scores = [node.score for node in found]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) > 0
+
+
+def test_bm25_chinese_takes_words_and_synonyms(tmp_path):
+    """「`LazyLLM` 内置的相似度计算函数有 `bm25`，`bm25_chinese` 和 `cosine`」
+
+    The analyser of bm25_chinese takes words that its dictionary lacks, and synonyms, which find each other in both
+    directions and languages. Both are part of the index: with others it is built anew.
+    """
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "food.db")}}}
+    texts = {"1": "马铃薯要削皮。", "2": "Potato soup.", "3": "番茄汤。", "4": "凤凰单丛香。", "5": "单丛和凤凰。"}
+    with analysers.isolated():
+        plain = register_chinese_analyser("zh-food")
+        ours = register_chinese_analyser("zh-ours", words=["凤凰单丛"], synonyms={"土豆": ["马铃薯", "potato"]})
+        assert "凤凰单丛" in ours.terms("凤凰单丛香")
+        assert "凤凰单丛" not in plain.terms("凤凰单丛香")
+        assert plain.terms(texts["1"]) == term_function("zh")(texts["1"])
+
+        def found(docs, query):
+            return sorted(
+                node.path for node in Retriever(docs, LAZY_ROOT_NAME, "bm25_chinese", analyser="zh-food")(query)
+            )
+
+        with Document(store_conf=conf) as docs:
+            docs.add_texts(texts)
+            assert found(docs, "土豆") == []
+            register_chinese_analyser("zh-food", synonyms={"土豆": ["马铃薯", "potato"]}, replace=True)
+            assert found(docs, "土豆") == found(docs, "potatoes and POTATO") == ["1", "2"]
+        with Document(store_conf=conf) as docs:
+            assert found(docs, "马铃薯") == ["1", "2"]
+        for wrong in ({"words": ["tea"]}, {"words": ["茶"]}, {"words": "凤凰"}, {"synonyms": {"土豆": "马铃薯"}}):
+            with pytest.raises(ConfigError, match=r"words|synonyms"):
+                register_chinese_analyser("zh-wrong", **wrong)
 
 
 def test_cosine_is_built_in(folder):

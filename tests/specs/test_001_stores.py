@@ -11,8 +11,10 @@ import pytest
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.stores.config import StoreChoice, StoreConf
+from lazyrag.stores.memory import MapSegmentStore
 from lazyrag.stores.milvus import IndexSettings
-from lazyrag.stores.protocol import VectorSchema
+from lazyrag.stores.opensearch import Shape, read_shape
+from lazyrag.stores.protocol import StoreLocation, VectorSchema, segment_stores
 from lazyrag.types import SPARSE
 
 TEXTS = {"a.txt": "绿茶低温存放", "b.txt": "红茶要发酵", "c.txt": "cold brew takes a night"}
@@ -214,14 +216,21 @@ def test_opensearch_needs_client_kwargs(folder):
 def test_the_index_kwargs_of_opensearch_are_optional():
     """「`index_kwargs`（可选）：OpenSearch 索引配置，用于配置 OpenSearch 的索引参数，规定了索引类型、切片保存字段等」
 
-    Without them the configuration is right; with settings it is, too. Which fields are kept is said by doc_fields
-    alone: mappings of one's own are a configuration mistake that says so.
+    Without them the configuration is right; with settings and mappings it is, too. The mappings are merged with the
+    store's: a property of the store's own is a configuration mistake that says how to declare fields.
     """
     needed = {"uris": "localhost:9200", "client_kwargs": {}}
-    for kwargs in (needed, {**needed, "index_kwargs": {"settings": {"number_of_replicas": 0}}}):
+    mappings = {"properties": {"year": {"type": "integer"}}, "_meta": {"owner": "tea"}, "date_detection": False}
+    for more in ({}, {"settings": {"number_of_replicas": 0}}, {"mappings": mappings}):
+        kwargs = {**needed, "index_kwargs": more}
         assert chosen(segment_store("opensearch", **kwargs), "segment") == StoreChoice("opensearch", kwargs)
-    mappings = {"properties": {"year": {"type": "integer"}}}
-    with pytest.raises(ConfigError, match=r"declare fields for filters with Document\(doc_fields=\.\.\.\)"):
+    merged = Shape({}, ()).body({}, mappings)["mappings"]
+    assert merged["properties"].items() > mappings["properties"].items()
+    assert merged["_meta"].items() > mappings["_meta"].items()
+    assert merged["date_detection"] is False
+    assert read_shape(merged) == Shape({}, ())
+    mappings = {"properties": {"segment": {"type": "text"}}}
+    with pytest.raises(ConfigError, match=r"Declare fields for filters with Document\(doc_fields=\.\.\.\)"):
         chosen(segment_store("opensearch", **needed, index_kwargs={"mappings": mappings}), "segment")
 
 
@@ -234,17 +243,52 @@ def test_the_index_kwargs_of_opensearch_are_optional():
     ],
     ids=["opensearch", "chromadb", "milvus"],
 )
-def test_a_server_is_configured_with_a_ledger_and_a_name(folder, store_conf):
+def test_a_server_is_configured_as_on_the_page(folder, store_conf):
     """「`store_conf`：配置使用哪种存储引擎保存文档解析结果」
 
-    A server, which others share, is used by a Document that has a name, and a file of its own for what is known of its
-    files: without either the error says what to give.
+    A server needs no more than the page says where the dataset is a folder: the ledger is in it, and the name is made
+    of its path. Without a folder the error says what to give.
     """
     path = folder(TEXTS)
+    conf = StoreConf.parse(store_conf, path)
+    assert conf.ledger_file == path / ".lazyrag" / "ledger.db"
+    name = conf.check_use(None, path, embeds=False)
+    assert name.startswith(path.name[:4])
+    assert name == conf.check_use(None, path, embeds=False) != conf.check_use(None, path.parent, embeds=False)
     with pytest.raises(ConfigError, match=r"Give store_conf\['ledger'\], the path of a file on this machine"):
-        Document(path, name="tea", store_conf=store_conf)
+        Document(name="tea", store_conf=store_conf)
     with pytest.raises(ConfigError, match=r"Give Document\(name=\.\.\.\)"):
-        Document(path, store_conf={**store_conf, "ledger": "ledger.db"})
+        Document(store_conf={**store_conf, "ledger": "ledger.db"})
+
+
+def test_a_name_that_another_ledger_uses_is_reported(folder, monkeypatch):
+    """「`opensearch`：使用 OpenSearch 引擎存储数据」
+
+    A name made of the path of the dataset, which another machine may have as well, is reported at the first use.
+    """
+
+    class Cluster(MapSegmentStore):
+        location = StoreLocation("http://localhost:9200", is_server=True)
+        held = ("lr_data_x_1",)
+
+        def __init__(self, uris, client_kwargs):
+            super().__init__()
+
+        def collections(self, prefix):
+            return [name for name in self.held if name.startswith(prefix[:7])]
+
+    path = folder(TEXTS)
+    with segment_stores.isolated():
+        segment_stores.register("opensearch", Cluster, replace=True)
+        conf = segment_store("opensearch", uris="localhost:9200", client_kwargs={})
+        with pytest.warns(IngestionWarning, match=r"Another ledger has collections .*Document\(name="):
+            docs = Document(path, store_conf=conf)
+        assert len(docs.get_nodes()) == len(TEXTS)
+        assert (path / ".lazyrag" / "ledger.db").is_file()
+        docs.close()
+        Document(path, store_conf=conf).close()  # its own collections by now
+        monkeypatch.setattr(Cluster, "held", ())
+        Document(path, name="tea", store_conf={**conf, "ledger": str(path.parent / "other.db")}).close()
 
 
 @pytest.mark.parametrize("kind", ["chromadb", "chroma"])
@@ -267,14 +311,15 @@ def test_chromadb_takes_an_address():
     assert found == StoreChoice("chromadb", {"uri": "localhost:8000"})
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"uri": "localhost:8000", "dir": "vectors"}], ids=["neither", "both"])
-def test_chromadb_takes_one_of_address_and_folder(folder, kwargs):
+def test_chromadb_takes_one_of_address_and_folder(folder):
     """「`dir`（可选）：本地存储数据的目录，与 `uri` 二选一」
 
-    Neither of the two, or both, is a configuration mistake.
+    Both of the two are a configuration mistake. With neither, as both are optional, Chroma runs in memory.
     """
-    with pytest.raises(ConfigError, match="give exactly one of them"):
-        Document(folder(TEXTS), store_conf=vector_store("chromadb", **kwargs))
+    with pytest.raises(ConfigError, match="for a folder, or none of them for memory"):
+        Document(folder(TEXTS), store_conf=vector_store("chromadb", uri="localhost:8000", dir="vectors"))
+    conf = StoreConf.parse(vector_store("chromadb"))
+    assert (conf.vector, conf.segment, conf.ledger_file) == (StoreChoice("chromadb", {}), StoreChoice(), None)
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"index_kwargs": {"hnsw": {"space": "cosine"}}}], ids=["without", "with"])

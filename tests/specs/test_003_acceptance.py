@@ -7,60 +7,113 @@ runs; docs/quality.md and docs/performance.md have the figures. Here the same sy
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from statistics import fmean
 
 import pytest
 
-from lazyrag import LAZY_ROOT_NAME, Document, HybridRetriever, OnnxEmbedder, RAGPipeline, RetrievalChain, Retriever
-from lazyrag.evaluation import Evaluation, evaluate
+from lazyrag import LAZY_ROOT_NAME, Document, OnnxEmbedder, RAGPipeline, Retriever
+from lazyrag.evaluation import evaluate
 from tests.interpreter import ROOT
 from tests.judged import judged_set, write
 from tests.shared import shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
-QUESTIONS = 300
+NEAR = 0.005
+"""The model is int8: another processor may answer two of 408 questions otherwise."""
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """XQuAD in English: a Document of its 240 paragraphs, and some of its questions with their answers."""
+    """XQuAD in English: a Document of its paragraphs, and its questions with their answers."""
     one = judged_set("xquad-en")
     folder = tmp_path_factory.mktemp("xquad")
     write(one.texts, folder)
     with Document(folder, embed=OnnxEmbedder(shared("models", "all-minilm-l6-v2"))) as docs:
-        yield docs, one.questions[:QUESTIONS]
+        yield docs, one.questions
 
 
-def measured(judged, retriever: Callable) -> Evaluation:
-    """Recall at 1 and 5 of what a pipeline over a retriever finds."""
-    _, questions = judged
-    found = RAGPipeline(retriever=retriever).sync.batch_retrieve([one for one, _ in questions], top_k=5)
-    run = {str(at): [(hit.source, hit.score) for hit in result] for at, result in enumerate(found)}
-    judgements = {str(at): dict(grades) for at, (_, grades) in enumerate(questions)}
-    return evaluate(run, judgements, ["recall@1", "recall@5"])
+@pytest.fixture(scope="module")
+def measured(judged):
+    """By system and measure, what a pipeline recalls of the even and of the odd questions."""
+    docs, questions = judged
+    judgements = {at: dict(grades) for at, (_, grades) in enumerate(questions)}
+    found = {}
+    for system, pipeline in {
+        "vector": RAGPipeline(retriever=Retriever(docs, LAZY_ROOT_NAME, "cosine")),
+        "hybrid": RAGPipeline.over(docs, LAZY_ROOT_NAME),
+    }.items():
+        results = pipeline.sync.batch_retrieve([one for one, _ in questions], top_k=5)
+        run = {at: [(hit.source, hit.score) for hit in result] for at, result in enumerate(results)}
+        for measure, values in evaluate(run, judgements, ["recall@1", "recall@5"]).values.items():
+            found[system, measure] = [fmean(values[at] for at in judgements if at % 2 == half) for half in (0, 1)]
+    return found
 
 
-def test_retrieval_beats_vectors_alone(judged):
-    """「检索准确率提升20%+（对比纯向量检索）」「Reranker正确提升检索准确率」「混合检索结合向量和关键词」
+@pytest.fixture(scope="module")
+def page():
+    """By set, measure and system, what docs/quality.md states of the even and of the odd questions."""
+    text = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- halves -->")[2].partition("<!-- end -->")[0]
+    stated = {}
+    for line in re.findall(r"^\| (\S+, recall@\d), (?:even|odd) \| \d+ \| (.*) \|$", table, re.MULTILINE):
+        name, *figures = line[0], *(float(cell.split()[0]) for cell in line[1].split(" | "))
+        for system, figure in zip(("vector", "hybrid", "chain"), figures, strict=True):
+            stated.setdefault((*name.split(", "), system), []).append(figure)
+    assert len(stated) == 12
+    return stated
 
-    On this set vectors alone are right at once for seven of eight questions, so that nothing can be 20 % better; of
-    what they get wrong, the hybrid mends at least a third, and the default chain, which reranks, half.
+
+def gains(stated, name, measure, system):
+    """How much more than vector search, for each half."""
+    return [
+        one / base - 1 for one, base in zip(stated[name, measure, system], stated[name, measure, "vector"], strict=True)
+    ]
+
+
+def test_the_page_states_what_is_measured(measured, page):
+    """「检索准确率」「召回率」: for each half of XQuAD what vector search and the default recall."""
+    for (system, measure), halves in measured.items():
+        assert halves == pytest.approx(page["xquad-en", measure, system], abs=NEAR), (system, measure)
+
+
+def test_the_text_of_the_page_is_its_table():
+    """「检索准确率：+20%（使用Reranker）」「召回率：+15%（使用混合检索）」: each gain of the claims is in the table."""
+    text = (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    table, _, rest = text.partition("<!-- halves -->")[2].partition("<!-- end -->")
+    claims = rest.partition("<!-- quality -->")[0]
+    stated = re.findall(r"[+-]\d+\.\d%", claims)
+    assert len(stated) == 14
+    assert {*stated} <= {*re.findall(r"[+-]\d+\.\d%", table)}
+    assert "on one half of Cranfield, not on the other" in claims
+    assert "on no half" in claims
+
+
+def test_accuracy_of_reranking(measured, page):
+    """「检索准确率提升20%+（对比纯向量检索）」「Reranker正确提升检索准确率」: not reached, as the page states.
+
+    On XQuAD no system could: vector search is right at once for nearly nine of ten. In each half the default mends more
+    than two fifths of what vector search gets wrong, and the chain, which reranks, half of it. On Cranfield the chain
+    gains less than 5 %.
     """
-    docs, _ = judged
-    vector = measured(judged, Retriever(docs, LAZY_ROOT_NAME, "cosine")).means["recall@1"]
-    hybrid = measured(judged, HybridRetriever.over(docs, LAZY_ROOT_NAME)).means["recall@1"]
-    chain = measured(judged, RetrievalChain.over(docs, LAZY_ROOT_NAME)).means["recall@1"]
-    assert 1 - hybrid <= (1 - vector) * 2 / 3
-    assert 1 - chain <= (1 - vector) / 2
+    for half, vector in enumerate(measured["vector", "recall@1"]):
+        assert 1 / vector - 1 < 0.2
+        assert 1 - measured["hybrid", "recall@1"][half] < (1 - vector) * 3 / 5
+        assert 1 - page["xquad-en", "recall@1", "chain"][half] < (1 - vector) / 2
+    assert all(0 < gain < 0.05 for gain in gains(page, "cranfield", "recall@1", "chain"))
 
 
-def test_a_hybrid_finds_more(judged):
-    """「召回率：+15%（使用混合检索）」: of the answers that vectors alone do not find among five, most are found."""
-    docs, _ = judged
-    vector = measured(judged, Retriever(docs, LAZY_ROOT_NAME, "cosine")).means["recall@5"]
-    hybrid = measured(judged, HybridRetriever.over(docs, LAZY_ROOT_NAME)).means["recall@5"]
-    assert 1 - hybrid <= (1 - vector) / 2
+def test_recall_of_hybrid_search(measured, page):
+    """「召回率：+15%（使用混合检索）」: on one half of Cranfield and not on the other, as the page states.
+
+    With feedback and reranking likewise. On XQuAD, where vector search misses one of eighty, the default misses fewer
+    in each half.
+    """
+    for system in ("hybrid", "chain"):
+        even, odd = gains(page, "cranfield", "recall@5", system)
+        assert odd < 0.15 < even
+    for half, vector in enumerate(measured["vector", "recall@5"]):
+        assert 1 - measured["hybrid", "recall@5"][half] < (1 - vector) * 2 / 3
 
 
 def test_the_whole_way(judged):
@@ -91,3 +144,19 @@ def test_what_is_to_be_measured_is_on_the_page(quoted):
     assert {"retrieve", "retrieve_and_rerank, 50 by BM25", "retrieve_with_context", "answer"} <= lines.keys()
     assert max(map(float, lines.values())) < 50
     assert re.search(r"takes \d+ MB", table)
+
+
+def test_the_default_answers_in_time(judged):
+    """「P95延迟<500ms」: by the default of `RAGPipeline.over` with a real model, as the page's table states.
+
+    The table's line of the default is below 500 ms, and so is each of fifty questions here but for one or two.
+    """
+    docs, questions = judged
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- defaults -->")[2].partition("<!-- end -->")[0]
+    [stated] = re.findall(r"^\| `default` \| [\d.]+ \| ([\d.]+) \|", table, re.MULTILINE)
+    assert float(stated) < 500
+    pipeline = RAGPipeline.over(docs, LAZY_ROOT_NAME, generator=lambda prompt: "So it is [1].")
+    pipeline.sync.answer("warm up")
+    seconds = [sum(pipeline.sync.answer(one).metadata["seconds"].values()) for one, _ in questions[:50]]
+    assert sorted(seconds)[47] < 0.5

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 
 import pytest
 from rank_bm25 import BM25Okapi
@@ -53,6 +54,38 @@ def test_top_k(indexed):
     many = lazyrag.BM25Retriever()
     many.index_documents([{"id": str(n), "text": "tea"} for n in range(30)])
     assert len(many.search("tea")) == 10
+
+
+def test_its_attributes(indexed):
+    """「self.corpus: List[str] = []」「self.bm25: Optional[BM25Okapi] = None」「self.doc_ids: List[str] = []」"""
+    empty = lazyrag.BM25Retriever()
+    assert (empty.corpus, empty.bm25, empty.doc_ids) == ([], None, [])
+    assert indexed.doc_ids == ["doc1", "doc2", "doc3"]
+    assert indexed.corpus == [one["text"] for one in DOCUMENTS]
+    assert isinstance(indexed.bm25, BM25Okapi)
+    assert indexed.bm25 is indexed.bm25
+    best = max(range(3), key=list(indexed.bm25.get_scores(english_terms("roasted coffee"))).__getitem__)
+    assert indexed.doc_ids[best] == indexed.search("roasted coffee")[0][0]
+    indexed.index_documents([{"id": "doc4", "text": "Matcha is a powder."}])
+    assert (indexed.doc_ids[3], indexed.bm25.corpus_size) == ("doc4", 4)
+
+
+def test_its_attributes_over_a_document():
+    """「self.corpus: List[str]」「self.doc_ids: List[str]」: those of the nodes of the group."""
+    docs = lazyrag.Document()
+    docs.add_texts({one["id"]: one["text"] for one in DOCUMENTS})
+    retriever = lazyrag.BM25Retriever(docs, "FineChunk")
+    nodes = docs.get_nodes("FineChunk")
+    assert (retriever.corpus, retriever.doc_ids) == ([node.text for node in nodes], [node.uid for node in nodes])
+    assert retriever.bm25.corpus_size == len(nodes) == 3
+
+
+def test_bm25_says_how_to_install_it(indexed, monkeypatch):
+    """「from rank_bm25 import BM25Okapi」: only for `bm25`; a search needs no such package."""
+    monkeypatch.setitem(sys.modules, "rank_bm25", None)
+    assert indexed.search("coffee")
+    with pytest.raises(ImportError, match="pip install rank-bm25"):
+        _ = indexed.bm25
 
 
 def test_the_keyword_scores(indexed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,66 @@ def test_init_takes_a_model():
         lazyrag.ContextBuilder(model="gpt-3.5-turbo"),
     ):
         assert made.model == "gpt-3.5-turbo"
+
+
+def test_it_has_the_encoding_of_its_model(tmp_path, monkeypatch):
+    """「self.encoding = tiktoken.encoding_for_model(model)」: tiktoken's, if the vocabulary is on this machine.
+
+    Nothing is downloaded: without it the error says where to save it, and tokens are counted all the same.
+    """
+    import tiktoken
+
+    encoding = tiktoken.Encoding(
+        "made_here", pat_str=r".", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={}
+    )
+    builder = lazyrag.ContextBuilder(counter=lazyrag.text.TiktokenCounter(encoding))
+    assert builder.encoding is encoding
+    assert len(builder.encoding.encode("tea")) == builder.count_tokens("tea") == 3
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    bare = lazyrag.ContextBuilder("gpt-3.5-turbo")
+    assert bare.count_tokens("tea") > 0
+    with pytest.raises(lazyrag.LazyRAGError, match="nothing is downloaded"):
+        _ = bare.encoding
+
+
+SPLITTERS = [
+    "CharacterSplitter",
+    "CodeSplitter",
+    "HTMLSplitter",
+    "JSONSplitter",
+    "MarkdownSplitter",
+    "RecursiveSplitter",
+    "SentenceSplitter",
+    "TokenSplitter",
+]
+
+
+@pytest.mark.parametrize("name", SPLITTERS)
+def test_a_groups_counter_is_part_of_its_fingerprint(name, monkeypatch):
+    """「Token计数（使用tiktoken）」 is for contexts; the chunks of a group never depend on what is installed.
+
+    The default is "utf8", with tiktoken and without it. Another counter is another definition of the group, which is
+    refused under the same name.
+    """
+    splitter = getattr(lazyrag.transforms, name)
+    docs = lazyrag.Document()
+    docs.create_node_group("block", transform=splitter(chunk_size=9))
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    docs.create_node_group("block", transform=splitter(chunk_size=9))
+    docs.create_node_group("block", transform=splitter(chunk_size=9, counter="utf8"))
+    with pytest.raises(lazyrag.LazyRAGError, match="block"):
+        docs.create_node_group("block", transform=splitter(chunk_size=9, counter="estimate"))
+
+
+def test_these_are_all_that_count():
+    """A new splitter with a counter is tested, too; SemanticSplitter and Rule have the same default."""
+    counting = {
+        name: inspect.signature(getattr(lazyrag.transforms, name)).parameters.get("counter")
+        for name in lazyrag.transforms.__all__
+        if inspect.isclass(getattr(lazyrag.transforms, name))
+    }
+    found = {name: counter.default for name, counter in counting.items() if counter is not None}
+    assert found == dict.fromkeys([*SPLITTERS, "SemanticSplitter", "Rule"], "utf8")
 
 
 def test_tokens_are_counted_by_tiktoken():

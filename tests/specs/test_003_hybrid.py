@@ -125,6 +125,89 @@ def test_plain_rrf_has_no_weights(vector_retriever, bm25_retriever):
     assert dict(hits(asyncio.run(hybrid.search("green tea")))) == pytest.approx(expected)
 
 
+class VectorClient:
+    """As the specification's own client: ``search`` gives what ``found`` holds."""
+
+    def __init__(self, found):
+        self.found = found
+        self.asked = []
+
+    def search(self, query, top_k=10):
+        """The first ones."""
+        self.asked.append((query, top_k))
+        return self.found and self.found[:top_k]
+
+
+class AsyncClient(VectorClient):
+    """The same as a coroutine, with filters."""
+
+    async def search(self, query, top_k=10, filters=None):
+        """The first ones."""
+        await asyncio.sleep(0)
+        self.asked.append(filters)
+        return self.found[:top_k]
+
+
+INDEXED = [{"id": doc_id, "text": text} for doc_id, text in TEXTS.items()]
+
+
+def test_a_vector_client_of_pairs():
+    """「vector_retriever: MilvusClient」, 「List[Tuple[str, float]]」: an object with `search`.
+
+    「向量检索: [doc1, doc3, doc2]」: pairs of id and score, whose texts the BM25 retriever has.
+    """
+    bm25_retriever = lazyrag.BM25Retriever()
+    bm25_retriever.index_documents(INDEXED)
+    client = VectorClient([("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)])
+    hybrid = lazyrag.HybridRetriever(vector_retriever=client, bm25_retriever=bm25_retriever, fusion_method="rrf")
+    result = asyncio.run(hybrid.search("black tea", top_k=3))
+    assert hits(result) == rrf([client.found, bm25_retriever.search("black tea")])[:3]
+    assert [hit.text for hit in result] == [TEXTS[hit.id] for hit in result]
+    assert client.asked == [("black tea", 50)]
+    assert hits(asyncio.run(hybrid.search("black tea", 1, vector_weight=0.9)))[0][0] == "doc1"
+
+
+@pytest.mark.parametrize("kind", [VectorClient, AsyncClient])
+@pytest.mark.parametrize("form", [dict, lazyrag.Hit])
+def test_a_vector_client_of_hits(bm25_retriever, kind, form):
+    """「-> List[RetrievalResult]」: hits or mappings with its fields, also from a coroutine, beside a Document."""
+    found = form(id="m7", text="matcha", score=0.9, source="m.txt", document_id="m", chunk_id=7, metadata={"page": 1})
+    hybrid = lazyrag.HybridRetriever(kind([found]), bm25_retriever)
+    result = asyncio.run(hybrid.search("green tea"))
+    [own] = [hit for hit in result if hit.id == "m7"]
+    assert own == lazyrag.Hit("m7", "matcha", 1 / 61, "m.txt", "m", 7, {"page": 1})
+    assert {hit.source for hit in result} == {"m.txt", "doc1", "doc2", "doc4"}
+    assert hybrid("green tea")[0].score == 1 / 61
+
+
+def test_a_client_gets_filters_if_it_takes_them(docs, bm25_retriever):
+    """「filters: Optional[Dict] = None」: passed on, and refused where the client's search takes none."""
+    client = AsyncClient([])
+    lazyrag.HybridRetriever(client, bm25_retriever)("tea", filters={"file_name": ["doc1"]})
+    assert client.asked == [{"file_name": ["doc1"]}]
+    with pytest.raises(lazyrag.LazyRAGError, match="search takes no filters"):
+        lazyrag.HybridRetriever(VectorClient([]), bm25_retriever)("tea", filters={"file_name": ["doc1"]})
+
+
+def test_what_is_no_client_is_refused(bm25_retriever):
+    """「vector_retriever: MilvusClient」: pymilvus's own needs a collection and vectors, which the error says."""
+
+    class Pymilvus:
+        def search(self, collection_name, data=None, limit=10):
+            """Never called."""
+
+    class Other:
+        def search(self):
+            """Never called."""
+
+    for wrong, message in ((Pymilvus(), "embeds the query"), (Other(), "cannot be called"), (7, "search")):
+        with pytest.raises(lazyrag.LazyRAGError, match=message):
+            lazyrag.HybridRetriever(wrong, bm25_retriever)
+    for found in ([("unknown", 0.5)], [{"id": "x", "text": "tea"}], ["doc1"], None):
+        with pytest.raises(lazyrag.LazyRAGError, match="VectorClient"):
+            lazyrag.HybridRetriever(VectorClient(found), bm25_retriever)("tea")
+
+
 def test_a_retriever_with_an_index_of_its_own(docs, vector_retriever):
     """「def index_documents(self, documents)」: a BM25 index over the same ids finds the same documents."""
     bm25_retriever = lazyrag.BM25Retriever()

@@ -152,6 +152,28 @@ def test_retrieve_and_rerank(client):
     assert client.asked[1]["limit"] == 4
 
 
+def test_retrieve_and_rerank_on_the_defaults(docs, client):
+    """「reranker: Optional[Reranker] = None」: without one it reranks by BM25, 「基于关键词的重排序」, and says so."""
+    for pipeline in (lazyrag.RAGPipeline.over(docs, "FineChunk"), lazyrag.RAGPipeline(EmbeddingManager(), client)):
+        found = asyncio.run(pipeline.retrieve_and_rerank("白茶"))
+        assert found[0].text == TEXTS["白茶.txt"]
+        assert len(found) == 3
+        assert found.metadata["reranker"] == "BM25Reranker"
+
+
+def test_over_is_hybrid_where_there_are_vectors(docs):
+    """「混合检索（向量 + BM25）」 without settings where a Document has embeddings, else 「BM25检索」."""
+    plain = lazyrag.Document()
+    plain.add_texts(TEXTS)
+    for one, retriever in (
+        (docs, lazyrag.HybridRetriever.over(docs, "FineChunk")),
+        (plain, lazyrag.BM25Retriever(plain, "FineChunk")),
+    ):
+        found = asyncio.run(lazyrag.RAGPipeline.over(one, "FineChunk").retrieve("绿茶用多热的水？"))
+        expected = retriever("绿茶用多热的水？", topk=5)
+        assert [(hit.id, hit.score) for hit in found] == [(node.uid, node.score) for node in expected]
+
+
 def test_build_context(client):
     """「async def build_context(results, max_tokens: int = 2000) -> str」"""
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)

@@ -10,6 +10,7 @@ import pytest
 import lazyrag
 from lazyrag.errors import ConfigError
 from lazyrag.pipeline.settings import read_settings
+from tests.tiny_models import write_cross_encoder
 
 SPEC = {
     "rag_top_k": (int, 5),
@@ -93,6 +94,34 @@ def test_weights_cannot_both_be_nothing():
     """「hybrid_vector_weight: float = 0.7, hybrid_bm25_weight: float = 0.3」"""
     with pytest.raises(ConfigError, match="both 0"):
         lazyrag.pipeline.PipelineSettings(hybrid_vector_weight=0, hybrid_bm25_weight=0)
+
+
+def test_an_explicit_settings_obeys_its_defaults(tmp_path):
+    """「rag_use_reranker: bool = True, rag_use_hybrid_search: bool = False」「rag_top_k: int = 5 …」
+
+    Vector search alone, five hits, three of them left by the cross-encoder; only the model's folder is named.
+    """
+    docs = lazyrag.Document(embed=lambda text: [1.0, float(text.count("tea"))])
+    docs.add_texts({f"{number}.txt": "green tea " * number for number in range(1, 10)})
+    folder = write_cross_encoder(tmp_path / "bge-reranker-large")
+    pipeline = lazyrag.RAGPipeline.over(
+        docs, "FineChunk", settings=lazyrag.pipeline.Settings(reranker_model=str(folder))
+    )
+    expected = lazyrag.Retriever(docs, "FineChunk", "cosine")("tea", topk=5)
+    assert [hit.id for hit in pipeline.sync.retrieve("tea")] == [node.uid for node in expected]
+    context = pipeline.sync.retrieve_with_context("tea")
+    assert pipeline.reranks
+    assert len(context.sources) == 3
+    assert {hit.id for hit in context.sources} < {node.uid for node in expected}
+    assert context.metadata["max_tokens"] == 2000
+
+
+def test_a_setting_that_cannot_act_is_refused():
+    """「rag_use_hybrid_search: bool = False」 on a pipeline whose retriever is passed: not ignored."""
+    retriever = lazyrag.BM25Retriever()
+    settings = lazyrag.pipeline.Settings(rag_use_hybrid_search=True, rag_use_reranker=False)
+    with pytest.raises(ConfigError, match="rag_use_hybrid_search=True has no effect"):
+        lazyrag.RAGPipeline(retriever=retriever, settings=settings)
 
 
 def test_a_pipeline_takes_both(monkeypatch):

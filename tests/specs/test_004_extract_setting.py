@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_an_uploaded_file(tmp_path):
         for given in (path, str(path), UploadFile(), opened):
             [item] = extract(ExtractSetting("upload_file", upload_file=given))
             assert (item.identity, item.text, item.locations[0].label) == ("茶.md", "# Tea\n\nSencha", "Tea")
+
+
+def test_an_upload_in_a_storage():
+    """「upload_file | UploadFile | 上传文件对象」 as Dify has it: an object with a key, and a storage that loads it."""
+    files = {"upload_files/tenant/茶.md": b"# Tea"}
+    storage = SimpleNamespace(load=files.__getitem__)
+    for upload, name in (
+        (SimpleNamespace(key="upload_files/tenant/茶.md", name="我的茶.md"), "我的茶.md"),
+        (SimpleNamespace(key="upload_files/tenant/茶.md"), "茶.md"),
+    ):
+        setting = ExtractSetting("upload_file", upload_file=upload)
+        [item] = extract(setting, storage=storage)
+        assert (item.identity, item.text) == (name, "# Tea")
+        with pytest.raises(ConfigError, match=r"storage must be .*extract\(setting, storage="):
+            extract(setting)
 
 
 @pytest.mark.parametrize("name", ["茶", "a.xyz", "a." + "x" * 300, "a.\0txt", "a.b:c"])

@@ -121,10 +121,55 @@ def test_documents_keep_their_order():
             transform(wrong, rule)
 
 
+PARENTS = Rule(Segmentation(100, 0), subchunk_segmentation=Segmentation(50, 0, "。"))
+
+
 def test_children_are_what_is_searched():
-    """「父子模式（仅父子索引器使用）」: a rule with children gives the children."""
-    rule = Rule(parent_mode=ParentMode.FULL_DOC, subchunk_segmentation=Segmentation(50, 0, "。"))
-    assert len(transform([Document(TEXT, {"source": "a"})], rule)) > 4
+    """「父子模式（仅父子索引器使用）」: children are searched; their parents are returned, with the children found."""
+    parents = transform([Document(TEXT, {"source": "a", "title": "茶"})], PARENTS, "teas")
+    assert all("".join(child.page_content for child in one.children) == one.page_content for one in parents)
+    ids = [one.metadata["doc_id"] for parent in parents for one in (parent, *parent.children)]
+    assert len(set(ids)) == len(ids) > 2 * len(parents)
+    with Vector("teas", ["title"], embed) as vector:
+        vector.create(parents)
+        reranker = WeightRerankRunner(WEIGHTS, embed)
+        for method in ("semantic_search", "full_text_search", "hybrid_search"):
+            found = retrieve(vector, "白茶", method, 3, reranker=reranker if method == "hybrid_search" else None)
+            assert found[0].page_content == next(one.page_content for one in parents if "白" in one.page_content)
+            assert "白" in found[0].children[0].page_content
+            assert found[0].children[0].metadata.items() > {"title": "茶", "document_id": ids_of(parents)[0]}.items()
+            assert len(found) == len({one.metadata["doc_id"] for one in found}) == min(3, len(found))
+        assert len(vector.search_by_vector("茶", len(parents))) == len(parents)
+        vector.delete_by_ids([found[0].metadata["doc_id"]])
+        assert all("白" not in one.page_content for one in vector.search_by_vector("白茶", 10))
+
+
+def ids_of(documents):
+    """Ids of the documents that chunks are of."""
+    return [one.metadata["document_id"] for one in documents]
+
+
+def test_parents_in_a_file_of_a_data_set(tmp_path):
+    """「父子模式」: a data set with children is one for the next program; documents without children stay their own."""
+    uri = str(tmp_path / "teas.db")
+    with Vector("teas", uri=uri) as vector:
+        vector.create([Document("白茶单独一篇。", {"doc_id": "alone"})])
+        vector.create(transform([Document(TEXT, {"doc_id": "long"})], PARENTS))
+    with Vector("teas", uri=uri) as vector:
+        found = vector.search_by_full_text("白茶", 10)
+    assert {(one.metadata["doc_id"] == "alone", bool(one.children)) for one in found} == {(True, False), (False, True)}
+    mode = ParentMode.FULL_DOC
+    rule = Rule(parent_mode=mode, subchunk_segmentation=Segmentation(50, 0, "。"))
+    [whole] = transform([Document(TEXT, {"source": "a"})], rule)
+    assert (whole.page_content, len(whole.children) > 4) == (TEXT, True)
+
+
+def test_chunks_name_their_document():
+    """「`document_id` | str | 所属文档 ID」: the id that the document came with, of every chunk and child."""
+    [*chunks] = transform([Document(TEXT, {"doc_id": "tea-7"}), Document("黑茶", {"document_id": "8"})], PARENTS)
+    every = [one for chunk in chunks for one in (chunk, *chunk.children)]
+    assert {one.metadata["document_id"] for one in every} == {"tea-7", "8"}
+    assert "tea-7" not in {one.metadata["doc_id"] for one in every}
 
 
 def test_process_rules():

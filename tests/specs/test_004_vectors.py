@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import inspect
 import sys
 from types import SimpleNamespace
@@ -154,6 +155,32 @@ def test_delete_by_ids(vector):
         with pytest.raises(ConfigError, match="list of doc_ids"):
             vector.delete_by_ids(wrong)
     assert ids(vector.search_by_vector("tea", 3)) == ["1", "3"]
+
+
+def test_one_document_costs_the_same_in_a_large_data_set():
+    """「`create()` 批量插入向量」「`delete_by_ids()` 按 ID 删除向量」: work depends on the change, not on the rest."""
+    calls = {}
+    for size in (20, 400):
+        with Vector("teas", ["author"], Counts()) as made:
+            made.create([Document(f"green tea {one}", {"doc_id": str(one)}) for one in range(size)])
+            made.search_by_vector("tea")
+            for _ in range(2):  # the second time, with every cache warm
+                profile = cProfile.Profile()
+                profile.runcall(made.create, [Document("coffee", {"doc_id": "new"})])
+                profile.runcall(made.delete_by_ids, ["new"])
+            calls[size] = sum(entry.callcount for entry in profile.getstats())
+    assert calls[400] < 1.3 * calls[20]
+
+
+def test_children_are_checked(vector):
+    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: children need a text and an id, too."""
+    parent = Document("tea", {"doc_id": "7"})
+    for wrong in ([Document("tea")], [Document(" ", {"doc_id": "8"})], ["tea"]):
+        parent.children = wrong
+        with pytest.raises(ConfigError):
+            vector.create([parent])
+    with pytest.raises(ConfigError, match="reserved name 'children'"):
+        Vector("teas", ["children"])
 
 
 def test_a_known_id_is_replaced(vector):

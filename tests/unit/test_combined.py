@@ -180,7 +180,7 @@ class TestArguments:
     def test_retrievers_and_bounds(self, how, kind):
         """At least one retriever of nodes; topk of at least 1; a query that is a text."""
         with pytest.raises(ConfigError, match="needs a retriever"):
-            kind()
+            found(kind(), how)
         with pytest.raises(ConfigError, match="topk"):
             kind(Finds(A), topk=0)
         with pytest.raises(ConfigError, match="topk"):

@@ -56,6 +56,35 @@ def test_a_name_is_looked_up_on_this_machine(hub, monkeypatch):
     assert local_rerank_model("org/reranker").name == "reranker"
 
 
+def test_a_name_without_its_organisation(hub):
+    """As spec 001 writes it: the only model of that name; of several the error lists the ids."""
+    hub("org/reranker")
+    assert local_rerank_model("reranker").name == "reranker"
+    hub("other/reranker")
+    with pytest.raises(ConfigError, match="Give one id: org/reranker, other/reranker"):
+        local_rerank_model("reranker")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("layout", ["models", ".", "hub/models"])
+def test_a_name_is_looked_up_in_modelscopes_cache(tmp_path, monkeypatch, layout):
+    """In each of its layouts, where "." in a name is written as "___"."""
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
+    write_cross_encoder(tmp_path / "modelscope" / layout / "org" / "reranker-v1___5")
+    for name in ("org/reranker-v1.5", "org/reranker-v1___5"):
+        assert local_rerank_model(name)("green tea", TEXTS)
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_error_says_how_to_get_a_model_behind_a_mirror(monkeypatch):
+    """The commands with the mirror that is configured, ModelScope's, and a folder."""
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=https://mirror\.example hf download org/other") as caught:
+        local_rerank_model("org/other")
+    assert "modelscope download --model org/other" in str(caught.value)
+    assert "Or pass a folder" in str(caught.value)
+
+
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["org/other", "bge-reranker-large", "no such folder"])
 def test_a_name_that_is_not_here_is_refused(name):

@@ -85,7 +85,7 @@ def test_what_is_no_json_is_refused():
 
 def test_another_layout_is_refused():
     """An index of an earlier version is a SchemaMismatchError that names it and says what to do."""
-    mapping = Shape(SCHEMA, ()).body({})["mappings"]
+    mapping = Shape(SCHEMA, ()).body({}, {})["mappings"]
     del mapping["_meta"]["lazyrag"]["layout"]
     with pytest.raises(SchemaMismatchError, match=r"'lr_rows' in OpenSearch has rows of layout 1.*Drop it and read"):
         read_shape(mapping, "lr_rows")
@@ -104,7 +104,7 @@ def test_a_shape_is_read_from_the_mapping_it_made():
     """Fields with their bounds and defaults, and the analysers; an index without it is somebody else's."""
     tags = DocField(DataType.ARRAY, DataType.VARCHAR, default_value=["a"], max_size=9)
     shape = Shape(make_schema({"tags": tags, "作者": DocField(DataType.VARCHAR)}), ("zh",))
-    assert read_shape(json.loads(json.dumps(shape.body({})["mappings"]))) == shape
+    assert read_shape(json.loads(json.dumps(shape.body({}, {})["mappings"]))) == shape
     assert read_shape({}) is None
 
 
@@ -128,7 +128,8 @@ def test_addresses_are_texts(uris):
     ("index_kwargs", "told"),
     [
         ({"setting": {}}, "Did you mean 'settings'"),
-        ({"mappings": {"properties": {}}}, "doc_fields"),
+        ({"mappings": {"properties": {"key": {"type": "text"}}}}, "doc_fields"),
+        ({"mappings": ["key"]}, "must be a mapping"),
         ({"settings": ["number_of_replicas"]}, "must be a mapping"),
         ({"analysers": "zh"}, "list of strings"),
         ({"analysers": ["zh_"]}, "Did you mean 'zh'"),

@@ -18,7 +18,6 @@ from lazyrag import (
     RAGContext,
     RAGPipeline,
     Reranker,
-    RetrievalChain,
     RetrievalResult,
     Retriever,
 )
@@ -91,7 +90,7 @@ class TestRetrieve:
             docs.add_texts({f"tea {number}.txt": f"tea number {number}"})
         retriever = Retriever(docs, "FineChunk", "bm25")
         assert len(RAGPipeline(retriever=retriever).sync.retrieve("tea")) == 5
-        pipeline = RAGPipeline(retriever=retriever, settings=PipelineSettings(rag_top_k=7))
+        pipeline = RAGPipeline(retriever=retriever, settings=PipelineSettings(rag_top_k=7, rag_use_reranker=False))
         assert len(pipeline.sync.retrieve("tea")) == 7
         assert len(pipeline.sync.retrieve("tea", top_k=2)) == 2
 
@@ -237,11 +236,42 @@ class TestOver:
         expected = Retriever(docs, "FineChunk", "bm25_chinese")("green tea", topk=5)
         assert told(result) == [(node.uid, node.score) for node in expected]
 
-    def test_the_default_chain_where_there_are(self, embedded):
-        """As `RetrievalChain.over` ranks them."""
-        result = RAGPipeline.over(embedded, "FineChunk").sync.retrieve("green tea")
-        expected = RetrievalChain.over(embedded, "FineChunk")("green tea", topk=5)
-        assert told(result) == [(node.uid, node.score) for node in expected]
+    def test_hybrid_search_where_there_are(self, embedded):
+        """As `HybridRetriever.over` ranks them; also where the embedder has token embeddings, which are not asked."""
+        expected = HybridRetriever.over(embedded, "FineChunk")("green tea", topk=5)
+        pipeline = RAGPipeline.over(embedded, "FineChunk")
+        assert told(pipeline.sync.retrieve("green tea")) == [(node.uid, node.score) for node in expected]
+        assert not pipeline.reranks
+
+    def test_a_registered_reranker_of_the_settings_reranks(self, embedded):
+        """By its name, such as that of the late-interaction reranker, which needs a model with token embeddings."""
+        settings = PipelineSettings(reranker_model="BM25Reranker", rag_use_hybrid_search=True)
+        pipeline = RAGPipeline.over(embedded, "FineChunk", settings=settings)
+        assert pipeline.reranks
+        assert pipeline.sync.retrieve_and_rerank("green tea").metadata["reranker"] == "BM25Reranker"
+        with pytest.raises(ConfigError, match="no embedder gives token embeddings"):
+            RAGPipeline.over(
+                embedded, "FineChunk", settings=PipelineSettings(reranker_model="MaxSimReranker")
+            ).sync.retrieve_with_context("green tea")
+
+    @pytest.mark.parametrize(
+        ("parts", "settings", "message"),
+        [
+            ({}, {"rag_use_hybrid_search": True}, "rag_use_hybrid_search=True has no effect: the retriever"),
+            ({}, {"hybrid_vector_weight": 0.5}, "hybrid_vector_weight=0.5 has no effect"),
+            ({}, {"hybrid_fusion_method": "weighted"}, "hybrid_fusion_method='weighted' has no effect"),
+            ({}, {"rag_use_reranker": True}, "no rerank model 'BAAI/bge-reranker-large'"),
+            ({"reranker": Reranker("BM25Reranker")}, {"reranker_model": "m"}, "reranker_model='m' has no effect"),
+            ({"reranker": Reranker("BM25Reranker")}, {"reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
+            ({}, {"reranker_model": "BM25Reranker", "reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
+        ],
+    )
+    def test_a_setting_that_cannot_act_is_refused(self, docs, monkeypatch, tmp_path, parts, settings, message):
+        """On a pipeline of parts, which has its retriever, and with a reranker of its own."""
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+        retriever = Retriever(docs, "FineChunk", "bm25")
+        with pytest.raises(ConfigError, match=message):
+            RAGPipeline(retriever=retriever, settings=PipelineSettings(**settings), **parts)
 
     def test_several_documents(self, docs, embedded):
         """They are asked together; one without embeddings makes it by words."""
@@ -348,10 +378,22 @@ class TestRerank:
         pipeline = RAGPipeline(retriever=BM25Retriever(docs, "FineChunk"), reranker=never)
         assert list(pipeline.sync.retrieve_and_rerank("zebra")) == []
 
-    def test_without_a_reranker_it_says_so(self, docs):
-        """Instead of leaving the hits as they are."""
-        with pytest.raises(ConfigError, match="has no reranker"):
-            RAGPipeline.over(docs, "FineChunk").sync.retrieve_and_rerank("tea")
+    def test_without_a_reranker_it_is_bm25(self, docs, embedded):
+        """The result names it; contexts are not reranked."""
+        for pipeline in (
+            RAGPipeline.over(docs, "FineChunk"),
+            RAGPipeline.over(embedded, "FineChunk"),
+            RAGPipeline(
+                retriever=lambda query, filters=None, topk=None: [Hit("1", "tea", 1.0), Hit("2", "water", 0.5)]
+            ),
+        ):
+            found = pipeline.sync.retrieve("water")
+            reranked = pipeline.sync.retrieve_and_rerank("water", rerank_top_k=1)
+            assert reranked.metadata["reranker"] == "BM25Reranker"
+            assert "water" in reranked[0].text
+            assert len(reranked) == 1
+            assert not pipeline.reranks
+            assert told(pipeline.sync.retrieve_with_context("water").sources) == told(found)
 
     def test_what_a_reranker_raises_goes_on(self, docs):
         """As an error of retrieval."""

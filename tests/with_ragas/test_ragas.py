@@ -72,7 +72,7 @@ def rag(docs):
 
 def test_the_fields_are_those_of_ragas():
     """Twelve names, in the same order, all of them optional."""
-    assert [one.name for one in dataclasses.fields(Sample)] == list(SingleTurnSample.model_fields)
+    assert [one.name for one in dataclasses.fields(Sample)][:12] == list(SingleTurnSample.model_fields)
     assert not any(one.is_required() for one in SingleTurnSample.model_fields.values())
 
 
@@ -81,7 +81,7 @@ def test_every_field_goes_through():
     sample = Sample(
         "q", ["a"], ["b"], ["1", 2], ["3"], "x", ["x", "y"], "y", {"score1": "bad"}, "a guest", "formal", "short"
     )
-    assert None not in dataclasses.astuple(sample)
+    assert None not in dataclasses.astuple(sample)[:12]
     assert sample.to_ragas().to_dict() == sample.to_dict()
     assert set(sample.to_ragas().get_features()) == set(sample.to_dict())
 
@@ -173,3 +173,11 @@ def test_samples_are_a_dataset(records, rag):
     assert isinstance(dataset, EvaluationDataset)
     assert len(dataset) == 3
     assert {"user_input", "retrieved_context_ids", "reference_context_ids"} <= set(dataset.features())
+
+
+def test_a_data_set_of_ragas_is_prepared(records, rag):
+    """RAGAS's samples, and its data set of them, are records as mappings are."""
+    samples = [SingleTurnSample(**record) for record in records]
+    expected = [sample.to_ragas() for sample in prepare(records, rag)]
+    assert [sample.to_ragas() for sample in prepare(samples, rag)] == expected
+    assert [sample.to_ragas() for sample in prepare(EvaluationDataset(samples=samples), rag)] == expected

@@ -126,6 +126,10 @@ class Document:
         page_content: The text, of 1 to 100,000 characters.
         metadata: Names to values, not copied; None for {}. A ``provider`` must be ``"dify"`` or ``"external"``.
 
+    Attributes:
+        children: The parts by which a parent is searched, see `transform`; in a result, those that were found. Equality
+            ignores them.
+
     Raises:
         ConfigError: If an argument is invalid.
 
@@ -135,17 +139,18 @@ class Document:
         ('dify', True, False)
     """
 
-    __slots__ = ("metadata", "page_content", "provider")
+    __slots__ = ("children", "metadata", "page_content", "provider")
 
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
         is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
-        hint = "Cut longer files while reading: lazyrag.interop.dify.extract(setting, rule=rule)."
+        hint = "Cut longer files into paragraphs: lazyrag.interop.dify.extract(setting, rule=rule)."
         require(is_valid, "page_content", page_content, f"a text of 1 to {MAX_CHARACTERS:,} characters", hint)
         require(metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None")
         self.page_content = page_content
         self.metadata: dict[str, Any] = check_names(metadata or {})
         self.provider = self.metadata.get("provider", "dify")
         validate_choice("provider", self.provider, PROVIDERS)
+        self.children: list[Document] = []
 
     def __str__(self) -> str:
         return f"Document(content={self.page_content[:50]}..., metadata={self.metadata})"
@@ -203,6 +208,12 @@ class Document:
         return [
             cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in nodes
         ]
+
+    def with_score(self, score: float) -> Document:
+        """Return a copy with another ``metadata["score"]`` and the same children."""
+        made = Document(self.page_content, {**self.metadata, "score": score})
+        made.children = self.children
+        return made
 
     def to_node(self) -> DocNode:
         """Convert to a node outside any tree, with the metadata's ``doc_id`` as uid and ``score`` as score.
@@ -607,7 +618,7 @@ def extract(
 
 
 def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_id: str = "") -> list[Document]:
-    r"""Cut documents into the chunks to search: those of a rule, or its children if it makes any.
+    r"""Cut documents into the chunks of a rule. If it makes children, chunks are parents that have `Document.children`.
 
     Args:
         documents: Complete documents, identified by ``doc_id``, else by ``source``, else by their number.
@@ -615,8 +626,9 @@ def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_i
         dataset_id: Id of their data set.
 
     Returns:
-        The chunks, document by document, each with its document's metadata and its own ``doc_id``, ``doc_hash``,
-        ``document_id`` and ``position``. The same documents of the same data set give the same ids.
+        The chunks, document by document, each with its document's metadata and its own ``doc_id``, ``doc_hash`` and
+        ``position``; ``document_id`` is the document's, else its ``doc_id``. The same documents of the same data set
+        give the same ids.
 
     Raises:
         ConfigError: If two documents have one id, one is blank, or the rule has no segmentation.
@@ -652,19 +664,24 @@ def _chunks(texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_
             raise ConfigError(f"The document {name!r:.80} is blank. Leave it out.")
     if not by_id:
         return []
-    chunks: dict[str, list[Document]] = {name: [] for name in by_id}
+    chunks: dict[str, dict[str, Document]] = {name: {} for name in by_id}
     with Collection() as docs:
         docs.add_texts({name: text for name, (text, _) in by_id.items()})
-        for node in docs.get_nodes(rule.create_groups(docs).child):
-            chunks[node.path].append(_chunk(node, by_id[node.path][1], dataset_id))
-    return [chunk for of_one in chunks.values() for chunk in of_one]
+        groups = rule.create_groups(docs)
+        for node in docs.get_nodes(groups.parent):
+            chunks[node.path][node.uid] = _chunk(node, by_id[node.path][1], dataset_id)
+        if groups.child != groups.parent:
+            for node in docs.get_nodes(groups.child):
+                parent = chunks[node.path][node.parent.uid]
+                parent.children.append(_chunk(node, parent.metadata, dataset_id))
+    return [chunk for of_one in chunks.values() for chunk in of_one.values()]
 
 
 def _chunk(node: DocNode, metadata: Mapping[str, Any], dataset_id: str) -> Document:
     own = {
         "doc_id": str(uuid.UUID(hex=digest([dataset_id, node.uid]))),
         "doc_hash": doc_hash(node.text),
-        "document_id": metadata.get("document_id", node.document_id),
+        "document_id": metadata.get("document_id") or metadata.get("doc_id") or node.document_id,
         "position": node.number - 1,
     }
     return Document(node.text, {**metadata, **own, **({"dataset_id": dataset_id} if dataset_id else {})})

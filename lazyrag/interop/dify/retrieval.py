@@ -292,11 +292,7 @@ def _validate_limits(query: str, score_threshold: float | None, top_n: int | Non
 
 def _limited(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:
     lowest, most = limits
-    return [
-        Document(document.page_content, {**document.metadata, "score": score})
-        for document, score in ranking
-        if score >= lowest
-    ][:most]
+    return [document.with_score(score) for document, score in ranking if score >= lowest][:most]
 
 
 @known_keywords
@@ -323,7 +319,8 @@ def retrieve(
         filters: A filter on the documents.
 
     Returns:
-        Documents with ``metadata["score"]`` in [0, 1], best first.
+        Documents with ``metadata["score"]`` in [0, 1], best first. A parent stands once, with the children that were
+        found; rerankers read the parent's text.
 
     Raises:
         ConfigError: If an argument is invalid, or a hybrid search has no reranker.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.data.fields import DataType, DocField, check_value
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, check_metadata, copy_value
+from lazyrag.data.segment import LAZY_ROOT_NAME, check_metadata, copy_value, root_uid
 from lazyrag.document.document import Document as Collection
 from lazyrag.errors import ConfigError, NotRegisteredError, UnsupportedError
 from lazyrag.interop.dify.documents import (
@@ -27,6 +27,7 @@ from lazyrag.interop.frameworks import embedder_of
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def attribute_fields(attributes: Any) -> dict[str, DocField]:
     """
     is_valid = isinstance(attributes, Mapping) or is_list_of(attributes, str)
     require(is_valid, "attributes", attributes, "a list of names, or a mapping from names to DocField")
-    if Field.METADATA_KEY.value in attributes:
-        raise ConfigError("attributes has the reserved name 'metadata'. Choose another name.")
+    for name in {Field.METADATA_KEY.value, "children"}.intersection(attributes):
+        raise ConfigError(f"attributes has the reserved name {name!r}. Choose another name.")
     if isinstance(attributes, Mapping):
         return dict(attributes)
     return {name: DocField(DataType.VARCHAR) for name in attributes}
@@ -130,11 +131,24 @@ def documents_by_id(documents: Any) -> dict[str, Document]:
         doc_id = document.metadata.get("doc_id")
         is_valid = isinstance(doc_id, str) and doc_id.strip() != "" and doc_id not in by_id
         require(is_valid, f"doc_id of documents[{number}]", doc_id, "a unique text such as str(uuid.uuid4())")
+        require(document.page_content.strip() != "", f"The text of {doc_id!r:.80}", document.page_content, "not blank")
         by_id[doc_id] = document
+        documents_by_id(document.children)
     return by_id
 
 
 _CONTENT = Field.METADATA_KEY.value
+_CHILDREN = "children"
+
+
+class _Children(NodeTransform):
+    """The children that a stored document brings, or its text."""
+
+    identity = "lazyrag.interop.dify children/1"
+
+    def transform(self, node: DocNode) -> Any:
+        children = node.metadata.get(_CHILDREN)
+        return [DocNode(**copy_value(child)) for child in children] if children else node.get_text()
 
 
 class _CollectionVector(BaseVector):
@@ -176,7 +190,9 @@ class _CollectionVector(BaseVector):
     def _search(self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]) -> list[DocNode]:
         check_keywords("The search", _known_keywords, kwargs, skip=0)
         filters = filter_of(kwargs.get("filters"), self.docs.fields)
-        topk = validate_integer("top_k", top_k, 1, MAX_TOP_K)
+        return self._retrieve(similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters)
+
+    def _retrieve(self, similarity: str, query: str, topk: int, filters: FilterLike | None) -> list[DocNode]:
         return list(Retriever(self.docs, self.group_name, similarity, topk=topk)(query, filters))
 
     @abc.abstractmethod
@@ -228,6 +244,8 @@ class GroupVector(_CollectionVector):
 class DocumentVector(_CollectionVector):
     """A data set in a Document of its own, one text for each document, in any of this package's stores.
 
+    Documents with `Document.children` are searched by them; results are the parents, with the children that were found.
+
     Args:
         dataset: The data set's id, or an object with an attribute ``id``.
         attributes: Names of metadata to filter by, as text; or a mapping from names to `lazyrag.DocField`.
@@ -255,7 +273,9 @@ class DocumentVector(_CollectionVector):
         fields = attribute_fields(attributes)
         embed = None if embeddings is None else embedder_of(embeddings)
         docs = Collection(name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf)
-        super().__init__(docs, LAZY_ROOT_NAME, dataset, embeddings)
+        docs.create_node_group(_CHILDREN, _Children)
+        has_children = any(group.name == _CHILDREN for group in docs.status().groups)
+        super().__init__(docs, _CHILDREN if has_children else LAZY_ROOT_NAME, dataset, embeddings)
         self.attributes = list(fields)
 
     def create(self, documents: list[Document]) -> None:
@@ -272,8 +292,10 @@ class DocumentVector(_CollectionVector):
         if not by_id:
             return
         stored = {doc_id: self._stored(doc_id, document) for doc_id, document in by_id.items()}
-        if self.docs.embed_keys:  # before it is filled, so that nothing becomes live without its vector
-            Retriever(self.docs, LAZY_ROOT_NAME, "cosine").build()
+        if any(document.children for document in by_id.values()):
+            self.group_name = _CHILDREN
+        if self.docs.embed_keys or self.group_name == _CHILDREN:  # so that nothing becomes live without its vector
+            self.docs.activate_group(self.group_name, embed_keys=self.docs.embed_keys)
         texts = {doc_id: document.page_content for doc_id, document in by_id.items()}
         report = self.docs.add_texts(texts, stored)
         failed = [failure for failure in report.failed if failure.path in texts]
@@ -286,23 +308,35 @@ class DocumentVector(_CollectionVector):
         self.docs.delete_files([node.path for node in self.docs.get_nodes()])
 
     def delete_by_ids(self, ids: list[str]) -> None:
-        """Delete documents by ``doc_id``; one that is not there is no error."""
-        present = {node.path for node in self.docs.get_nodes()}
-        self.docs.delete_files([doc_id for doc_id in dict.fromkeys(ids) if doc_id in present])
+        """Delete documents by ``doc_id``, with their children; one that is not there is no error."""
+        present = self.docs.get_nodes(document_ids=[root_uid(doc_id) for doc_id in ids])
+        self.docs.delete_files([node.path for node in present])
 
     def close(self) -> None:
         """Close files and connections. Idempotent."""
         self.docs.close()
 
+    def _retrieve(self, similarity: str, query: str, topk: int, filters: FilterLike | None) -> list[DocNode]:
+        depth = topk if self.group_name == LAZY_ROOT_NAME else 4 * topk  # several children may have one parent
+        while True:
+            nodes = super()._retrieve(similarity, query, depth, filters)
+            best = [*dict.fromkeys(node.document_id for node in nodes)][:topk]
+            if len(best) == topk or len(nodes) < depth:
+                return [node for node in nodes if node.document_id in best]
+            depth *= 4
+
     def _documents(self, nodes: list[DocNode]) -> list[Document]:
-        documents = []
+        parents = self.docs.find(LAZY_ROOT_NAME)(nodes)
+        found = {node.uid: Document(node.text, {**_content(node), "score": node.score}) for node in parents}
         for node in nodes:
-            metadata = copy_value(dict(node.global_metadata.get(_CONTENT, {})))
-            documents.append(Document(node.text, {**metadata, "score": node.score}))
-        return documents
+            if node.group == _CHILDREN and node.metadata and node.document_id in found:
+                parent = found[node.document_id]
+                metadata = {**parent.metadata, **_content(node), "score": node.score}
+                parent.children.append(Document(node.text, metadata))
+        return [*found.values()]
 
     def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
-        """The stored metadata of a document: all but the score, and the fields to filter by.
+        """The stored metadata of a document: all but the score, the fields to filter by, and the children.
 
         They are validated here, since a Document whose texts all fail to load raises from then on.
         """
@@ -314,7 +348,10 @@ class DocumentVector(_CollectionVector):
                 check_value(name, self.docs.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
-        return {**fields, _CONTENT: metadata}
+        children = [
+            {"text": child.page_content, "metadata": self._stored(doc_id, child)} for child in document.children
+        ]
+        return {**fields, _CONTENT: metadata, **({_CHILDREN: children} if children else {})}
 
 
 def on_map(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
@@ -337,6 +374,10 @@ def _on_vectors(store: str, dataset: Any, attributes: Any, embeddings: Any, opti
     ledger = {"ledger": options.pop("ledger")} if "ledger" in options else {}
     conf = {"vector_store": {"type": store, "kwargs": options}, **ledger}
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
+
+
+def _content(node: DocNode) -> dict[str, Any]:
+    return copy_value(dict(node.metadata.get(_CONTENT, {})))
 
 
 def _dataset_id(dataset: Any) -> str:

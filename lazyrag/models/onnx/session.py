@@ -249,6 +249,10 @@ _DESCRIPTIONS = (
 """All that is fetched beside a graph: patterns of paths."""
 
 
+class AmbiguousModelError(ConfigError):
+    """Several models on this machine have the name."""
+
+
 def find_model(
     model: str | os.PathLike[str],
     *,
@@ -257,12 +261,14 @@ def find_model(
     file: str | None = None,
     marker_files: Sequence[str] = (TOKENIZER,),
 ) -> ModelFolder:
-    """A model's folder: the one that is given, else the hub's snapshot on this machine.
+    """A model's folder: the one that is given, else the hub's or ModelScope's snapshot on this machine.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on this
+            machine has it.
         revision: A branch, tag or commit on the hub; None means its main branch.
-        download: Whether to fetch from the hub what is not on this machine yet. Nothing else opens a connection.
+        download: Whether to fetch from the hub (or the mirror ``HF_ENDPOINT``) what is not on this machine yet. Nothing
+            else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
         marker_files: File names; a snapshot on this machine that has any of them is the model.
 
@@ -288,14 +294,19 @@ def find_model(
             f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub: 'organisation/name'."
         )
         raise DatasetPathError(msg)
+    identifier = identifier if "/" in identifier else _full_id(identifier)
     folder = next((one for name in marker_files if (one := _cached(identifier, revision, name))), None)
+    if folder is None and revision is None:
+        paths = (path for path in _in_modelscope(identifier) if any((path / name).is_file() for name in marker_files))
+        folder = next((ModelFolder(path, _last(identifier)) for path in paths), None)
     if download and not _complete(folder, file):
         folder = _fetched(identifier, revision, file)
     if folder is None:
         at = "" if revision is None else f" at revision {revision!r}"
         msg = (
-            f"{identifier!r} is no folder, and no model of that id{at} is in the hub's cache on this machine. Give a "
-            "folder, or pass download=True to fetch it from the Hugging Face hub."
+            f"{identifier!r} is no folder, and no model of that id{at} is in the hub's cache on this machine, or in "
+            f"ModelScope's. Give a folder, pass download=True to fetch it from the Hugging Face hub, or run: "
+            f"{ways_to_download(identifier)}."
         )
         raise ConfigError(msg)
     return folder
@@ -308,6 +319,45 @@ def _hub() -> ModuleType:
     except ModuleNotFoundError as exc:
         raise missing_package("Loading a model by hub id", exc, "onnx") from exc
     return huggingface_hub
+
+
+def ways_to_download(identifier: str) -> str:
+    """The commands that bring a model to this machine, also behind a mirror.
+
+    Example:
+        >>> ways_to_download("org/name").rpartition(", or ")[2]
+        'modelscope download --model org/name'
+    """
+    full = identifier if "/" in identifier else f"ORGANISATION/{identifier}"
+    mirror = os.environ.get("HF_ENDPOINT") or "https://MIRROR"
+    return (
+        f"hf download {full}, or behind a mirror HF_ENDPOINT={mirror} hf download {full}, or modelscope download "
+        f"--model {full}"
+    )
+
+
+def _full_id(name: str) -> str:
+    """The id of the only model of a name on this machine; the name if there is none.
+
+    Raises:
+        ConfigError: If there are several.
+    """
+    folders = Path(_hub().constants.HF_HUB_CACHE).glob(f"models--*--{name}")
+    found = {folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
+    found |= {f"{folder.parent.name}/{name}" for folder in _in_modelscope(f"*/{name}")}
+    if len(found) > 1:
+        raise AmbiguousModelError(
+            f"Several models on this machine are called {name!r}. Give one id: {', '.join(sorted(found))}."
+        )
+    return found.pop() if found else name
+
+
+def _in_modelscope(pattern: str) -> Iterator[Path]:
+    """The folders in ModelScope's cache of an id, in which it writes "." as "___"."""
+    root = Path(os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope/hub").expanduser()
+    for base in (root / "models", root, root / "hub" / "models", root / "hub"):
+        for one in dict.fromkeys((pattern, pattern.replace(".", "___"))):
+            yield from sorted(base.glob(one))
 
 
 def _cached(identifier: str, revision: str | None, name: str) -> ModelFolder | None:
