@@ -415,11 +415,10 @@ class BaseRetriever(Generic[T_co]):
             topk = self.own_topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
         self._topk = topk
 
-    def _set_total(self, topk: int | None) -> None:
-        """Set the number of nodes of a result that retrievers share: by default what they want, and at least 6."""
-        self._set_topk(topk, is_optional=True)
-        if topk is DEFAULT_TOPK:
-            self._topk = DefaultInt(max(topk, sum(one.own_topk or 0 for one in self.retrievers)))
+    def _set_total(self) -> None:
+        """Set the default number of nodes of a result that retrievers share: what they want, and at least 6."""
+        if isinstance(self._topk, DefaultInt):
+            self._topk = DefaultInt(max(DEFAULT_TOPK, sum(one.own_topk or 0 for one in self.retrievers)))
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""

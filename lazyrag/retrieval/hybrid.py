@@ -687,16 +687,16 @@ class WeightedRetriever(_CompositeRetriever):
         topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
     ) -> None:
-        self._given, self._total = weights, topk
-        self._set_total(topk)
+        self._given = weights
+        self._set_topk(topk, is_optional=True)
         self._combine = _checked_combine(combine)
         if retrievers:
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
-        self._set_total(self._total)
         self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
+        self._set_total()
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -812,14 +812,13 @@ class PriorityRetriever(_CompositeRetriever):
         priorities: Sequence[PriorityLike] | None = None,
         topk: int | None = DEFAULT_TOPK,
     ) -> None:
-        self._given, self._total = priorities, topk
-        self._set_total(topk)
+        self._given = priorities
+        self._set_topk(topk, is_optional=True)
         if retrievers:
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
-        self._set_total(self._total)
         given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", given, f"a list of one priority for each of {len(retrievers)} retrievers")
@@ -827,6 +826,7 @@ class PriorityRetriever(_CompositeRetriever):
         by_priority = zip(self._priorities, self.retrievers, strict=True)
         ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
         self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
+        self._set_total()
 
     @property
     def higher_is_better(self) -> bool | None:
