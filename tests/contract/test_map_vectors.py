@@ -294,7 +294,7 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     store, other = opened(), opened()
     store.create(C, SCHEMA)
     rows = _rows(600)
-    monkeypatch.setattr(other, "_merge", lambda collection: None)
+    monkeypatch.setattr(other, "_merge", lambda *_: None)
     store.upsert(C, rows[:300])
     kept, turns = store.file.arrays.write_or_inline, []
 
