@@ -110,11 +110,11 @@ class Document:
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
-            (30 s). Other stores are configured in the same way; on a server they need a path for the ``"ledger"``,
-            by default ``.lazyrag/ledger.db`` in the dataset's folder.
+            (30 s). Other stores are configured in the same way; on a server they need a path for the
+            ``"ledger"``, by default ``.lazyrag/ledger.db`` in the dataset's folder.
         doc_fields: Fields that filters may use beside the built-in ones, by name.
-        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of the path of
-            the dataset's folder.
+        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of
+            the path of the dataset's folder.
         doc_files: Single files instead of a folder: paths (a file's name is its identity), or a mapping of your own ids
             to paths.
         file_metadata: Metadata of the files: a mapping from path relative to the dataset (or id) to metadata, or a
@@ -245,14 +245,16 @@ class Document:
                 whose pattern matches its path, and has no nodes if none does.
             parent: The group it is made from; the root group by default.
             trans_node: Pass the DocNode to the function instead of its content.
-            ref: Another group, to combine nodes across the tree: the transform takes a second argument ``ref``, the
-                list of that group's nodes below the lowest group above both. They are the descendants of the node, or
-                for ``parent="summary", ref="sentence"``, both made of the root group, those of the same document.
-            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a parameter of
-                this name receives it.
-            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited, and equal
-                texts call the transform once. For functions that are slow or cost money, such as calls of a model. The
-                transform may read nothing but the text; other attributes of a node raise a TransformError.
+            ref: Another group, to combine nodes across the tree: the transform takes a second argument
+                ``ref``, the list of that group's nodes below the lowest group above both. They are the
+                descendants of the node, or for ``parent="summary", ref="sentence"``, both made of the root
+                group, those of the same document.
+            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a
+                parameter of this name receives it.
+            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited,
+                and equal texts call the transform once. For functions that are slow or cost money, such as
+                calls of a model. The transform may read nothing but the text; other attributes of a node
+                raise a TransformError.
             replace: Replace another definition of that name; the groups below it are rebuilt.
             version: Distinguishes definitions that look the same: the version of a model or a prompt.
             kwargs: Parameters of a transform class.
@@ -599,9 +601,9 @@ class Document:
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
 
-        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps vectors
-        of superseded texts and models for 90 days. What was superseded in the last ten seconds stays for running
-        queries until the next sync or call. It may be interrupted at any point. The files are
+        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps
+        vectors of superseded texts and models for 90 days. What was superseded in the last ten seconds stays
+        for running queries until the next sync or call. It may be interrupted at any point. The files are
         rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
 
         Raises:
@@ -750,8 +752,8 @@ class Document:
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.
 
-        The result keeps the nodes' order, contains each node once, and carries the highest score of those that led
-        there: a parent that of its best child.
+        The result keeps the nodes' order, contains each node once, and carries the highest score of those
+        that led there: a parent that of its best child.
 
         Example:
             >>> from lazyrag import Document

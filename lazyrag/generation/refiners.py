@@ -121,7 +121,8 @@ def refine_by_sentences(
 ) -> list[str]:
     """Select the best sentences of all texts that fit together, in their original order.
 
-    Sentences that do not fit, or are not relevant beside the best one, are skipped. If none fits, the best one is cut.
+    Sentences that do not fit, or are not relevant beside the best one, are skipped. If none fits, the best
+    one is cut.
 
     Args:
         query: The query.
@@ -287,8 +288,8 @@ class Refiner:
         name: Name of a registered refiner: ``"tree"``, ``"long_refiner"``, ``"extractive"``, ``"chat"``.
         budget: Maximum number of tokens of all texts together, at least 1.
         counter: The name of a registered counter, or an object with ``name`` and ``count(text)``.
-        keywords: Passed to the function: for example ``model=``, a rerank model for ``"tree"`` and ``"extractive"``,
-            a chat model for ``"long_refiner"`` (optional) and ``"chat"``.
+        keywords: Passed to the function: for example ``model=``, a rerank model for ``"tree"`` and
+            ``"extractive"``, a chat model for ``"long_refiner"`` (optional) and ``"chat"``.
 
     Raises:
         NotRegisteredError: If the name, or the counter's, is unknown.
@@ -437,14 +438,14 @@ class TreeRefiner:
 
     Leaves are scored, the score of a part is the mean of its parts', and all scores are normalised to [0, 1]. The share
     of the query's terms in a part's own heading is added. Parts are selected by score, the best first; a part replaces
-    those of its own parts that are selected, if it fits; parts that do not fit, or are not relevant beside the best
-    leaf, are skipped. A part is never selected together with one of its own parts.
+    those of its own parts that are selected, if it fits; parts that do not fit, or are not relevant beside
+    the best leaf, are skipped. A part is never selected together with one of its own parts.
 
     Args:
         model: Scores the leaves: a `RerankModel` or a callable ``(query, documents=[...], top_n=n)``; None: BM25.
         heading_weight: Added for a heading with all of the query's terms, at least 0.
-        chat: A chat model that analyses the query and selects sections by their headings, in one call: their sentences
-            come first; for a query that asks for an overview, the complete sections.
+        chat: A chat model that analyses the query and selects sections by their headings, in one call: their
+            sentences come first; for a query that asks for an overview, the complete sections.
 
     Source:
         After LongRefiner (Jin et al.: Hierarchical Document Refinement for Long-context Retrieval-augmented Generation,

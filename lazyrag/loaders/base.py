@@ -250,8 +250,9 @@ Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
 class DataLoader(Protocol):
     """Reads one file. A loader is a class without constructor arguments, registered for suffixes.
 
-    A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method ``load_source(path)``
-    too, which returns the file's own text. Transforms with ``reads_source`` receive that.
+    A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method
+    ``load_source(path)`` too, which returns the file's own text. Transforms with ``reads_source`` receive
+    that.
     """
 
     def load(self, path: Path) -> Loadable:
@@ -324,7 +325,8 @@ def load_file(
         name: Its path relative to its dataset or archive, for patterns of readers; "" for its own name.
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
-        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the file.
+        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
+            file.
 
     Raises:
         ConfigError: If path is not a path.

@@ -71,7 +71,8 @@ class _TemporaryRetriever:
 class TempDocRetriever(_TemporaryRetriever):
     """Searches files that come with the query (spec 001's temporary documents).
 
-    Files are loaded into memory at their first use. The 128 last used combinations are cached, until a file changes.
+    Files are loaded into memory at their first use. The 128 last used combinations are cached, until a file
+    changes.
 
     Args:
         embed: As of a `Document`. None: keyword search.

@@ -127,7 +127,8 @@ class StoreConf:
 
         Args:
             store_conf: The default of both parts, and of None, is ``map`` in memory.
-            dataset: The dataset's folder; with a server and no other place for the ledger it is in ``.lazyrag`` there.
+            dataset: The dataset's folder; with a server and no other place for the ledger it is in
+                ``.lazyrag`` there.
 
         Raises:
             ConfigError: If a key, a type or a keyword argument is unknown, or a required one is missing.

@@ -71,9 +71,10 @@ class OpenSearchSegmentStore:
         uris: Address of a node, or several: ``"localhost:9200"``, ``["https://a:9200", "https://b:9200"]``.
         client_kwargs: Arguments of opensearch-py's client (``use_ssl``, ``ca_certs``, ``timeout`` ...), and ``user``
             with ``password``; ``max_retries`` is how often a request is retried after a transient failure.
-        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter beside our own
-            properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``); ``analysers``, the names of
-            those whose terms are indexed (``["en", "zh"]``; [] makes upserting faster and disables ``index="native"``).
+        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter
+            beside our own properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``);
+            ``analysers``, the names of those whose terms are indexed (``["en", "zh"]``; [] makes upserting
+            faster and disables ``index="native"``).
 
     Raises:
         ConfigError: If an argument is invalid.
