@@ -513,7 +513,7 @@ class TreeRefiner:
         return [[rows[number].part for number in own] for own in taken]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[bool]]:
-        """The scores of parts, and whether they are relevant: other parts than leaves if half of their own are."""
+        """The scores of parts, and whether they are relevant: of inner parts, whether half of theirs are."""
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         texts = [rows[at].part.text for at in leaves]
         listed = scores_of(query, texts, self.model)
@@ -593,7 +593,7 @@ def _selected_sections(chat: ChatModel, query: str, rows: Sequence[_Row]) -> tup
     answer = chat.chat(sent, with_schema(chat, _SELECTION)).text
     found = find_json(visible(answer), lambda value: isinstance(value, dict) and {"scope", "sections"} <= value.keys())
     if found is None or not is_list_of(found.value["sections"], int):
-        raise GenerationError(f"The chat model must answer with JSON of scope and sections; got {answer!r:.80}.")
+        raise GenerationError(f"The chat model's answer is no JSON of scope and sections: {answer!r:.80}.")
     numbers = [number for number in found.value["sections"] if 1 <= number <= len(titled)]
     return found.value["scope"] == "global", [titled[number - 1] for number in numbers]
 
@@ -607,7 +607,7 @@ def refine_long(
     model: ChatModel | ChatCallable | None = None,
     heading_weight: float = _HEADING_WEIGHT,
 ) -> list[str]:
-    """Run a `TreeRefiner` with a chat model that analyses the query and selects sections, as LongRefiner does."""
+    """Run a `TreeRefiner` with a chat model that analyses the query and selects sections."""
     refiner = TreeRefiner(heading_weight=heading_weight, chat=model)
     return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
 

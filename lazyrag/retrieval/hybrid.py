@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -620,6 +620,10 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
 
     _members: dict[str, Any] | None = None
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # the members
+
     def __enter__(self) -> Self:
         self._members = {}
         return self
@@ -632,7 +636,7 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
     def __setattr__(self, name: str, value: Any) -> None:
         if self._members is not None and not name.startswith("_"):
             if hasattr(type(self), name):
-                raise ConfigError(f"A {type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
+                raise ConfigError(f"{type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
             self._members[name] = value
         super().__setattr__(name, value)
 

@@ -262,7 +262,7 @@ def _image_url(node: DocNode) -> str:
     """
     path = node.metadata.get("image_path") or node.global_metadata.get("image_path")
     if path is None:
-        msg = "The node has no metadata 'image_path'. Load images with register_media_reader('image', read_image)."
+        msg = "The node has no metadata 'image_path'. Call register_media_reader('image', read_image)."
         raise TransformError(msg, uid=node.uid)
     kind = mimetypes.guess_type(str(path))[0] or "image/png"
     try:
