@@ -315,7 +315,7 @@ def find_model(
 def _hub() -> ModuleType:
     # An extra's package, and a slow one: half a second.
     try:
-        import huggingface_hub
+        import huggingface_hub.constants  # which the package does not load by itself
     except ModuleNotFoundError as exc:
         raise missing_package("Loading a model by hub id", exc, "onnx") from exc
     return huggingface_hub
