@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
 
+STORE_FOLDER = ".lazyrag"
+"""The folder in which the command line keeps its store; not a part of any dataset."""
+
 _BLOCK_BYTES = 1 << 18
 _LEADS_OUT = "link to a file outside of the dataset; pass follow_links=True to read it"
 _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
@@ -109,7 +112,7 @@ def find_files(folder: str | os.PathLike[str], before: Listing | None = None, *,
         current, prefix = pending.pop()
         try:
             with os.scandir(current) as scan:
-                entries = list(scan)
+                entries = [entry for entry in scan if entry.name != STORE_FOLDER]
         except OSError as exc:
             if not prefix:
                 msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an existing folder."
