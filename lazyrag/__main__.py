@@ -1,5 +1,5 @@
 """`python -m lazyrag`: the command line."""
 
-from lazyrag.cli import main
+from lazyrag.cli.main import main
 
 main()

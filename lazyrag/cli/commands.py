@@ -8,13 +8,14 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lazyrag.cli import FAILED, INTERRUPTED, OK, USAGE, output, terminal
-from lazyrag.cli.output import Output
+from lazyrag.cli import output, terminal
+from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
 
@@ -153,7 +154,10 @@ def index(path: tuple[Path, ...], store: Path | None, group: str | None, embed: 
     _require_group(Document(), project.group)  # before anything is written
     with project.open(write=True) as docs:
         project.save()
-        return _built(docs, project)
+        found = _built(docs, project)
+        if docs.last_report.added and found.status == OK:
+            return replace(found, lines=[*found.lines, 'Next: lazyrag search "your question"'])
+        return found
 
 
 def _built(docs: Document, project: Project) -> Output:
@@ -187,8 +191,6 @@ def _reported(docs: Document, project: Project) -> Output:
     lines = output.report_lines(report)
     if status.documents:
         lines.append(f"{status.documents} files, {nodes} passages.")
-        if report.added and not report.failed:
-            lines.append('Next: lazyrag search "your question"')
     else:
         lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}.", terminal.width())
     return Output(result, lines, FAILED if report.failed else OK)
@@ -389,8 +391,6 @@ def ask(
 
 
 def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, topk: int, filters: Any) -> Output:
-    from dataclasses import asdict
-
     from lazyrag.errors import AnswerWarning
     from lazyrag.models import HttpChatModel
     from lazyrag.pipeline import RAGPipeline

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.cli import OK, terminal
+from lazyrag.cli import terminal
 from lazyrag.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lazyrag.document import IngestReport
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses: done; failed, or a check that is not passed; invalid arguments; Ctrl-C."""
 
 SCHEMA = 1
 """Version of the JSON: grows when a name is removed or changes its meaning."""
@@ -79,7 +82,7 @@ def hit_dict(rank: int, hit: Hit) -> dict[str, Any]:
 def hit_lines(rank: int, node: DocNode, query: str, *, full: bool = False, label: str = "") -> list[str]:
     """A hit: file, location, score, and its passage."""
     label = label or f"{rank}."
-    score = "" if node.score is None or label.startswith("[") else f"{node.score:.4g}"
+    score = "" if node.score is None or label.startswith("[") else f"{node.score:.3f}"
     head = _heading(label, node.path, node.location, score)
     indent = " " * (len(label) + 1)
     return [*head, *terminal.passage(node.get_content(), query, indent=indent, lines=None if full else 3)]

@@ -47,8 +47,8 @@ def _is_control(character: str) -> bool:
 def home(path: Path) -> str:
     """A path for people, with ``~`` for the home folder."""
     with suppress(RuntimeError, ValueError):
-        return f"~/{path.absolute().relative_to(Path.home()).as_posix()}"
-    return str(path)
+        return f"~/{Path(os.path.normpath(path.absolute())).relative_to(Path.home()).as_posix()}"
+    return os.path.normpath(path)
 
 
 def cells(text: str) -> int:
@@ -196,12 +196,13 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
 
 
 def _query_terms(query: str) -> frozenset[str]:
-    from lazyrag.text.analyzers import chinese_terms
+    from lazyrag.text.analyzers import chinese_terms, words
 
     terms = chinese_terms(query)
-    wide = [one for one in terms if _is_wide(one)]
-    longer = [one for one in wide if len(one) > 1]
-    return frozenset([one for one in terms if not _is_wide(one)] + (longer or wide))
+    wide = {one for one in terms if _is_wide(one)}
+    longer = {one for one in wide if len(one) > 1}
+    # Pairs of characters that are no words would be marked as well.
+    return frozenset(one for one in terms if not _is_wide(one)) | (longer.intersection(words(query)) or longer or wide)
 
 
 def _is_wide(term: str) -> bool:
