@@ -136,28 +136,46 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option(
     "--embed", metavar="MODEL", help="Embedding model: a folder, a downloaded name, or openai:NAME. '' drops."
 )
+@click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore. '' for all.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Not these files and folders. '' for none.")
+@click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @_plan
-def index(path: tuple[Path, ...], store: Path | None, group: str | None, embed: str | None, plan: bool) -> Output:
+def index(
+    path: tuple[Path, ...],
+    store: Path | None,
+    group: str | None,
+    embed: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    gitignore: bool | None,
+    plan: bool,
+) -> Output:
     """Index the folder PATH.
 
     PATH is the current folder by default. The index is stored in PATH/.lazyrag. Later commands find it from any
-    subfolder, and use the same settings.
+    subfolder, and use the same settings. A file .lazyragignore in PATH or below names what is left out.
     """
     if len(path) > 1:
         msg = f"index takes one folder; got {len(path)} paths."
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
+    chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
     if plan:
-        return _planned(project)
+        return _planned(project, **chosen)
     from lazyrag.document import Document
 
     _require_group(Document(), project.group)  # before anything is written
-    with project.open(write=True) as docs:
+    with project.open(write=True, **chosen) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
             return replace(found, lines=[*found.lines, 'Next: lazyrag search "your question"'])
         return found
+
+
+def _patterns(given: tuple[str, ...]) -> list[str] | None:
+    """Patterns of an option; [] if it was given as '', None if it was not given."""
+    return [one for one in given if one.strip()] if given else None
 
 
 def _built(docs: Document, project: Project) -> Output:
@@ -192,7 +210,8 @@ def _reported(docs: Document, project: Project) -> Output:
     if status.documents:
         lines.append(f"{status.documents} files, {nodes} passages.")
     else:
-        lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}.", terminal.width())
+        why = "" if report.skipped or report.failed else ": the folder has no files"
+        lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width())
     return Output(result, lines, FAILED if report.failed else OK)
 
 
@@ -216,12 +235,12 @@ def sync(store: Path | None, delete: bool, plan: bool) -> Output:
         return _built(docs, project)
 
 
-def _planned(project: Project) -> Output:
+def _planned(project: Project, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
     is_new = not (project.store / "store.db").exists()
-    with Document(project.folder) if is_new else project.open(write=True) as docs:
+    with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan()
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")

@@ -44,13 +44,14 @@ class Project:
         """The project with other settings; None leaves one as it is."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
-    def open(self, *, write: bool = False, files: bool = True, embeds: bool = True) -> Document:
+    def open(self, *, write: bool = False, files: bool = True, embeds: bool = True, **chosen: Any) -> Document:
         """Open the Document, read-only by default.
 
         Args:
             write: Open it for writing; makes the folder of the store.
             files: With ``write``, open it with its files, so that it syncs.
             embeds: Load the embedding model.
+            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -65,7 +66,7 @@ class Project:
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
         folder = self.folder if write and files else None
-        return Document(folder, embed, store_conf=self.store_conf, read_only=not write)
+        return Document(folder, embed, store_conf=self.store_conf, read_only=not write, **chosen)
 
     def save(self) -> None:
         """Write the settings.

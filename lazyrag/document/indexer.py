@@ -443,7 +443,8 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
-        return replace(report, failed=tuple(failed))
+        skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
+        return replace(report, failed=tuple(failed), skipped=tuple(skipped))
     added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(
         added=tuple(one for one in added if one in seen),

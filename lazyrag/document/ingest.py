@@ -41,6 +41,7 @@ from lazyrag.errors import (
     IngestionError,
     LazyRAGError,
     LoadError,
+    NoReaderError,
     NotBuiltError,
     StaleNodeError,
     StoreBusyError,
@@ -124,6 +125,10 @@ class PendingVersion:
     failures: dict[Step, LazyRAGError] = field(default_factory=dict)
     flipped: bool = False
     is_new_version: bool = False
+
+    def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
+        """Failures without media files that nothing reads: those are skipped."""
+        return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
 
     @property
     def has_new_root(self) -> bool:
@@ -260,7 +265,7 @@ class IngestionEngine:
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
                 meter.reach(len(done))
-                failed = [failure for one in some for failure in one.failures.items()]
+                failed = [failure for one in some for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
@@ -276,7 +281,7 @@ class IngestionEngine:
         failed = [
             (one.row.identity, str(step), type(error).__name__, str(error))
             for one in batch
-            for step, error in one.failures.items()
+            for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
 

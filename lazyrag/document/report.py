@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lazyrag.data.segment import Segment
@@ -36,6 +39,7 @@ class Failure:
         return f"{self.path} ({self.stage}): {self.error}"
 
 
+_MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
 _COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
 
@@ -74,11 +78,31 @@ class IngestReport:
     repaired: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        """At most twelve lines: counts, why files are skipped, the first failures."""
         others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
-        counts = ", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])
-        return "\n".join([counts, *(f"  failed: {failure}" for failure in self.failed)])
+        lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
+        reasons = Counter(reason for _, reason in self.skipped)
+        if set(reasons) - {"hidden"} or not (added or changed):
+            lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())
+        alike: dict[tuple[str, str], list[str]] = {}
+        for failure in self.failed:
+            alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
+        return "\n".join([*lines, *_first(starmap(_describe_alike, alike.items()))])
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """The first few lines, and the number of the others."""
+    listed = list(lines)
+    more = len(listed) - _MAX_LINES
+    return [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"] if more > 1 else listed
+
+
+def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
+    stage, message = step
+    others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"  failed: {paths[0]}{others} ({stage}): {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
 
     def __repr__(self) -> str:
         return f"<IngestReport: {str(self).splitlines()[0]}>"
@@ -104,7 +128,13 @@ class Failures:
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
 
     def __iter__(self) -> Iterator[Failure]:
-        return iter([*self._by_step.values(), *self.misnamed.values()])
+        failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
+        return iter([*failed, *self.misnamed.values()])
+
+    def without_reader(self) -> list[tuple[str, str]]:
+        """Return pairs (path, reason) of images, audio and video that nothing reads: they are skipped, not failed."""
+        errors = {one.path: one.error for one in self._by_step.values()}
+        return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
 
     def add(self, step: Step, identity: str, error: LazyRAGError) -> None:
         """Add a failure."""
@@ -139,7 +169,7 @@ class Failures:
             return
         done = count_done()
         total = done + len(failed)
-        if failed and not done:
+        if not done and any(not isinstance(failure.error, NoReaderError) for failure in failed):
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
