@@ -39,6 +39,7 @@ class Failure:
         return f"{self.path} ({self.stage}): {self.error}"
 
 
+_USUAL = {"hidden", "lock file of an office program"}
 _MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
 _COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
@@ -84,7 +85,7 @@ class IngestReport:
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
         reasons = Counter(reason for _, reason in self.skipped)
-        if set(reasons) - {"hidden"} or not (added or changed):
+        if set(reasons) - _USUAL or not (added or changed):
             lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())
         alike: dict[tuple[str, str], list[str]] = {}
         for failure in self.failed:
