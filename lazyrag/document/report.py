@@ -92,6 +92,15 @@ class IngestReport:
             alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
         return "\n".join([*lines, *_first(starmap(_describe_alike, alike.items()))])
 
+    def __repr__(self) -> str:
+        return f"<IngestReport: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import lines_html
+
+        first, *others = str(self).splitlines()
+        return lines_html(first, others)
+
 
 def _first(lines: Iterable[str]) -> list[str]:
     """The first few lines, and the number of the others."""
@@ -104,15 +113,6 @@ def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
     stage, message = step
     others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return f"  failed: {paths[0]}{others} ({stage}): {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
-
-    def __repr__(self) -> str:
-        return f"<IngestReport: {str(self).splitlines()[0]}>"
-
-    def _repr_html_(self) -> str:
-        from lazyrag.data.notebook import lines_html
-
-        first, *others = str(self).splitlines()
-        return lines_html(first, others)
 
 
 class Failures:
