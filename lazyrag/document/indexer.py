@@ -301,7 +301,11 @@ class Indexer:
         known = documents.identities() if todo else []
         rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
         pending = map(PendingVersion, documents.rows(rows))
-        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
+        nodes = 0
+        if step.embed_key is not None and len(rebuild.steps) == 1:
+            builds = self.ledger.tree.groups[step.group].builds
+            nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
+        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
         for one in rebuild.steps:
             self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)

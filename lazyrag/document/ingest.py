@@ -183,7 +183,7 @@ class _Batch:
     versions: Sequence[PendingVersion]
     plan: BuildPlan
     executor: Executor | None
-    tick: Callable[[Step], None]
+    tick: Callable[..., None]
     numbers: dict[int, Iterator[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
@@ -234,6 +234,7 @@ class IngestionEngine:
         *,
         stop: bool = False,
         steps: int = 0,
+        nodes: int = 0,
     ) -> list[Outcome]:
         """Bring documents to a plan, batch by batch, and record their failures.
 
@@ -244,6 +245,7 @@ class IngestionEngine:
             count: How many documents there are.
             stop: Stop after the first batch with a failure.
             steps: How many steps each of them takes; 0 for all of the plan.
+            nodes: How many nodes they have, to count these in the progress bar: if they are only embedded. 0 for none.
 
         Returns:
             The outcome of each document.
@@ -255,16 +257,18 @@ class IngestionEngine:
         if not count:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
+        unit = "node" if nodes else "file"
         with (
             self.loading.running(count),
             worker_pool(self.workers, count, self.owner) as executor,
-            ProgressMeter(what, count, steps, self.options.on_progress) as meter,
+            ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 self._ingest_batch(self._begun(_Batch(some, plan, executor, meter.tick)))
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
-                meter.reach(len(done))
+                if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
+                    meter.reach(nodes or len(done))
                 failed = [failure for one in some for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
@@ -507,7 +511,7 @@ class IngestionEngine:
         done: list[PendingVersion] = []
         try:
             for version, results in embed_documents(target.embedder, target.dimension, texts(), known):
-                batch.tick(target.step)
+                batch.tick(target.step, len(results))
                 try:
                     vectors = stack_embeddings(results, target.embedder.name, target.dimension)
                 except _BATCH_ERRORS:

@@ -195,8 +195,9 @@ class Progress:
         what: The operation: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``,
             ``"copy <group>"``, ...
         step: The last step.
-        done: Number of finished documents, unfinished ones counted by their steps; rows for a copy.
-        total: Number of documents or rows.
+        done: Number of finished documents, unfinished ones counted by their steps; of embedded nodes, while a group is
+            embedded for the first time; rows for a copy.
+        total: Number of documents, nodes or rows.
     """
 
     what: str
@@ -214,10 +215,10 @@ class ProgressMeter:
 
     Args:
         what: The operation.
-        total: Number of documents.
+        total: Number of documents, or of what the unit is.
         steps: Maximum number of steps for each of them.
         on_progress: Called at every step.
-        unit: Unit of the progress bar.
+        unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any size.
     """
 
     def __init__(
@@ -227,11 +228,12 @@ class ProgressMeter:
 
         self._what = what
         self._total = total
+        self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = on_progress
         self._done = 0.0
-        # Shown in terminals, after two seconds.
-        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None)
+        # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
+        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
 
     def __enter__(self) -> Self:
         return self
@@ -239,12 +241,12 @@ class ProgressMeter:
     def __exit__(self, *exc_info: object) -> None:
         self._bar.close()
 
-    def tick(self, step: Step) -> None:
-        """Count one step of one document."""
-        self._report(str(step), min(self._total, self._done + self._share))
+    def tick(self, step: Step, nodes: int = 1) -> None:
+        """Count one step of one document, or its nodes."""
+        self._report(str(step), min(self._total, self._done + (nodes if self._is_of_nodes else self._share)))
 
     def reach(self, done: int) -> None:
-        """Set the number of documents that are finished and live."""
+        """Set the number of documents, or nodes, that are finished."""
         self._report(self._what, done)
 
     def _report(self, step: str, done: float) -> None:
