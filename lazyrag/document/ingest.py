@@ -172,7 +172,7 @@ class _Batch:
         versions: The documents.
         plan: What they are brought to.
         executor: Its threads call loaders and transforms; None for this thread.
-        tick: Called for each step that a document has taken.
+        meter: Reports the steps that documents have taken.
         numbers: The build numbers that may be used, by group row and document.
         written: Builds of the documents that stores acknowledged before, by group row.
         made: Numbers of the builds that were made.
@@ -183,7 +183,7 @@ class _Batch:
     versions: Sequence[PendingVersion]
     plan: BuildPlan
     executor: Executor | None
-    tick: Callable[..., None]
+    meter: ProgressMeter
     numbers: dict[int, Iterator[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
@@ -264,7 +264,7 @@ class IngestionEngine:
             ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter.tick)))
+                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
@@ -348,7 +348,7 @@ class IngestionEngine:
         numbers = batch.numbers[batch.plan.root]
         items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
         for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
-            batch.tick(LOADING)
+            batch.meter.tick(LOADING)
             if isinstance(result, Exception):
                 self._fail(LOADING, version, file_error_or_raise(result))
             else:
@@ -406,7 +406,7 @@ class IngestionEngine:
             return self._run_transform(target, version, row.number, plan, reusable)
 
         for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
-            batch.tick(Step(target.name))
+            batch.meter.tick(Step(target.name))
             if isinstance(result, Exception):
                 self._fail(Step(target.name), version, file_error_or_raise(result))
                 continue
@@ -510,8 +510,10 @@ class IngestionEngine:
         rows: list[VectorRow] = []
         done: list[PendingVersion] = []
         try:
-            for version, results in embed_documents(target.embedder, target.dimension, texts(), known):
-                batch.tick(target.step, len(results))
+            for version, results in embed_documents(
+                target.embedder, target.dimension, texts(), known, batch.meter.tick_nodes
+            ):
+                batch.meter.tick(target.step)
                 try:
                     vectors = stack_embeddings(results, target.embedder.name, target.dimension)
                 except _BATCH_ERRORS:
@@ -557,7 +559,7 @@ class IngestionEngine:
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
         for version in self._uncovered(target, batch):
-            batch.tick(target.step)
+            batch.meter.tick(target.step)
             segments = version.segments[target.group]
             try:
                 terms = [target.terms_of(content_text(one.content)) for one in segments]
@@ -1086,7 +1088,11 @@ def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, s
 
 
 def embed_documents(
-    embedder: CheckedEmbedder, dimension: int, texts: Iterable[tuple[D, Sequence[str]]], known: Mapping[str, Embedded]
+    embedder: CheckedEmbedder,
+    dimension: int,
+    texts: Iterable[tuple[D, Sequence[str]]],
+    known: Mapping[str, Embedded],
+    on_nodes: Callable[[int], None],
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     """Embed documents; yields each with the result for each of its texts, as soon as all are there.
 
@@ -1098,13 +1104,18 @@ def embed_documents(
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up again for every few documents.
+        on_nodes: Called with the number of further texts that have a result.
     """
     for some in batches_reaching(texts, lambda pair: len(pair[1]), _BATCH_SIZE):
-        yield from _embed_together(embedder, dimension, dict(some), known)
+        yield from _embed_together(embedder, dimension, dict(some), known, on_nodes)
 
 
 def _embed_together(
-    embedder: CheckedEmbedder, dimension: int, texts: Mapping[D, Sequence[str]], known: Mapping[str, Embedded]
+    embedder: CheckedEmbedder,
+    dimension: int,
+    texts: Mapping[D, Sequence[str]],
+    known: Mapping[str, Embedded],
+    on_nodes: Callable[[int], None],
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     users: dict[str, list[D]] = {}  # the documents that have a text, once for each time
     for document, own in texts.items():
@@ -1115,6 +1126,7 @@ def _embed_together(
 
     def enter(text: str, result: Embedded) -> Iterator[tuple[D, Sequence[Embedded]]]:
         found[text] = result
+        on_nodes(len(users[text]))
         for document in users[text]:
             missing[document] -= 1
             if not missing[document]:

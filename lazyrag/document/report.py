@@ -241,9 +241,15 @@ class ProgressMeter:
     def __exit__(self, *exc_info: object) -> None:
         self._bar.close()
 
-    def tick(self, step: Step, nodes: int = 1) -> None:
-        """Count one step of one document, or its nodes."""
-        self._report(str(step), min(self._total, self._done + (nodes if self._is_of_nodes else self._share)))
+    def tick(self, step: Step) -> None:
+        """Count one step of one document."""
+        if not self._is_of_nodes:
+            self._report(str(step), min(self._total, self._done + self._share))
+
+    def tick_nodes(self, count: int) -> None:
+        """Count embedded nodes."""
+        if self._is_of_nodes:
+            self._report(self._what, min(self._total, self._done + count))
 
     def reach(self, done: int) -> None:
         """Set the number of documents, or nodes, that are finished."""

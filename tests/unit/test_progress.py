@@ -32,7 +32,7 @@ def test_progress_tells_every_step(folder):
         assert done == sorted(done)
         total = 10 if what.startswith("embed") else 5  # nodes, while they are embedded
         assert (done[-1], some[-1].total) == (total, total)
-        assert len(some) > 5
+        assert len(some) > (2 if total == 10 else 5)  # two distinct texts
         assert what == "sync" or what in {one.step for one in some}
     assert [one.step for one in pieces[0][1]][:5] == ["load"] * 5
 
@@ -92,7 +92,9 @@ def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
 
     files = {f"{number:02}.txt": f"tea {number}" for number in range(40)}
     files |= {f"9{number}.txt": "\n".join(f"line {number} {line}" for line in range(200)) for number in range(5)}
-    with Document(folder(files), embed=embed, on_progress=lambda one: seen.append((len(calls), one))) as docs:
+    with Document(
+        folder(files), embed=embed, workers=1, on_progress=lambda one: seen.append((len(calls), one))
+    ) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.activate_group("line")
         docs.activate_group("line", embed_keys=["default"])
