@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
@@ -103,7 +104,7 @@ def _message(exc: Exception) -> str:
 
 
 @click.group(epilog=_EPILOGUE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
-@click.version_option(package_name="lazyrag", message="lazyrag %(version)s")
+@click.version_option(__version__, message="lazyrag %(version)s")
 def app() -> None:
     """Search a folder of files, and answer questions from it with citations.
 

@@ -17,6 +17,7 @@ from lazyrag import Document, LazyRAGError, Retriever
 from lazyrag.cli import terminal
 from lazyrag.cli.commands import run as lazyrag
 from tests.interpreter import ROOT, python
+from tests.model_server import answered
 
 TEA = "Green tea is steeped at 80 degrees.\n\nBlack tea takes boiling water. It keeps for two years in a closed tin.\n"
 LVCHA = "绿茶用八十度的水冲泡，两分钟出汤。\n\n红茶用沸水冲泡，密封在罐子里可以放两年，开罐以后三个月内喝完。\n"
@@ -301,6 +302,19 @@ def test_a_start_is_fast():
     assert min(seconds("--version") for _ in range(5)) < 0.12
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyPatch):
+    """The script for each shell, and what it asks the command for."""
+    for shell in ("bash", "zsh", "fish"):
+        assert "_LAZYRAG_COMPLETE" in run("completion", shell)[1]
+    for name, value in (("_LAZYRAG_COMPLETE", "bash_complete"), ("COMP_WORDS", "lazyrag sea"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(name, value)
+    assert python("-m", "lazyrag").stdout == "plain,search\n"
+    monkeypatch.setenv("COMP_WORDS", "lazyrag search --ret")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert python("-m", "lazyrag").stdout == "plain,--retriever\n"
+
+
 def test_an_interrupt_leaves_everything_resumable(folder: Path, run):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
     if sys.platform == "win32":
@@ -320,3 +334,54 @@ def test_an_interrupt_leaves_everything_resumable(folder: Path, run):
     status, output, _ = run("index")
     assert status == 0
     assert "602 files, " in output
+
+
+def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+    """The endpoint is that of the environment; the sources of the answer's numbers follow it."""
+    run("index")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    answer = {"index": 0, "message": {"content": "At 80 degrees [1]."}, "finish_reason": "stop"}
+    model.faults = [answered({"choices": [answer]})] * 2
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "-k", 1)
+    assert (status, errors) == (0, "")
+    assert output.splitlines()[:3] == ["At 80 degrees [1].", "", "[1] tea.md  Tea, lines 1-5"]
+    told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])["result"]
+    assert told["answer"] == "At 80 degrees [1]."
+    assert [one["source"] for one in told["citations"]] == ["tea.md"]
+    status, output, errors = run("ask", "tea", "--model", "m", "--where", "file_name = none")
+    assert (status, errors) == (0, "")  # nothing found: no model is called
+    assert len(model.bodies) == 2
+
+
+def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run):
+    """It says where it watches; Ctrl-C ends it with status 0."""
+    if sys.platform == "win32":
+        pytest.skip("signals of POSIX")
+    run("index")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "lazyrag", "watch", "--poll", "0.1"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        assert process.stdout.readline() == "Watching ~/tea. Ctrl-C ends it.\n"
+        (folder / "oolong.txt").write_text("Oolong is steeped at 95 degrees.", encoding="utf-8")
+        assert process.stdout.readline().startswith("1 added, ")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "Stopped. What is ingested is stored.\n")
+    assert run("search", "oolong")[1].startswith("1. oolong.txt")
+
+
+def test_hybrid_search_needs_no_option_once_there_are_embeddings(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """The index keeps the model; keyword search still works without it."""
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    assert run("index", "--embed", "openai:m")[0] == 0
+    assert "Embedding model: openai:m" in run("status")[1]
+    status, output, errors = run("search", "green tea", "--explain")
+    assert (status, errors) == (0, "")
+    assert "bm25_chinese #1" in output
+    asked = len(model.bodies)
+    assert run("search", "green tea", "--retriever", "keyword")[0] == 0
+    assert len(model.bodies) == asked
+    assert all(terminal.cells(line) <= 80 for line in output.splitlines())
