@@ -304,10 +304,10 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
 
 def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
-    from lazyrag.retrieval import HybridRetriever, RetrievalChain, Retriever
+    from lazyrag.retrieval import HybridRetriever, Retriever
 
     _require_group(docs, group)
-    kind = kind or ("best" if docs.embed_keys else "keyword")
+    kind = kind or ("hybrid" if docs.embed_keys else "keyword")
     if kind != "keyword" and not docs.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(group, ())
@@ -316,9 +316,7 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
         raise ConfigError(f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}")
     if kind == "keyword":
         return Retriever(docs, group, "bm25_chinese", topk=topk)
-    if kind == "vector":
-        return Retriever(docs, group, topk=topk)
-    return HybridRetriever.over(docs, group, topk) if kind == "hybrid" else RetrievalChain.over(docs, group, topk)
+    return Retriever(docs, group, topk=topk) if kind == "vector" else HybridRetriever.over(docs, group, topk)
 
 
 @app.command(cls=_Command)
