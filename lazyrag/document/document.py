@@ -131,6 +131,11 @@ class Document:
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
         follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
             and reported in `IngestReport.skipped`. Links to folders are never followed.
+        include: Only files of the folder that match one of these patterns of gitignore, such as ``["*.md", "docs/"]``;
+            [] for all. With exclude and use_gitignore it is stored in the store's file; None is what was stored.
+        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has such patterns, too;
+            ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
+        use_gitignore: Leave out what the folder's ``.gitignore`` files name.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -181,6 +186,9 @@ class Document:
         on_progress: OnProgress | None = None,
         limits: LoadLimits | None = None,
         follow_links: bool = False,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        use_gitignore: bool | None = None,
     ) -> None:
         if manager is not False:
             raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
@@ -208,7 +216,8 @@ class Document:
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(type(self)._graph)
-        self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options)
+        chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
+        self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
@@ -983,6 +992,7 @@ def _open_indexer(
     embedders: Mapping[str, CheckedEmbedder],
     conf: StoreConf,
     options: Options,
+    chosen: Mapping[str, Any],
 ) -> Indexer:
     """Open a Document's stores and its ledger.
 
@@ -1000,6 +1010,7 @@ def _open_indexer(
                 "Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
             )
             raise ConfigError(msg)
+        dataset = dataset.selected(file.path, name, read_only=options.read_only, **chosen)
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)

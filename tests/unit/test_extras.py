@@ -24,7 +24,6 @@ PACKAGES = (
     "sqlalchemy",
     "olefile",
     "openpyxl",
-    "typer",
     "tree_sitter",
     "xlrd",
     "yaml",
