@@ -98,7 +98,13 @@ class LoadError(LazyRAGError):
 
 
 class NoReaderError(LoadError):
-    """A file is a picture, sound or film, and no function is given that finds text in it."""
+    """A file is an image, audio or video, and there is no media reader for it."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is skipped, for reports."""
+        kind = self.loader.removesuffix("Loader").lower() or "media"
+        return f"{kind} without a media reader (register_media_reader)"
 
 
 class TransformError(LazyRAGError):

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import lazyrag
-from lazyrag.cli import make_app
 from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample, read_golden
 from lazyrag.interop import langchain, llama_index
@@ -70,7 +69,6 @@ CASES = {
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.models.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
-    "The command line": (lambda _: make_app(), "cli"),
     "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
     "a golden file in YAML": (_golden, "yaml"),
     "YAMLSplitter": (lambda _: lazyrag.transforms.YAMLSplitter(), "yaml"),

@@ -109,7 +109,8 @@ class DocNode:
     """One piece of a document in the tree of node groups (spec 001).
 
     Retrieval returns light copies that carry scores; stored nodes cannot be changed through them. Nodes are equal if
-    their uids are and they belong to the same Document. Text and metadata of a node that you make can be changed.
+    their uids are and they belong to the same Document. Text and metadata of a node that you make can be
+    changed.
 
     A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the tree gives them their
     uid, group and parent.
@@ -327,8 +328,8 @@ class DocNode:
     def global_metadata(self) -> dict[str, Any]:
         """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata.
 
-        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it makes: what they have
-        in it becomes the file's metadata, whose declared fields filter all nodes of the file.
+        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it makes: what
+        they have in it becomes the file's metadata, whose declared fields filter all nodes of the file.
         """
         if self._is_own and self._file_metadata is None:
             self._file_metadata = {}
@@ -427,8 +428,9 @@ class DocNode:
     def location(self) -> str:
         """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        The heading is the deepest that covers the whole text: of a node under two headings the one above both. Of a
-        chunk of a file's source text that differs from the document's, it is the place in the source. "" if unknown.
+        The heading is the deepest that covers the whole text: of a node under two headings the one above
+        both. Of a chunk of a file's source text that differs from the document's, it is the place in the
+        source. "" if unknown.
         """
         if self._reader is None or self.span is None:
             return str(self._segment.metadata.get(SOURCE_LOCATION, ""))

@@ -31,7 +31,8 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
-        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading the store.
+        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading
+            the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
         ref: Row of the group whose nodes the transform receives, too; 0 for none.
         reads_source: Whether the transform reads the source text of files.

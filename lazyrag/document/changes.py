@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
-from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
-from lazyrag.loaders.directory import FoundFile, Listing, Signature, find_files, signature_of
+from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
+from lazyrag.loaders.directory import IGNORE_FILES, FoundFile, Listing, Selection, Signature, find_files, signature_of
 from lazyrag.validation import require, validate_number, validate_text
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
@@ -33,6 +35,8 @@ class Dataset:
         metadata: User metadata: a mapping by identity, or a function of the file's `pathlib.Path`.
         folder: The folder, if it is one.
         is_given: Whether there is a dataset at all; without one, nothing counts as deleted.
+        follow_links: Whether links out of the folder are read.
+        store_selection: Stores the selection if the user gave one.
     """
 
     where: str
@@ -40,6 +44,35 @@ class Dataset:
     metadata: FileMetadata = None
     folder: Path | None = None
     is_given: bool = True
+    follow_links: bool = False
+    store_selection: Callable[[], None] = lambda: None
+
+    def selected(self, store: Path | None, name: str, *, read_only: bool, **given: Any) -> Dataset:
+        """Return the dataset with what the user chose of its folder, now or before.
+
+        Args:
+            store: The file of the ledger, beside which the choice is stored; None in memory.
+            name: Of the Document.
+            read_only: Whether nothing may be written.
+            given: Arguments of `Selection`; None for what is stored.
+
+        Raises:
+            ConfigError: If an argument is invalid, or there is no folder to choose from.
+            StoreError: If the stored choice cannot be read.
+        """
+        is_chosen = any(value is not None for value in given.values())
+        if self.folder is None:
+            hint = "They choose files of a folder: pass dataset_path=."
+            require(not is_chosen, "include, exclude and use_gitignore", given, "None without a folder", hint)
+            return self
+        file = Path(f"{store}.selection")
+        stored = {} if store is None else _read_selections(file)
+        chosen = stored.get(name, Selection()).changed(**given)
+        files = _lists_again(self.folder, follow_links=self.follow_links, selection=chosen)
+        if store is None or read_only or not is_chosen:
+            return replace(self, list_files=files)
+        selections = {one: asdict(selection) for one, selection in {**stored, name: chosen}.items()}
+        return replace(self, list_files=files, store_selection=functools.partial(_write_selections, file, selections))
 
     def relative_path(self, path: Path) -> str:
         """Return the identity of a file in the dataset's folder; "" for a file elsewhere."""
@@ -114,17 +147,33 @@ def make_dataset(
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
         listing = _lists_again(path, follow_links=follow_links)
-        return Dataset(os.fspath(dataset_path), listing, file_metadata, path)
+        return Dataset(os.fspath(dataset_path), listing, file_metadata, path, follow_links=follow_links)
     return Dataset(os.fspath(dataset_path), lambda: _with_signatures([FoundFile(path.name, path)]), file_metadata)
 
 
-def _lists_again(folder: Path, *, follow_links: bool) -> Callable[[], Listing]:
+def _read_selections(file: Path) -> dict[str, Selection]:
+    """Read what was chosen, by name of Document."""
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return {name: Selection().changed(**one) for name, one in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as exc:
+        msg = f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and use_gitignore= again."
+        raise StoreError(msg) from exc
+
+
+def _write_selections(file: Path, selections: Mapping[str, Any]) -> None:
+    draft = Path(f"{file}.new")
+    draft.write_text(json.dumps(selections), encoding="utf-8")
+    draft.replace(file)
+
+
+def _lists_again(folder: Path, *, follow_links: bool, selection: Selection | None = None) -> Callable[[], Listing]:
     """Return a function that lists a folder; files that are the same as the last time are the same objects."""
     last: Listing | None = None
 
     def list_files() -> Listing:
         nonlocal last
-        last = find_files(folder, last, follow_links=follow_links)
+        last = find_files(folder, last, follow_links=follow_links, selection=selection)
         return last
 
     return list_files
@@ -178,8 +227,10 @@ def _existing_path(path: Any, argument: str) -> Path:
     require(isinstance(path, (str, os.PathLike)) and bool(os.fspath(path)), argument, path, "a path", hint)
     found = Path(path).expanduser().absolute()  # the working directory may change before the first use
     if not found.exists():
-        msg = f"{argument} {os.fspath(path)!r} does not exist (looked for {found}). Pass an existing folder or file."
-        raise DatasetPathError(msg)
+        is_glob = bool(set("*?[") & set(found.name))
+        hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
+        msg = f"{argument} {os.fspath(path)!r} does not exist (looked for {found}). {hint}"
+        raise DatasetPathError(f"{msg}Pass an existing folder or file.")
     if not (found.is_dir() or found.is_file()):
         msg = f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of those."
         raise DatasetPathError(msg)
@@ -471,6 +522,8 @@ class WatchedFiles:
             return path in self.files
         # The folder itself is ".", and hidden by that: files in it have events of their own.
         parts = os.path.relpath(path, self.folder).split(os.sep)  # noqa: PTH206  Path has no part for "."
+        if parts[-1] in IGNORE_FILES:
+            del parts[-1]
         return not any(part.startswith((".", "~$")) for part in parts)
 
 

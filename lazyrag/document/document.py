@@ -110,11 +110,11 @@ class Document:
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
-            (30 s). Other stores are configured in the same way; on a server they need a path for the ``"ledger"``,
-            by default ``.lazyrag/ledger.db`` in the dataset's folder.
+            (30 s). Other stores are configured in the same way; on a server they need a path for the
+            ``"ledger"``, by default ``.lazyrag/ledger.db`` in the dataset's folder.
         doc_fields: Fields that filters may use beside the built-in ones, by name.
-        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of the path of
-            the dataset's folder.
+        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of
+            the path of the dataset's folder.
         doc_files: Single files instead of a folder: paths (a file's name is its identity), or a mapping of your own ids
             to paths.
         file_metadata: Metadata of the files: a mapping from path relative to the dataset (or id) to metadata, or a
@@ -131,6 +131,11 @@ class Document:
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
         follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
             and reported in `IngestReport.skipped`. Links to folders are never followed.
+        include: Only files of the folder that match one of these patterns of gitignore, such as ``["*.md", "docs/"]``;
+            [] for all. With exclude and use_gitignore it is stored in the store's file; None is what was stored.
+        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has such patterns, too;
+            ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
+        use_gitignore: Leave out what the folder's ``.gitignore`` files name.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -181,6 +186,9 @@ class Document:
         on_progress: OnProgress | None = None,
         limits: LoadLimits | None = None,
         follow_links: bool = False,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+        use_gitignore: bool | None = None,
     ) -> None:
         if manager is not False:
             raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
@@ -208,7 +216,8 @@ class Document:
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(type(self)._graph)
-        self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options)
+        chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
+        self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
@@ -245,14 +254,16 @@ class Document:
                 whose pattern matches its path, and has no nodes if none does.
             parent: The group it is made from; the root group by default.
             trans_node: Pass the DocNode to the function instead of its content.
-            ref: Another group, to combine nodes across the tree: the transform takes a second argument ``ref``, the
-                list of that group's nodes below the lowest group above both. They are the descendants of the node, or
-                for ``parent="summary", ref="sentence"``, both made of the root group, those of the same document.
-            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a parameter of
-                this name receives it.
-            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited, and equal
-                texts call the transform once. For functions that are slow or cost money, such as calls of a model. The
-                transform may read nothing but the text; other attributes of a node raise a TransformError.
+            ref: Another group, to combine nodes across the tree: the transform takes a second argument
+                ``ref``, the list of that group's nodes below the lowest group above both. They are the
+                descendants of the node, or for ``parent="summary", ref="sentence"``, both made of the root
+                group, those of the same document.
+            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a
+                parameter of this name receives it.
+            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited,
+                and equal texts call the transform once. For functions that are slow or cost money, such as
+                calls of a model. The transform may read nothing but the text; other attributes of a node
+                raise a TransformError.
             replace: Replace another definition of that name; the groups below it are rebuilt.
             version: Distinguishes definitions that look the same: the version of a model or a prompt.
             kwargs: Parameters of a transform class.
@@ -599,9 +610,9 @@ class Document:
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
 
-        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps vectors
-        of superseded texts and models for 90 days. What was superseded in the last ten seconds stays for running
-        queries until the next sync or call. It may be interrupted at any point. The files are
+        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps
+        vectors of superseded texts and models for 90 days. What was superseded in the last ten seconds stays
+        for running queries until the next sync or call. It may be interrupted at any point. The files are
         rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
 
         Raises:
@@ -750,8 +761,8 @@ class Document:
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.
 
-        The result keeps the nodes' order, contains each node once, and carries the highest score of those that led
-        there: a parent that of its best child.
+        The result keeps the nodes' order, contains each node once, and carries the highest score of those
+        that led there: a parent that of its best child.
 
         Example:
             >>> from lazyrag import Document
@@ -981,6 +992,7 @@ def _open_indexer(
     embedders: Mapping[str, CheckedEmbedder],
     conf: StoreConf,
     options: Options,
+    chosen: Mapping[str, Any],
 ) -> Indexer:
     """Open a Document's stores and its ledger.
 
@@ -998,6 +1010,7 @@ def _open_indexer(
                 "Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
             )
             raise ConfigError(msg)
+        dataset = dataset.selected(file.path, name, read_only=options.read_only, **chosen)
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)

@@ -249,7 +249,10 @@ class GroupGraph:
     @property
     def changes(self) -> int:
         """Incremented by every definition here or in the base."""
-        return self.revision + (self._base.changes if self._base else 0)
+        changes, graph = self.revision, self._base
+        while graph is not None:
+            changes, graph = changes + graph.revision, graph._base
+        return changes
 
     def line_of_bases(self) -> list[GroupGraph]:
         """Return the graph, its base, that one's base and so on."""
@@ -386,7 +389,8 @@ class Definitions:
     def needed(self, name: str) -> list[NodeGroup]:
         """Return the definitions of a group and of all that its nodes are made of: its ancestors, refs and theirs.
 
-        A group needs more groups than each of those that it needs, so that their number is an order to build in.
+        A group needs more groups than each of those that it needs, so that their number is an order to build
+        in.
 
         Raises:
             NotRegisteredError: If one is not defined.

@@ -301,7 +301,11 @@ class Indexer:
         known = documents.identities() if todo else []
         rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
         pending = map(PendingVersion, documents.rows(rows))
-        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
+        nodes = 0
+        if step.embed_key is not None and len(rebuild.steps) == 1:
+            builds = self.ledger.tree.groups[step.group].builds
+            nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
+        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
         for one in rebuild.steps:
             self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)
@@ -443,7 +447,8 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
-        return replace(report, failed=tuple(failed))
+        skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
+        return replace(report, failed=tuple(failed), skipped=tuple(skipped))
     added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(
         added=tuple(one for one in added if one in seen),

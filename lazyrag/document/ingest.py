@@ -42,6 +42,7 @@ from lazyrag.errors import (
     IngestionError,
     LazyRAGError,
     LoadError,
+    NoReaderError,
     NotBuiltError,
     StaleNodeError,
     StoreBusyError,
@@ -128,6 +129,10 @@ class PendingVersion:
     is_new_version: bool = False
     source: Sequence[tuple[str, str]] | None = None
 
+    def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
+        """Failures without media files that nothing reads: those are skipped."""
+        return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
+
     @property
     def has_new_root(self) -> bool:
         """Whether it is a new version of the document."""
@@ -170,7 +175,7 @@ class _Batch:
         versions: The documents.
         plan: What they are brought to.
         executor: Its threads call loaders and transforms; None for this thread.
-        tick: Called for each step that a document has taken.
+        meter: Reports the steps that documents have taken.
         numbers: The build numbers that may be used, by group row and document.
         written: Builds of the documents that stores acknowledged before, by group row.
         made: Numbers of the builds that were made.
@@ -181,7 +186,7 @@ class _Batch:
     versions: Sequence[PendingVersion]
     plan: BuildPlan
     executor: Executor | None
-    tick: Callable[[Step], None]
+    meter: ProgressMeter
     numbers: dict[int, Iterator[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
@@ -236,6 +241,7 @@ class IngestionEngine:
         *,
         stop: bool = False,
         steps: int = 0,
+        nodes: int = 0,
     ) -> list[Outcome]:
         """Bring documents to a plan, batch by batch, and record their failures.
 
@@ -246,6 +252,7 @@ class IngestionEngine:
             count: How many documents there are.
             stop: Stop after the first batch with a failure.
             steps: How many steps each of them takes; 0 for all of the plan.
+            nodes: How many nodes they have, to count these in the progress bar: if they are only embedded. 0 for none.
 
         Returns:
             The outcome of each document.
@@ -257,17 +264,19 @@ class IngestionEngine:
         if not count:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
+        unit = "node" if nodes else "file"
         with (
             self.loading.running(count),
             worker_pool(self.workers, count, self.owner) as executor,
-            ProgressMeter(what, count, steps, self.options.on_progress) as meter,
+            ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter.tick)))
+                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
-                meter.reach(len(done))
-                failed = [failure for one in some for failure in one.failures.items()]
+                if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
+                    meter.reach(nodes or len(done))
+                failed = [failure for one in some for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
@@ -283,7 +292,7 @@ class IngestionEngine:
         failed = [
             (one.row.identity, str(step), type(error).__name__, str(error))
             for one in batch
-            for step, error in one.failures.items()
+            for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
 
@@ -346,7 +355,7 @@ class IngestionEngine:
         numbers = batch.numbers[batch.plan.root]
         items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
         for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
-            batch.tick(LOADING)
+            batch.meter.tick(LOADING)
             if isinstance(result, Exception):
                 self._fail(LOADING, version, file_error_or_raise(result))
             else:
@@ -409,7 +418,7 @@ class IngestionEngine:
             return self._run_transform(target, version, row.number, plan, reusable)
 
         for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
-            batch.tick(Step(target.name))
+            batch.meter.tick(Step(target.name))
             if isinstance(result, Exception):
                 self._fail(Step(target.name), version, file_error_or_raise(result))
                 continue
@@ -513,8 +522,10 @@ class IngestionEngine:
         rows: list[VectorRow] = []
         done: list[PendingVersion] = []
         try:
-            for version, results in embed_documents(target.embedder, target.dimension, texts(), known):
-                batch.tick(target.step)
+            for version, results in embed_documents(
+                target.embedder, target.dimension, texts(), known, batch.meter.tick_nodes
+            ):
+                batch.meter.tick(target.step)
                 try:
                     vectors = stack_embeddings(results, target.embedder.name, target.dimension)
                 except _BATCH_ERRORS:
@@ -560,7 +571,7 @@ class IngestionEngine:
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
         for version in self._uncovered(target, batch):
-            batch.tick(target.step)
+            batch.meter.tick(target.step)
             segments = version.segments[target.group]
             try:
                 terms = [target.terms_of(content_text(one.content)) for one in segments]
@@ -1134,7 +1145,11 @@ def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, s
 
 
 def embed_documents(
-    embedder: CheckedEmbedder, dimension: int, texts: Iterable[tuple[D, Sequence[str]]], known: Mapping[str, Embedded]
+    embedder: CheckedEmbedder,
+    dimension: int,
+    texts: Iterable[tuple[D, Sequence[str]]],
+    known: Mapping[str, Embedded],
+    on_nodes: Callable[[int], None],
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     """Embed documents; yields each with the result for each of its texts, as soon as all are there.
 
@@ -1146,13 +1161,18 @@ def embed_documents(
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up again for every few documents.
+        on_nodes: Called with the number of further texts that have a result.
     """
     for some in batches_reaching(texts, lambda pair: len(pair[1]), _BATCH_SIZE):
-        yield from _embed_together(embedder, dimension, dict(some), known)
+        yield from _embed_together(embedder, dimension, dict(some), known, on_nodes)
 
 
 def _embed_together(
-    embedder: CheckedEmbedder, dimension: int, texts: Mapping[D, Sequence[str]], known: Mapping[str, Embedded]
+    embedder: CheckedEmbedder,
+    dimension: int,
+    texts: Mapping[D, Sequence[str]],
+    known: Mapping[str, Embedded],
+    on_nodes: Callable[[int], None],
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     users: dict[str, list[D]] = {}  # the documents that have a text, once for each time
     for document, own in texts.items():
@@ -1163,6 +1183,7 @@ def _embed_together(
 
     def enter(text: str, result: Embedded) -> Iterator[tuple[D, Sequence[Embedded]]]:
         found[text] = result
+        on_nodes(len(users[text]))
         for document in users[text]:
             missing[document] -= 1
             if not missing[document]:

@@ -14,13 +14,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")
+
+InTransaction: TypeAlias = Callable[[sqlite3.Connection], object]
+"""Called with the connection of a writing transaction."""
 
 LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
@@ -127,7 +130,7 @@ class Lease:
         self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
     @contextmanager
-    def held(self, wait_s: float = 0.0, then: Callable[[], object] = lambda: None) -> Iterator[None]:
+    def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
         """Hold the lease; reentrant.
 
         Args:
@@ -146,7 +149,8 @@ class Lease:
                     _holding.discard(self.program.id)
                     raise
             else:
-                then()
+                with self._file.writing() as connection:
+                    then(connection)
             self._depth += 1
             ended = threading.Event()
             try:
@@ -179,7 +183,7 @@ class Lease:
             )
             raise StoreBusyError(msg, store=str(self._file.path))
 
-    def _acquire(self, wait_s: float, then: Callable[[], object]) -> None:
+    def _acquire(self, wait_s: float, then: InTransaction) -> None:
         deadline = time.monotonic() + wait_s
         while True:
             holder = self._try_to_acquire(then)
@@ -193,7 +197,7 @@ class Lease:
                 raise StoreBusyError(msg, store=str(self._file.path))
             time.sleep(_POLL_S)
 
-    def _try_to_acquire(self, then: Callable[[], object]) -> Program | None:
+    def _try_to_acquire(self, then: InTransaction) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
             self._ensure_no_copy(connection)
@@ -209,7 +213,7 @@ class Lease:
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
             )
-            then()
+            then(connection)
             return None
 
     def _has_expired(self, holder: str, expires: float) -> bool:
@@ -324,42 +328,42 @@ class LedgerConnection:
             self.lease.ensure_held(connection)
             yield connection
 
-    def claim(self, definitions: Mapping[str, str]) -> None:
+    def claim(self, connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
         """Register the definitions of this program, unless another running one defines one of its groups differently.
 
         Within one process the later definition wins: a notebook cell is run again.
 
         Args:
+            connection: In a writing transaction.
             definitions: Group names to fingerprints.
 
         Raises:
             StoreBusyError: If another program has another definition; it is named.
         """
         program = self.program
-        with self.file.writing() as connection:
-            for identity, description, seen_at, theirs in connection.execute(
-                "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
-            ).fetchall():
-                other = Program.from_json(description, identity)
-                if other.is_here:
-                    continue
-                is_silent = other.host != program.host and abs(time.time() - seen_at) > LEASE_S
-                if is_silent or other.has_ended():
-                    connection.execute("DELETE FROM program WHERE id = ?", (identity,))
-                    continue
-                theirs_by_name = json.loads(theirs)
-                for name, fingerprint in definitions.items():
-                    if theirs_by_name.get(name, fingerprint) != fingerprint:
-                        msg = (
-                            f"The node group {name!r} is in use under another definition, by {other}. End that "
-                            "program, or give this one's group another name, or this Document another name."
-                        )
-                        raise StoreBusyError(msg)
-            connection.execute(
-                "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                "seen_at = excluded.seen_at, definitions = excluded.definitions",
-                (program.id, self.id, program.to_json(), time.time(), json.dumps(definitions)),
-            )
+        for identity, description, seen_at, theirs in connection.execute(
+            "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
+        ).fetchall():
+            other = Program.from_json(description, identity)
+            if other.is_here:
+                continue
+            is_silent = other.host != program.host and abs(time.time() - seen_at) > LEASE_S
+            if is_silent or other.has_ended():
+                connection.execute("DELETE FROM program WHERE id = ?", (identity,))
+                continue
+            theirs_by_name = json.loads(theirs)
+            for name, fingerprint in definitions.items():
+                if theirs_by_name.get(name, fingerprint) != fingerprint:
+                    msg = (
+                        f"The node group {name!r} is in use under another definition, by {other}. End that "
+                        "program, or give this one's group another name, or this Document another name."
+                    )
+                    raise StoreBusyError(msg)
+        connection.execute(
+            "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "seen_at = excluded.seen_at, definitions = excluded.definitions",
+            (program.id, self.id, program.to_json(), time.time(), json.dumps(definitions)),
+        )
 
     def unclaim(self) -> None:
         """Unregister the definitions of this program."""

@@ -1012,11 +1012,10 @@ class Ledger(LedgerConnection):
     def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
         """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and `claim`."""
 
-        def begin() -> None:
-            with self.file.writing() as connection:  # the one that takes the lease
-                self.claim(definitions())
-                self._own += 1
-                self._read(connection, (-1, self._own))
+        def begin(connection: sqlite3.Connection) -> None:
+            self.claim(connection, definitions())
+            self._own += 1
+            self._read(connection, (-1, self._own))
 
         with self.lease.held(wait_s, begin):
             self._holding += 1

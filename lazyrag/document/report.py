@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lazyrag.data.segment import Segment
@@ -36,6 +39,8 @@ class Failure:
         return f"{self.path} ({self.stage}): {self.error}"
 
 
+_USUAL = {"hidden", "lock file of an office program"}
+_MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
 _COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
 
@@ -74,11 +79,18 @@ class IngestReport:
     repaired: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        """At most twelve lines: counts, why files are skipped, the first failures."""
         others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
-        counts = ", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])
-        return "\n".join([counts, *(f"  failed: {failure}" for failure in self.failed)])
+        lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
+        reasons = Counter(reason for _, reason in self.skipped)
+        if set(reasons) - _USUAL or not (added or changed):
+            lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())
+        alike: dict[tuple[str, str], list[str]] = {}
+        for failure in self.failed:
+            alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
+        return "\n".join([*lines, *_first(starmap(_describe_alike, alike.items()))])
 
     def __repr__(self) -> str:
         return f"<IngestReport: {str(self).splitlines()[0]}>"
@@ -88,6 +100,19 @@ class IngestReport:
 
         first, *others = str(self).splitlines()
         return lines_html(first, others)
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """The first few lines, and the number of the others."""
+    listed = list(lines)
+    more = len(listed) - _MAX_LINES
+    return [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"] if more > 1 else listed
+
+
+def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
+    stage, message = step
+    others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"  failed: {paths[0]}{others} ({stage}): {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
 
 
 class Failures:
@@ -104,7 +129,13 @@ class Failures:
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
 
     def __iter__(self) -> Iterator[Failure]:
-        return iter([*self._by_step.values(), *self.misnamed.values()])
+        failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
+        return iter([*failed, *self.misnamed.values()])
+
+    def without_reader(self) -> list[tuple[str, str]]:
+        """Return pairs (path, reason) of images, audio and video that nothing reads: they are skipped, not failed."""
+        errors = {one.path: one.error for one in self._by_step.values()}
+        return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
 
     def add(self, step: Step, identity: str, error: LazyRAGError) -> None:
         """Add a failure."""
@@ -139,7 +170,7 @@ class Failures:
             return
         done = count_done()
         total = done + len(failed)
-        if failed and not done:
+        if not done and any(not isinstance(failure.error, NoReaderError) for failure in failed):
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
@@ -164,8 +195,9 @@ class Progress:
         what: The operation: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``,
             ``"copy <group>"``, ...
         step: The last step.
-        done: Number of finished documents, unfinished ones counted by their steps; rows for a copy.
-        total: Number of documents or rows.
+        done: Number of finished documents, unfinished ones counted by their steps; of embedded nodes, while a group is
+            embedded for the first time; rows for a copy.
+        total: Number of documents, nodes or rows.
     """
 
     what: str
@@ -183,10 +215,10 @@ class ProgressMeter:
 
     Args:
         what: The operation.
-        total: Number of documents.
+        total: Number of documents, or of what the unit is.
         steps: Maximum number of steps for each of them.
         on_progress: Called at every step.
-        unit: Unit of the progress bar.
+        unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any size.
     """
 
     def __init__(
@@ -196,11 +228,12 @@ class ProgressMeter:
 
         self._what = what
         self._total = total
+        self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = on_progress
         self._done = 0.0
-        # Shown in terminals, after two seconds.
-        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None)
+        # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
+        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
 
     def __enter__(self) -> Self:
         return self
@@ -210,10 +243,16 @@ class ProgressMeter:
 
     def tick(self, step: Step) -> None:
         """Count one step of one document."""
-        self._report(str(step), min(self._total, self._done + self._share))
+        if not self._is_of_nodes:
+            self._report(str(step), min(self._total, self._done + self._share))
+
+    def tick_nodes(self, count: int) -> None:
+        """Count embedded nodes."""
+        if self._is_of_nodes:
+            self._report(self._what, min(self._total, self._done + count))
 
     def reach(self, done: int) -> None:
-        """Set the number of documents that are finished and live."""
+        """Set the number of documents, or nodes, that are finished."""
         self._report(self._what, done)
 
     def _report(self, step: str, done: float) -> None:

@@ -122,6 +122,7 @@ def ingest_changes(
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
+    indexer.dataset.store_selection()
     repaired = indexer.on_check() if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
@@ -151,6 +152,9 @@ def ingest_changes(
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
         others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
         indexer.settled = SettledFiles({**compared.settled, **unchanged}, others, _basis(indexer))
+    if not compared.listing.found and compared.listing.skipped:
+        why = str(indexer.report).replace("\n ", ";")
+        warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
     _warn_of_failures(indexer, plan)
     return indexer.report
 
@@ -240,15 +244,18 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         for row in rows.values()
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
+    left_out = {one.identity for one in known if listing.leaves_out(one.identity)}  # chosen, so never withheld
     changes = compare(
         [file for file in found if file.identity not in reasons],
-        known,
+        [one for one in known if one.identity not in left_out],
         unlisted=listing.unreadable,
         content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,
         settled=len(settled),
     )
+    if left_out:
+        changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
     return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
 

@@ -166,13 +166,13 @@ def _repair(indexer: Indexer) -> tuple[Problem, ...]:
 def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     """Repair a Document if a store lost rows of it or cannot read them. The caller holds the lease.
 
-    Only counts rows and makes one search. Store files are checked once in a program: they lose nothing while they are
-    open.
+    Only counts rows and makes one search. Store files are checked once in a program: they lose nothing while
+    they are open.
 
     Args:
         indexer: Of the Document.
-        counts: Also look for single lost rows, and on servers. Without it servers are left alone: an outage looks like
-            damage there.
+        counts: Also look for single lost rows, and on servers. Without it servers are left alone: an outage
+            looks like damage there.
 
     Returns:
         The groups and indexes with such rows; () for none.

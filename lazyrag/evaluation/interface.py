@@ -560,8 +560,8 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
 class Sample:
     """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without that package.
 
-    None means unknown; an empty list means that there is nothing. Lists are not copied. The last five fields are not
-    RAGAS's, and `to_ragas` leaves them out.
+    None means unknown; an empty list means that there is nothing. Lists are not copied. The last five fields
+    are not RAGAS's, and `to_ragas` leaves them out.
 
     Args:
         user_input: The question.
@@ -671,11 +671,11 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     The system's batch methods are called: first for all retrievals, then for all answers.
 
     Args:
-        records: Mappings of what is expected, by RAGAS's names: always ``user_input``, the question; where known
-            ``reference``, ``reference_contexts``, ``reference_context_ids``, ``rubrics``, ``persona_name``,
-            ``query_style`` and ``query_length``. Further fields go to `Sample.extra`; an ``id`` must be unique. Or
-            samples: `Sample`, RAGAS's ``SingleTurnSample`` or its ``EvaluationDataset``, whose retrieved contexts and
-            responses are not used.
+        records: Mappings of what is expected, by RAGAS's names: always ``user_input``, the question; where
+            known ``reference``, ``reference_contexts``, ``reference_context_ids``, ``rubrics``,
+            ``persona_name``, ``query_style`` and ``query_length``. Further fields go to `Sample.extra`; an
+            ``id`` must be unique. Or samples: `Sample`, RAGAS's ``SingleTurnSample`` or its
+            ``EvaluationDataset``, whose retrieved contexts and responses are not used.
         rag: The system. Fields that it does not fill are None, and so is the response where a `RetrieverRAG` or a
             `PipelineRAG` fails for some records.
         generate: Whether to generate answers; if False, only retrieval can be evaluated.
@@ -684,7 +684,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
         A sample for each record, in order.
 
     Raises:
-        ConfigError: If a record has no question, a misspelt field, a field of the wrong type, or another one's ``id``.
+        ConfigError: If a record has no question, a misspelt field, a field of the wrong type, or another
+            one's ``id``.
         InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong type.
 
     Warns:

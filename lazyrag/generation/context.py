@@ -272,8 +272,8 @@ class ContextBuilder:
 
         Raises:
             MissingDependencyError: If tiktoken is not installed.
-            ConfigError: If it does not have the model, or the model's vocabulary is not on this machine; the message
-                says where to save it.
+            ConfigError: If it does not have the model, or the model's vocabulary is not on this machine; the
+                message says where to save it.
         """
         counter = self.counter if isinstance(self.counter, TiktokenCounter) else TiktokenCounter(self.model)
         return counter.encoding

@@ -34,8 +34,8 @@ SYSTEM_ZH = (
 class Prompts:
     """System messages of a `Generator`, by the language of the question.
 
-    The user message is always the context: the material, the question, and how to cite. The ``history`` of a context's
-    metadata, the earlier messages of a conversation, comes between both.
+    The user message is always the context: the material, the question, and how to cite. The ``history`` of a
+    context's metadata, the earlier messages of a conversation, comes between both.
 
     Args:
         en: For all questions that are not in Chinese. None: no system message.

@@ -121,7 +121,8 @@ def refine_by_sentences(
 ) -> list[str]:
     """Select the best sentences of all texts that fit together, in their original order.
 
-    Sentences that do not fit, or are not relevant beside the best one, are skipped. If none fits, the best one is cut.
+    Sentences that do not fit, or are not relevant beside the best one, are skipped. If none fits, the best
+    one is cut.
 
     Args:
         query: The query.
@@ -287,8 +288,8 @@ class Refiner:
         name: Name of a registered refiner: ``"tree"``, ``"long_refiner"``, ``"extractive"``, ``"chat"``.
         budget: Maximum number of tokens of all texts together, at least 1.
         counter: The name of a registered counter, or an object with ``name`` and ``count(text)``.
-        keywords: Passed to the function: for example ``model=``, a rerank model for ``"tree"`` and ``"extractive"``,
-            a chat model for ``"long_refiner"`` (optional) and ``"chat"``.
+        keywords: Passed to the function: for example ``model=``, a rerank model for ``"tree"`` and
+            ``"extractive"``, a chat model for ``"long_refiner"`` (optional) and ``"chat"``.
 
     Raises:
         NotRegisteredError: If the name, or the counter's, is unknown.
@@ -437,14 +438,14 @@ class TreeRefiner:
 
     Leaves are scored, the score of a part is the mean of its parts', and all scores are normalised to [0, 1]. The share
     of the query's terms in a part's own heading is added. Parts are selected by score, the best first; a part replaces
-    those of its own parts that are selected, if it fits; parts that do not fit, or are not relevant beside the best
-    leaf, are skipped. A part is never selected together with one of its own parts.
+    those of its own parts that are selected, if it fits; parts that do not fit, or are not relevant beside
+    the best leaf, are skipped. A part is never selected together with one of its own parts.
 
     Args:
         model: Scores the leaves: a `RerankModel` or a callable ``(query, documents=[...], top_n=n)``; None: BM25.
         heading_weight: Added for a heading with all of the query's terms, at least 0.
-        chat: A chat model that analyses the query and selects sections by their headings, in one call: their sentences
-            come first; for a query that asks for an overview, the complete sections.
+        chat: A chat model that analyses the query and selects sections by their headings, in one call: their
+            sentences come first; for a query that asks for an overview, the complete sections.
 
     Source:
         After LongRefiner (Jin et al.: Hierarchical Document Refinement for Long-context Retrieval-augmented Generation,
@@ -512,7 +513,7 @@ class TreeRefiner:
         return [[rows[number].part for number in own] for own in taken]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[bool]]:
-        """The scores of parts, and whether they are relevant: other parts than leaves if half of their own are."""
+        """The scores of parts, and whether they are relevant: of inner parts, whether half of theirs are."""
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         texts = [rows[at].part.text for at in leaves]
         listed = scores_of(query, texts, self.model)
@@ -592,7 +593,7 @@ def _selected_sections(chat: ChatModel, query: str, rows: Sequence[_Row]) -> tup
     answer = chat.chat(sent, with_schema(chat, _SELECTION)).text
     found = find_json(visible(answer), lambda value: isinstance(value, dict) and {"scope", "sections"} <= value.keys())
     if found is None or not is_list_of(found.value["sections"], int):
-        raise GenerationError(f"The chat model must answer with JSON of scope and sections; got {answer!r:.80}.")
+        raise GenerationError(f"The chat model's answer is no JSON of scope and sections: {answer!r:.80}.")
     numbers = [number for number in found.value["sections"] if 1 <= number <= len(titled)]
     return found.value["scope"] == "global", [titled[number - 1] for number in numbers]
 
@@ -606,7 +607,7 @@ def refine_long(
     model: ChatModel | ChatCallable | None = None,
     heading_weight: float = _HEADING_WEIGHT,
 ) -> list[str]:
-    """Run a `TreeRefiner` with a chat model that analyses the query and selects sections, as LongRefiner does."""
+    """Run a `TreeRefiner` with a chat model that analyses the query and selects sections."""
     refiner = TreeRefiner(heading_weight=heading_weight, chat=model)
     return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, nearest, sentence
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -250,8 +249,9 @@ Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
 class DataLoader(Protocol):
     """Reads one file. A loader is a class without constructor arguments, registered for suffixes.
 
-    A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method ``load_source(path)``
-    too, which returns the file's own text. Transforms with ``reads_source`` receive that.
+    A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method
+    ``load_source(path)`` too, which returns the file's own text. Transforms with ``reads_source`` receive
+    that.
     """
 
     def load(self, path: Path) -> Loadable:
@@ -324,7 +324,8 @@ def load_file(
         name: Its path relative to its dataset or archive, for patterns of readers; "" for its own name.
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
-        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the file.
+        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
+            file.
 
     Raises:
         ConfigError: If path is not a path.
@@ -413,12 +414,9 @@ def _no_loader(suffix: str, found: Sniffed | None) -> str:
         reason += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
         reason += f" Its content is that of {found.suffix} files, which none reads either."
-    is_misspelt = suffix and mime_type(suffix) == UNKNOWN_MIME_TYPE
-    alike = [one for one in loaders if abs(len(one) - len(suffix)) <= 1]  # .bin is no misspelt .ipynb
-    near = nearest(suffix, alike) if is_misspelt else None
     return (
-        f"{reason} {f'Did you mean {near!r}? ' if near else ''}{len(loaders)} suffixes are read, see "
-        "lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
+        f"{reason} {len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
+        "Document.add_reader or @register_loader."
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of a dataset: listing, signatures, hashes, built-in metadata."""
+"""Files of a dataset: choosing and listing them, signatures, hashes, built-in metadata."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
+from lazyrag.validation import require, validate_boolean, validate_texts
 
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+Rules: TypeAlias = "tuple[str, str, GitIgnoreSpec]"
+"""Patterns of one ignore file, with the identity of its folder and a slash ("" for the dataset's), and its name."""
+
+STORE_FOLDER = ".lazyrag"
+"""The folder in which the command line keeps its store; not a part of any dataset."""
+
+IGNORE_FILES = (".gitignore", ".lazyragignore")
+_LEFT_OUT_FOLDERS = frozenset({"node_modules", "__pycache__"})
+_LEFT_OUT_SUFFIXES = (".min.css", ".min.js")
+_ENVIRONMENT = "pyvenv.cfg"  # in every virtual environment
 _BLOCK_BYTES = 1 << 18
 _LEADS_OUT = "link to a file outside of the dataset; pass follow_links=True to read it"
 _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
@@ -67,6 +81,7 @@ class Listing:
         unreadable: Relative paths of folders that could not be listed and links that could not be followed, sorted;
             also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
+        left_out: Identities in ``skipped`` that the selection leaves out: documents of files there are deleted.
         folders: The files by folder and name, for the next listing.
     """
 
@@ -74,19 +89,80 @@ class Listing:
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
+    left_out: frozenset[str] = frozenset()
     folders: Mapping[str, Mapping[str, FoundFile]] = field(default_factory=dict, compare=False, repr=False)
 
+    def leaves_out(self, identity: str) -> bool:
+        """Whether the selection leaves out a file, or a folder that it is in."""
+        return bool(self.left_out) and any(
+            identity[:at] in self.left_out for at in range(1, len(identity) + 1) if identity[at : at + 1] in ("/", "")
+        )
 
-def find_files(folder: str | os.PathLike[str], before: Listing | None = None, *, follow_links: bool = False) -> Listing:
+
+# Choosing
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a user chose of a folder, as patterns of gitignore.
+
+    Args:
+        include: Only files that match one of them; () for all.
+        exclude: Not these files and folders; takes precedence over ignore files.
+        use_gitignore: Whether ``.gitignore`` files apply, beside ``.lazyragignore``.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    use_gitignore: bool = False
+
+    def changed(self, **given: Any) -> Selection:
+        """Return it with what a user gave; None leaves a value as it is.
+
+        Raises:
+            ConfigError: If a value has the wrong type, or a pattern is invalid.
+        """
+        values = {name: getattr(self, name) if given.get(name) is None else given[name] for name in self.__slots__}
+        for name in ("include", "exclude"):
+            values[name] = validate_texts(name, values[name])
+            wrong = [pattern for pattern in values[name] if not _is_pattern(pattern)]
+            require(not wrong, name, wrong, "patterns of gitignore such as '*.md'")
+        return Selection(**{**values, "use_gitignore": validate_boolean("use_gitignore", values["use_gitignore"])})
+
+
+def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec  # takes 30 ms, and most folders need none
+
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+def _is_pattern(pattern: str) -> bool:
+    try:
+        return _spec([pattern]) is not None
+    except ValueError:
+        return False
+
+
+# Listing
+
+
+def find_files(
+    folder: str | os.PathLike[str],
+    before: Listing | None = None,
+    *,
+    follow_links: bool = False,
+    selection: Selection | None = None,
+) -> Listing:
     """List the files below a folder, with their signatures.
 
     Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
-    or out of the folder, and everything that is not a regular file.
+    or out of the folder, everything that is not a regular file, and what the selection leaves out.
 
     Args:
         folder: An existing folder.
         before: An earlier listing; its files with the same signature are taken over, as the same objects.
         follow_links: Include links to files outside of the folder.
+        selection: What the user chose of the folder; None for all.
 
     Raises:
         DatasetPathError: If the folder itself cannot be listed.
@@ -100,49 +176,116 @@ def find_files(folder: str | os.PathLike[str], before: Listing | None = None, *,
         ('tea.txt', 9)
     """
     seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
-    folders: dict[str, dict[str, FoundFile]] = {}
-    skipped: list[tuple[str, str]] = []
-    unreadable: list[str] = []
-    pending = [(os.fspath(folder), "")]
-    inside = os.path.realpath(folder).rstrip(os.sep) + os.sep
-    while pending:
-        current, prefix = pending.pop()
+    inside = "" if follow_links else os.path.realpath(folder).rstrip(os.sep) + os.sep
+    walk = _Walk(inside, selection or Selection(), {} if before is None else before.folders)
+    walk.pending.append((os.fspath(folder), "", ()))
+    while walk.pending:
+        current, prefix, rules = walk.pending.pop()
         try:
-            with os.scandir(current) as scan:
-                entries = list(scan)
+            walk.list_folder(current, prefix, rules)
         except OSError as exc:
             if not prefix:
                 msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an existing folder."
                 raise DatasetPathError(msg) from exc
-            unreadable.append(prefix[:-1])
-            skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
-            continue
-        known_here = before.folders.get(current, {}) if before is not None else {}
-        here = folders[current] = {}
-        for entry in entries:
-            name = entry.name
-            known = known_here.get(name)
-            if known is not None and _is_same(known, entry):
-                here[name] = known
-                continue
-            identity = prefix + name  # Path.relative_to takes 5 us for each
-            try:
-                reason = _reason_to_skip(entry, "" if follow_links else inside)
-                is_folder = not reason and entry.is_dir(follow_symlinks=False)
-            except OSError as exc:
-                unreadable.append(identity)
-                reason = f"cannot be looked at: {exc.strerror}"
-            if reason:
-                skipped.append((identity, reason))
-            elif is_folder:
-                pending.append((entry.path, identity + "/"))
-            else:
-                here[name] = FoundFile(identity, entry.path, signature_of(entry))
-    if before is not None and folders == before.folders:
+            walk.unreadable.append(prefix[:-1])
+            walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
+    if before is not None and walk.folders == before.folders:
         found = before.found
     else:  # sorted by identity, which no two files share
-        found = tuple(sorted(file for here in folders.values() for file in here.values()))
-    return Listing(found, tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns, folders)
+        found = tuple(sorted(file for here in walk.folders.values() for file in here.values()))
+    unreadable = tuple(sorted(walk.unreadable))
+    return Listing(found, tuple(sorted(walk.skipped)), unreadable, seen_ns, frozenset(walk.left_out), walk.folders)
+
+
+class _Walk:
+    """A listing in progress.
+
+    Args:
+        inside: The path that the targets of links begin with; "" for any.
+        selection: What the user chose.
+        before: Files of an earlier listing, by folder and name.
+    """
+
+    def __init__(self, inside: str, selection: Selection, before: Mapping[str, Mapping[str, FoundFile]]) -> None:
+        self._inside, self._before = inside, before
+        self._include = _spec(selection.include) if selection.include else None
+        self._exclude = (("", "exclude=", _spec(selection.exclude)),) if selection.exclude else ()
+        self._ignore_files = IGNORE_FILES if selection.use_gitignore else IGNORE_FILES[1:]
+        self.pending: list[tuple[str, str, tuple[Rules, ...]]] = []
+        self.folders: dict[str, dict[str, FoundFile]] = {}
+        self.skipped: list[tuple[str, str]] = []
+        self.unreadable: list[str] = []
+        self.left_out: list[str] = []
+
+    def list_folder(self, current: str, prefix: str, above: tuple[Rules, ...]) -> None:
+        """List one folder; those in it become pending.
+
+        Raises:
+            OSError: If it cannot be listed, or an ignore file in it cannot be read.
+        """
+        with os.scandir(current) as scan:
+            entries = [entry for entry in scan if entry.name != STORE_FOLDER]
+        if prefix and any(entry.name == _ENVIRONMENT for entry in entries):
+            self._leave_out(prefix[:-1], "virtual environment")
+            return
+        rules = (*above, *self._own_rules(entries, prefix))
+        known = self._before.get(current, {})
+        is_certain = not (rules or self._exclude or self._include)
+        here = self.folders[current] = {}
+        for entry in entries:
+            same = known.get(entry.name)
+            if same is not None and is_certain and _is_same(same, entry):
+                here[entry.name] = same
+            elif (file := self._add(entry, prefix, rules)) is not None:
+                here[entry.name] = same if same is not None and same == file else file
+
+    def _add(self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]) -> FoundFile | None:
+        """Add what is skipped, or a folder; return a file."""
+        identity = prefix + entry.name  # Path.relative_to takes 5 us for each
+        try:
+            reason = _reason_to_skip(entry, self._inside)
+            is_folder = not reason and entry.is_dir(follow_symlinks=False)
+        except OSError as exc:
+            self.unreadable.append(identity)
+            self.skipped.append((identity, f"cannot be looked at: {exc.strerror}"))
+            return None
+        if reason:
+            self.skipped.append((identity, reason))
+        elif reason := self._reason(identity, is_folder=is_folder, rules=rules):
+            self._leave_out(identity, reason)
+        elif is_folder:
+            self.pending.append((entry.path, identity + "/", rules))
+        else:
+            return FoundFile(identity, entry.path, signature_of(entry))
+        return None
+
+    def _own_rules(self, entries: Sequence[os.DirEntry[str]], prefix: str) -> Iterator[Rules]:
+        """Yield the rules of the ignore files in a folder, the strongest last; report lines that are no pattern."""
+        for name, path in sorted((entry.name, entry.path) for entry in entries if entry.name in self._ignore_files):
+            lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+            valid = [line for line in lines if _is_pattern(line)]
+            self.skipped += [(prefix + name, f"invalid pattern {line!r}") for line in lines if line not in valid]
+            yield prefix, name, _spec(valid)
+
+    def _reason(self, identity: str, *, is_folder: bool, rules: tuple[Rules, ...]) -> str:
+        """Return why a file or folder is left out; "" if it is not."""
+        path = f"{identity}/" if is_folder else identity
+        for prefix, source, spec in reversed((*rules, *self._exclude)):
+            verdict = spec.check_file(path[len(prefix) :]).include
+            if verdict:
+                return f"excluded by {source}"
+            if verdict is not None:
+                break
+        else:
+            name = identity.rpartition("/")[2]
+            if name in _LEFT_OUT_FOLDERS if is_folder else name.endswith(_LEFT_OUT_SUFFIXES):
+                return "built-in skip list"
+        is_wanted = is_folder or self._include is None or self._include.match_file(identity)
+        return "" if is_wanted else "not included"
+
+    def _leave_out(self, identity: str, reason: str) -> None:
+        self.left_out.append(identity)
+        self.skipped.append((identity, reason))
 
 
 def _is_same(known: FoundFile, entry: os.DirEntry[str]) -> bool:

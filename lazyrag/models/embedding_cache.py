@@ -334,15 +334,16 @@ class EmbeddingCache:
 
     The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted until 90% of
     ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the next `put_many`, with `close`, or
-    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` and `retain`
-    shrink the file.
+    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` and
+    `retain` shrink the file.
 
     Args:
         path: The file; made where there is none, in a folder that exists.
         max_bytes: At least 1. Counted are vectors and 512 bytes for each. The file itself may be a little larger: by a
             quarter for vectors of 1536 numbers, at worst by two thirds, for 512.
         timeout_s: How long to wait for another process that writes.
-        max_age_days: A write also evicts vectors that were neither stored nor used for so many days. None: it does not.
+        max_age_days: A write also evicts vectors that were neither stored nor used for so many days. None: it
+            does not.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -502,7 +503,8 @@ class EmbeddingCache:
         What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named.
 
         Args:
-            texts: Identities of models, each with texts of documents whose vectors stay; a model may come repeatedly.
+            texts: Identities of models, each with texts of documents whose vectors stay; a model may come
+                repeatedly.
             identities: Models whose vectors all stay.
 
         Raises:

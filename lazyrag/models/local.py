@@ -34,8 +34,8 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     its folder changes.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on this
-            machine has it.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on
+            this machine has it.
         batch_size: Number of pairs in a batch, at least 1; None leaves it to the class.
 
     Raises:
@@ -167,8 +167,8 @@ class AsyncReranker:
 class CrossEncoderReranker(AsyncReranker):
     """Cross-encoder by name (spec 003); for other rerank models use `AsyncReranker`.
 
-    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the cache of the
-    hub or of ModelScope; the error says how to get it.
+    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the cache
+    of the hub or of ModelScope; the error says how to get it.
 
     Args:
         model_name: A folder with an ONNX file, or with weights for torch; or an id on the hub; or a `RerankModel`, such

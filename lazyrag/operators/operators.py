@@ -481,8 +481,8 @@ class BGEReranker(RerankOperator):
     """Spec 000's cross-encoder reranker.
 
     Args:
-        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded; the error
-            says how to get it); or a rerank model, such as `HttpRerankModel` for a server.
+        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded; the
+            error says how to get it); or a rerank model, such as `HttpRerankModel` for a server.
         topk: Number of texts to keep.
 
     Raises:
@@ -521,8 +521,8 @@ class RefinerOperator(Operator):
     original). Texts of which nothing is left are dropped.
 
     Args:
-        refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"long_refiner"``, ``"extractive"``,
-            ``"chat"``.
+        refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"long_refiner"``,
+            ``"extractive"``, ``"chat"``.
         keywords: With a name, those of `Refiner`: ``budget``, ``counter``, ``model`` and so on.
 
     Raises:

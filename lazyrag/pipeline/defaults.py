@@ -31,8 +31,8 @@ class PipelineSettings:
         rag_max_context_tokens: Tokens of a context, at least 1.
         rag_use_reranker: Whether contexts use reranked hits, if there is a reranker.
         rag_use_hybrid_search: Whether `RAGPipeline.over` uses hybrid search, or vector search alone.
-        reranker_model: A cross-encoder: a folder, or a name in the hub's cache on this machine. Or the name of a
-            registered reranker that needs no keywords, such as ``"MaxSimReranker"``.
+        reranker_model: A cross-encoder: a folder, or a name in the hub's cache on this machine. Or the name
+            of a registered reranker that needs no keywords, such as ``"MaxSimReranker"``.
         reranker_batch_size: Number of pairs that a cross-encoder reads at once, at least 1.
         hybrid_vector_weight: Weight of vector search, if the fusion has weights; at least 0.
         hybrid_bm25_weight: Weight of keyword search, likewise.

@@ -195,10 +195,10 @@ class RAGPipeline:
     ) -> RAGPipeline:
         """Make a pipeline over a Document, or several.
 
-        Without settings: hybrid search (`HybridRetriever.over`) if there are embeddings, else keyword search by
-        ``bm25_chinese``, which serves English as well; contexts are not reranked unless you pass a reranker. With
-        settings: vector or hybrid search (keyword search if there are no embeddings), reranked by ``reranker_model``
-        unless you pass a reranker or ``rag_use_reranker`` is False.
+        Without settings: hybrid search (`HybridRetriever.over`) if there are embeddings, else keyword search
+        by ``bm25_chinese``, which serves English as well; contexts are not reranked unless you pass a
+        reranker. With settings: vector or hybrid search (keyword search if there are no embeddings), reranked
+        by ``reranker_model`` unless you pass a reranker or ``rag_use_reranker`` is False.
 
         Args:
             doc: A Document, or several.
@@ -210,8 +210,8 @@ class RAGPipeline:
             more: ``name``, ``capture_content``.
 
         Raises:
-            ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid search of a Document
-                without embeddings, or one of them can have no effect.
+            ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid search of
+                a Document without embeddings, or one of them can have no effect.
             NotRegisteredError: If there is no such group.
         """
         documents = validate_documents(doc)
@@ -323,9 +323,9 @@ class RAGPipeline:
             top_k: Number of hits to retrieve. The reranker's number comes from the settings.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
-            history: The conversation before the question, oldest message first. The chat model rewrites the question as
-                a query that is clear without it, and that query is searched; without a generator the question as it is.
-                The context's metadata have ``history`` and ``search_query``.
+            history: The conversation before the question, oldest message first. The chat model rewrites the
+                question as a query that is clear without it, and that query is searched; without a generator
+                the question as it is. The context's metadata have ``history`` and ``search_query``.
 
         Raises:
             ConfigError: See `retrieve` and `build_context`.

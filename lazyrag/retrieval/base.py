@@ -394,7 +394,8 @@ class BaseRetriever(Generic[T_co]):
         Args:
             query: The query.
             snapshot: Of the read.
-            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it returns by itself.
+            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it returns
+                by itself.
         """
         topk = self.own_topk or most if isinstance(most, DefaultInt) else most
         return self.run(query.with_topk(topk), snapshot.of(tuple(self.sources)))
@@ -520,8 +521,9 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 class SearchClient:
     """A client with ``search(query, top_k)`` as a callable retriever, such as spec 003's vector client.
 
-    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``, ``text``, ``score``
-    and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts another retriever must have.
+    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``, ``text``,
+    ``score`` and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts another retriever
+    must have.
 
     Args:
         client: The client. Filters are passed on if its search takes ``filters``.
@@ -597,8 +599,8 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever
     """Validate retrievers of nodes and wrap functions and clients.
 
     Raises:
-        ConfigError: If there is none, one is neither callable nor a client with ``search``, or one returns texts or
-            dicts.
+        ConfigError: If there is none, one is neither callable nor a client with ``search``, or one returns
+            texts or dicts.
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
-from typing import Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -83,17 +83,17 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     Args:
         retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
-            first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns nodes, hits,
-            objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever` beside it has. A text
-            behind them is the ``fusion_method``, as in spec 003.
+            first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns
+            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever`
+            beside it has. A text behind them is the ``fusion_method``, as in spec 003.
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over its results.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set neither, a
-            retriever with a ``topk`` of its own gives so many.
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set
+            neither, a retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
         bm25_retriever: The last one, likewise.
@@ -620,6 +620,10 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
 
     _members: dict[str, Any] | None = None
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # the members
+
     def __enter__(self) -> Self:
         self._members = {}
         return self
@@ -632,7 +636,7 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
     def __setattr__(self, name: str, value: Any) -> None:
         if self._members is not None and not name.startswith("_"):
             if hasattr(type(self), name):
-                raise ConfigError(f"A {type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
+                raise ConfigError(f"{type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
             self._members[name] = value
         super().__setattr__(name, value)
 
@@ -660,10 +664,11 @@ class WeightedRetriever(_CompositeRetriever):
 
     Args:
         retrievers: Retrievers of nodes.
-        weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are allotted by
-            largest remainder. A retriever of weight 0 does not run.
-        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
-            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
+        weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are
+            allotted by largest remainder. A retriever of weight 0 does not run.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
+            returns so many, and the total is the sum of these, at least 6. None: all that the retrievers
+            return by themselves.
         combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
 
     Raises:
@@ -784,15 +789,16 @@ class WeightedRetriever(_CompositeRetriever):
 class PriorityRetriever(_CompositeRetriever):
     """Takes the results of the most important retriever, then those of the next one, until there are enough.
 
-    A retriever runs only if those before it found too little. Retrievers may also be set as attributes, as of a
-    `WeightedRetriever`.
+    A retriever runs only if those before it found too little. Retrievers may also be set as attributes, as of
+    a `WeightedRetriever`.
 
     Args:
         retrievers: Retrievers of nodes.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
             retriever's ``priority``, else normal. Those of one priority run in the given order.
-        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own returns so
-            many, and the total is the sum of these, at least 6. None: all that the retrievers return by themselves.
+        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
+            returns so many, and the total is the sum of these, at least 6. None: all that the retrievers
+            return by themselves.
 
     Raises:
         ConfigError: If an argument is out of its range. A query raises it if there is no retriever.

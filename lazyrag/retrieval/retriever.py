@@ -80,7 +80,8 @@ class Retriever(BaseRetriever[T_co]):
             more: some of the best nodes may be missing, the first query builds a graph. With the ``map`` store it
             needs ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted Document: the others
             depend on hidden nodes.
-        topk: At most so many nodes in total, however many Documents are searched, before ``target`` maps them.
+        topk: At most so many nodes in total, however many Documents are searched, before ``target`` maps
+            them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
             score is the fused one.
         target: Map the hits to this group: to their ancestors or descendants, or through a common ancestor.

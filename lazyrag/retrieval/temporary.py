@@ -43,7 +43,7 @@ class _TemporaryRetriever:
         return self
 
     def add_subretriever(self, group: str, **kwargs: Any) -> Self:
-        """Search a group, with arguments of `Retriever`; without any, ``MediumChunk`` is searched. Returns itself."""
+        """Search a group, with arguments of `Retriever`; by default ``MediumChunk``. Returns itself."""
         self._searches.append((group, kwargs))
         self._cache.clear()
         return self
@@ -71,7 +71,7 @@ class _TemporaryRetriever:
 class TempDocRetriever(_TemporaryRetriever):
     """Searches files that come with the query (spec 001's temporary documents).
 
-    Files are loaded into memory at their first use. The 128 last used combinations are cached, until a file changes.
+    Files are loaded into memory at their first use. The last 128 combinations are cached, until a file changes.
 
     Args:
         embed: As of a `Document`. None: keyword search.

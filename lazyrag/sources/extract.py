@@ -38,8 +38,9 @@ class ExtractSetting:
 
     Args:
         datasource_type: ``"upload_file"``, ``"notion_import"`` or ``"website_crawl"``.
-        upload_file: For the first: a path; an object with ``filename`` or ``name``, and ``file`` or ``read()``; or, as
-            in Dify, an object with ``key``, the file's key in the ``storage`` of `extract`, and optionally ``name``.
+        upload_file: For the first: a path; an object with ``filename`` or ``name``, and ``file`` or
+            ``read()``; or, as in Dify, an object with ``key``, the file's key in the ``storage`` of
+            `extract`, and optionally ``name``.
         notion_info: For the second: ``notion_access_token``, ``notion_obj_id`` and ``notion_page_type`` (``"page"``,
             ``"database"``), and ``base_url`` if it is not Notion's. It is not shown.
         document_model: The parser; only the default is available.

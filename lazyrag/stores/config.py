@@ -127,7 +127,8 @@ class StoreConf:
 
         Args:
             store_conf: The default of both parts, and of None, is ``map`` in memory.
-            dataset: The dataset's folder; with a server and no other place for the ledger it is in ``.lazyrag`` there.
+            dataset: The dataset's folder; with a server and no other place for the ledger it is in
+                ``.lazyrag`` there.
 
         Raises:
             ConfigError: If a key, a type or a keyword argument is unknown, or a required one is missing.
@@ -325,7 +326,7 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         if name not in kwargs:
             raise ConfigError(f"{where} lacks {name!r}, which a store of type {type_name!r} needs.")
     if kind == "chromadb" and {"uri", "dir"} <= kwargs.keys():
-        msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder, or none of them for memory."
+        msg = f"{where} for chromadb takes 'uri' (a server) or 'dir' (a folder), or none of them for memory."
         raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
 

@@ -71,9 +71,10 @@ class OpenSearchSegmentStore:
         uris: Address of a node, or several: ``"localhost:9200"``, ``["https://a:9200", "https://b:9200"]``.
         client_kwargs: Arguments of opensearch-py's client (``use_ssl``, ``ca_certs``, ``timeout`` ...), and ``user``
             with ``password``; ``max_retries`` is how often a request is retried after a transient failure.
-        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter beside our own
-            properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``); ``analysers``, the names of
-            those whose terms are indexed (``["en", "zh"]``; [] makes upserting faster and disables ``index="native"``).
+        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter
+            beside our own properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``);
+            ``analysers``, the names of those whose terms are indexed (``["en", "zh"]``; [] makes upserting
+            faster and disables ``index="native"``).
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -379,7 +380,7 @@ def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, A
     properties = validate_mapping("index_kwargs['mappings']['properties']", mappings.get("properties") or {})
     for name in (*mappings.get("_meta", {}), *properties):
         if name in _OWN_NAMES:
-            msg = f"index_kwargs['mappings'] has {name!r}, which is a name of the store's own. Choose another name."
+            msg = f"index_kwargs['mappings'] has {name!r}, a name of the store's own. Choose another name."
             raise ConfigError(f"{msg} Declare fields for filters with Document(doc_fields=...).")
     settings = validate_mapping("index_kwargs['settings']", index_kwargs.get("settings") or {})
     names = validate_texts("index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS))
@@ -628,7 +629,7 @@ class Shape:
     analysers: tuple[str, ...]
 
     def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> dict[str, Any]:
-        """The request that creates the index: its mapping beside the user's; the user's settings take precedence."""
+        """The request that creates the index: of settings the user's take precedence, of mappings ours."""
         terms = {"type": "text", "analyzer": "whitespace", "index_options": "freqs", "similarity": _SIMILARITY}
         arrays = [name for name, field in self.schema.items() if field.element_type]
         meta = {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}

@@ -12,7 +12,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import Stemmer
 
@@ -124,7 +124,7 @@ def _characters_and_pairs(run: str) -> list[str]:
     return [*run, *map(operator.add, run, run[1:])]
 
 
-def _characters_pairs_and_words(run: str, segmenter: RustSegmenter | PythonSegmenter | None = None) -> list[str]:
+def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) -> list[str]:
     segmenter = segmenter or _segmenter()
     found = segmenter.words(run)
     if _QUESTION_WORDS.isdisjoint(found):  # the usual case
@@ -141,7 +141,7 @@ def _characters_pairs_and_words(run: str, segmenter: RustSegmenter | PythonSegme
     return _characters_and_pairs("".join(phrase)) + terms
 
 
-def _longer(words: list[str], segmenter: RustSegmenter | PythonSegmenter) -> list[str]:
+def _longer(words: list[str], segmenter: Segmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
     return [term for word in words if len(word) > 2 for term in (*_inner_words(word, 3, segmenter), word)]
 
@@ -190,7 +190,7 @@ def register_chinese_analyser(
     )
 
     @functools.cache
-    def segmenter() -> RustSegmenter | PythonSegmenter:
+    def segmenter() -> Segmenter:
         with _lock:
             return _loaded(user_words)
 
@@ -267,7 +267,7 @@ def inner_words(word: str, length: int) -> list[str]:
     return _inner_words(word, length, _segmenter())
 
 
-def _inner_words(word: str, length: int, segmenter: RustSegmenter | PythonSegmenter) -> list[str]:
+def _inner_words(word: str, length: int, segmenter: Segmenter) -> list[str]:
     if len(word) <= length:
         return []
     pieces = [word[start : start + length] for start in range(len(word) - length + 1)]
@@ -342,14 +342,17 @@ class PythonSegmenter:
         return bool(self._tokenizer.FREQ.get(text))
 
 
+Segmenter: TypeAlias = RustSegmenter | PythonSegmenter
+
+
 @functools.cache
-def _segmenter() -> RustSegmenter | PythonSegmenter:
+def _segmenter() -> Segmenter:
     with _lock:  # of several threads one reads the dictionary
         return _loaded()
 
 
 @functools.cache
-def _loaded(user_words: tuple[str, ...] = ()) -> RustSegmenter | PythonSegmenter:
+def _loaded(user_words: tuple[str, ...] = ()) -> Segmenter:
     try:
         return RustSegmenter(user_words)
     except (ImportError, TypeError):  # a release of rjieba without, or with another add_word

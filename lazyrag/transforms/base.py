@@ -42,9 +42,9 @@ class TransformArgs:
     Args:
         f: A function of a node's content; a `NodeTransform` class or instance; the name of a registered transform.
         trans_node: Whether to pass the DocNode instead of its content; None: as create_node_group says.
-        num_workers: Maximum number of concurrent calls, over all files; a file's nodes are transformed by so many
-            threads. 0: one node of a file after the other, and as many files as the Document has ``workers``. It does
-            not affect the nodes, so changing it rebuilds nothing.
+        num_workers: Maximum number of concurrent calls, over all files; a file's nodes are transformed by so
+            many threads. 0: one node of a file after the other, and as many files as the Document has
+            ``workers``. It does not affect the nodes, so changing it rebuilds nothing.
         kwargs: Parameters of a transform class.
         pattern: Selects documents: ``"*.md"``, as in ``fnmatch``, case-insensitive, on the document's path (relative to
             the dataset, with forward slashes); ``".md"`` means the same; or a predicate on that path. None: all.
@@ -154,8 +154,8 @@ class BoundedCalls:
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """Call a function with each item concurrently; yields the results in order.
 
-        Calls run in daemon threads, so the caller can leave in the middle of a call. After an error, or when the caller
-        has left, no further call begins.
+        Calls run in daemon threads, so the caller can leave in the middle of a call. After an error, or when
+        the caller has left, no further call begins.
 
         Raises:
             Exception: The first one that the function raises, immediately.
@@ -404,9 +404,9 @@ C = TypeVar("C", bound=Callable[..., Any])
 class NodeTransform:
     """Base of transforms that read whole nodes and may have parameters (spec 001).
 
-    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its source and its
-    attributes with plain values make its fingerprint; name anything else that affects the result (a model, a client) in
-    ``identity`` or in ``create_node_group(version=...)``.
+    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its source and
+    its attributes with plain values make its fingerprint; name anything else that affects the result (a
+    model, a client) in ``identity`` or in ``create_node_group(version=...)``.
     Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle batches: it yields
     for each, in order, what `transform` would return.
     A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_key(path)``, which
@@ -461,7 +461,8 @@ class NodeTransform:
         """Turn one node of the parent group into nodes of this group.
 
         Args:
-            node: A node of the parent group. With ``create_node_group(ref=...)`` the method takes ``ref``, too.
+            node: A node of the parent group. With ``create_node_group(ref=...)`` the method takes ``ref``,
+                too.
 
         Returns:
             A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and blank text create

@@ -44,8 +44,8 @@ class LLMParser(NodeTransform):
 
     ``"summary"`` creates one node for each node; ``"keywords"`` one for each keyword; ``"qa"`` one for each question
     that the text answers, with the answer in its metadata: the question is searched, and `DocNode.get_content` returns
-    both. ``"qa_img"`` does the same for an image, the file that the metadata ``image_path`` of the node or its document
-    names: see `lazyrag.loaders.read_image`. ``"custom"`` runs a prompt of your own.
+    both. ``"qa_img"`` does the same for an image, the file that the metadata ``image_path`` of the node or
+    its document names: see `lazyrag.loaders.read_image`. ``"custom"`` runs a prompt of your own.
 
     Keywords and questions are requested as JSON, with a JSON schema where the endpoint supports it. If an answer cannot
     be read, the model is called again with the reason; after ``retries`` the file fails with a TransformError. Blank
@@ -53,7 +53,8 @@ class LLMParser(NodeTransform):
     `lazyrag.Document.create_node_group`.
 
     Args:
-        llm: A ChatModel, or a callable that turns a text into a text; for ``"qa_img"`` a ChatModel that sees images.
+        llm: A ChatModel, or a callable that turns a text into a text; for ``"qa_img"`` a ChatModel that sees
+            images.
         language: Language of the built-in prompt and of the answer: ``"zh"``, ``"en"``, or ``"auto"`` (as the text).
         task_type: ``"summary"``, ``"keywords"``, ``"qa"``, ``"qa_img"`` or ``"custom"``.
         prompts: Replaces the built-in prompt: a template with ``{text}`` in it, or a mapping from task to template.
@@ -261,7 +262,7 @@ def _image_url(node: DocNode) -> str:
     """
     path = node.metadata.get("image_path") or node.global_metadata.get("image_path")
     if path is None:
-        msg = "The node has no metadata 'image_path'. Load images with register_media_reader('image', read_image)."
+        msg = "The node has no metadata 'image_path'. Call register_media_reader('image', read_image)."
         raise TransformError(msg, uid=node.uid)
     kind = mimetypes.guess_type(str(path))[0] or "image/png"
     try:

@@ -34,8 +34,8 @@ class TextSplitter(NodeTransform):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
-            at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
         counter: A TokenCounter or the name of a registered one.
     """
 
@@ -80,8 +80,8 @@ class SentenceSplitter(TextSplitter):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
-            at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -135,16 +135,16 @@ class _SeparatorSplitter(TextSplitter):
 class CharacterSplitter(_SeparatorSplitter):
     r"""Splits text at one separator into chunks of as many whole pieces as fit.
 
-    By default the separator stays at the end of its piece, so the spans cover the text without gaps. A piece that does
-    not fit is cut at the end of a line, a clause or a word, in this order.
+    By default the separator stays at the end of its piece, so the spans cover the text without gaps. A piece
+    that does not fit is cut at the end of a line, a clause or a word, in this order.
 
     Args:
         separator: Separator between pieces, not empty; a run of white space counts as one.
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
-            at most 200.
-        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"`` of the
-            next one (True means the same), or, False, is left out at the end of a chunk.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"``
+            of the next one (True means the same), or, False, is left out at the end of a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -176,18 +176,18 @@ class CharacterSplitter(_SeparatorSplitter):
 class RecursiveSplitter(_SeparatorSplitter):
     r"""Splits text at the coarsest separator whose pieces fit, into chunks of as many pieces as fit.
 
-    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. By default
-    separators stay at the ends of pieces, so the spans cover the text without gaps.
+    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. By
+    default separators stay at the ends of pieces, so the spans cover the text without gaps.
 
     Args:
-        separators: From coarse to fine; several in a row, if they are white space, count as one. ``""`` as the last one
-            splits at characters instead of sentences and words. A function in the place of a string takes the text and
-            returns its pieces, in order.
+        separators: From coarse to fine; several in a row, if they are white space, count as one. ``""`` as
+            the last one splits at characters instead of sentences and words. A function in the place of a
+            string takes the text and returns its pieces, in order.
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
-            at most 200.
-        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"`` of the
-            next one (True means the same), or, False, is left out at the end of a chunk.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"``
+            of the next one (True means the same), or, False, is left out at the end of a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -233,8 +233,8 @@ class TokenSplitter(TextSplitter):
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
-        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of chunk_size,
-            at most 200.
+        chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:

@@ -378,9 +378,9 @@ def _line_end(text: str, end: int) -> int:
 class YAMLSplitter(_OutlineSplitter):
     r"""Splits YAML source at its documents, list items and keys, into chunks of as many as fit.
 
-    A value that does not fit is split inside, at last at the ends of lines and words. Comments stay with what follows
-    them. Chunks are the source as it is, indentation included, with the path of the value around them in the metadata:
-    ``{"path": "$.teas[2]"}``. It needs PyYAML: ``pip install "lazyrag[yaml]"``.
+    A value that does not fit is split inside, at last at the ends of lines and words. Comments stay with what
+    follows them. Chunks are the source as it is, indentation included, with the path of the value around them
+    in the metadata: ``{"path": "$.teas[2]"}``. It needs PyYAML: ``pip install "lazyrag[yaml]"``.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -485,9 +485,10 @@ class _YamlOutline:
 class XMLSplitter(_OutlineSplitter):
     r"""Splits XML source between elements, into chunks of as many whole elements as fit.
 
-    An element that does not fit is split inside, at last at the ends of sentences and words; a tag is cut only if it
-    alone does not fit. Chunks are the source as it is, with the path of the element around them in the metadata:
-    ``{"path": "/teas/tea[2]"}``. Text that is not well-formed, or declares entities, is an error.
+    An element that does not fit is split inside, at last at the ends of sentences and words; a tag is cut
+    only if it alone does not fit. Chunks are the source as it is, with the path of the element around them in
+    the metadata: ``{"path": "/teas/tea[2]"}``. Text that is not well-formed, or declares entities, is an
+    error.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -800,10 +801,11 @@ def _heading_end(text: str) -> int:
 class HTMLSplitter(_SectionSplitter):
     r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
 
-    A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays together; one that
-    does not fit is split at the blocks inside, then at the ends of sentences and words; a tag is cut only if it alone
-    does not fit. Chunks have their headings in the metadata: ``{"heading": "Tea > Picking"}``. ``<script>`` and
-    ``<style>`` are left out; a chunk from whose middle one is cut has no span. Any text is HTML, broken markup too.
+    A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays together;
+    one that does not fit is split at the blocks inside, then at the ends of sentences and words; a tag is cut
+    only if it alone does not fit. Chunks have their headings in the metadata: ``{"heading": "Tea >
+    Picking"}``. ``<script>`` and ``<style>`` are left out; a chunk from whose middle one is cut has no span.
+    Any text is HTML, broken markup too.
 
     Of ``.html`` files it reads the source, not the text without tags that their loader returns.
 

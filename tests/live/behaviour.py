@@ -44,6 +44,7 @@ class StoreBehaviour:
     is_map = False
     cases: tuple[str, ...] = CASES
     scopes: tuple[str, ...] = tuple(SCOPES)
+    explained: tuple[str, ...] = EXPLAINED
 
     def conf(self, folder: Path) -> Mapping[str, Any]:
         """A ``store_conf`` whose stores are new for each folder."""
@@ -79,4 +80,4 @@ class StoreBehaviour:
 
     def test_explanations(self, lib: Library) -> None:
         """What explains a result."""
-        goldens.check("explanations", answers.explanation_rows(lib, EXPLAINED))
+        goldens.check("explanations", answers.explanation_rows(lib, self.explained))

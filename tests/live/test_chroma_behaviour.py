@@ -28,6 +28,7 @@ class TestOnAServer(StoreBehaviour):
     has_sparse = False
     cases = ("cosine", "hybrid rrf", "chain of all")  # the others are asked in a folder
     scopes = ("authors",)
+    explained = ("chain of all",)
 
     @pytest.fixture(autouse=True)
     def _server(self, chroma_address: str) -> None:

@@ -316,7 +316,7 @@ def test_chromadb_takes_one_of_address_and_folder(folder):
 
     Both of the two are a configuration mistake. With neither, as both are optional, Chroma runs in memory.
     """
-    with pytest.raises(ConfigError, match="for a folder, or none of them for memory"):
+    with pytest.raises(ConfigError, match="or none of them for memory"):
         Document(folder(TEXTS), store_conf=vector_store("chromadb", uri="localhost:8000", dir="vectors"))
     conf = StoreConf.parse(vector_store("chromadb"))
     assert (conf.vector, conf.segment, conf.ledger_file) == (StoreChoice("chromadb", {}), StoreChoice(), None)

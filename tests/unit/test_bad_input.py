@@ -114,7 +114,7 @@ def test_all_bad_files_together(folder):
         assert [node.path for node in docs.get_nodes()] == sorted(GOOD)
     assert len(caught) == 1
     assert [one.path for one in docs.last_report.failed] == sorted(REPORTED)
-    assert all(name in str(docs.last_report) for name in REPORTED)
+    assert len(str(docs.last_report).splitlines()) <= 12
 
 
 def test_only_bad_files(folder):

@@ -1,33 +1,42 @@
-"""The command lazyrag: its exit statuses, its tables and its JSON."""
+"""The command lazyrag on small folders: what it prints, its exit statuses, its JSON."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from lazyrag.cli import make_app
-from tests.interpreter import python
+from lazyrag import Document, LazyRAGError, Retriever
+from lazyrag.cli import terminal
+from lazyrag.cli.commands import run as lazyrag
+from tests.interpreter import ROOT, python
+from tests.model_server import answered
+
+TEA = "Green tea is steeped at 80 degrees.\n\nBlack tea takes boiling water. It keeps for two years in a closed tin.\n"
+LVCHA = "绿茶用八十度的水冲泡，两分钟出汤。\n\n红茶用沸水冲泡，密封在罐子里可以放两年，开罐以后三个月内喝完。\n"
 
 
 @pytest.fixture
-def golden(tmp_path):
-    """A function that writes a golden file with a threshold, and returns its path."""
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "tea.txt").write_text("Steep green tea at 80 degrees.", encoding="utf-8")
-    (tmp_path / "texts" / "绿茶.txt").write_text("水温八十度。", encoding="utf-8")
-
-    def write(threshold: object, reference: str = "80 degrees"):
-        path = tmp_path / "golden.json"
-        questions = [
-            {"question": "How hot is green tea?", "references": [reference]},
-            {"question": "水温多高？", "references": ["八十度"]},
-        ]
-        told = {"documents": "texts", "questions": questions, "thresholds": {"answer@1": threshold}}
-        path.write_text(json.dumps(told), encoding="utf-8")
-        return path
-
-    return write
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an English and a Chinese file, as the current folder, at 80 columns."""
+    home = tmp_path / "home"
+    folder = home / "tea"
+    (folder / "notes").mkdir(parents=True)
+    (folder / "tea.md").write_text(f"# Tea\n\n{TEA}", encoding="utf-8")
+    (folder / "notes" / "绿茶.txt").write_text(LVCHA, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    return folder
 
 
 @pytest.fixture
@@ -35,79 +44,344 @@ def run(capsys):
     """A function that runs the command with arguments, and returns its exit status, its output and its errors."""
 
     def command(*arguments: object):
-        with pytest.raises(SystemExit) as ended:
-            make_app()([str(one) for one in arguments])
-        return ended.value.code, *capsys.readouterr()
+        capsys.readouterr()
+        return lazyrag([str(one) for one in arguments]), *capsys.readouterr()
 
     return command
 
 
-def test_what_passes_ends_with_0(golden, run):
-    """The table names the measure, its mean, the threshold and the number of questions."""
-    status, output, errors = run("eval", golden(1.0))
-    assert (status, errors) == (0, "")
-    [row] = [line for line in output.splitlines() if "answer@1" in line]
-    assert row.replace("│", " ").split() == ["answer@1", "1.0000", "1", "2", "passed"]
-
-
-def test_what_is_below_a_threshold_ends_with_1_and_names_the_questions(golden, run):
-    """The mean of both, and the question that missed, with its line and its value; the other one not."""
-    status, output, errors = run("eval", golden(0.8, reference="90 degrees"))
-    assert (status, errors) == (1, "")
-    assert "0.5000" in output
-    assert "line 1: How hot is green tea? (answer@1 0.00)" in output
-    assert "水温" not in output
-
-
-@pytest.mark.parametrize(
-    "arguments", [("eval", "none.json"), ("eval",), ("evaluate", "x.json"), ("eval", "x.json", "--no")]
-)
-def test_bad_input_ends_with_2(arguments, run):
-    """A file that is not there, none, an unknown command, an unknown option: said on the standard error, all of it."""
-    status, output, errors = run(*arguments)
-    assert (status, output) == (2, "")
-    assert errors
-    assert "Traceback" not in errors
-
-
-def test_a_mistake_in_the_file_ends_with_2_and_its_line(golden, run):
-    """One line on the standard error: file, line, what to do."""
-    status, output, errors = run("eval", golden("high"))
-    assert (status, output) == (2, "")
-    assert "golden.json, line 1: answer@1 must be a number above 0 and at most 1; got 'high'." in errors
-
-
-def test_json_goes_to_the_output_and_to_a_file(golden, tmp_path, run):
-    """--json prints nothing but the report; --output writes the same; the exit status is that of the judgement."""
-    path = tmp_path / "report.json"
-    status, output, errors = run("eval", golden(0.8, reference="90 degrees"), "--json", "--output", path)
-    assert (status, errors) == (1, "")
-    told = json.loads(output)
-    assert told == json.loads(path.read_text(encoding="utf-8"))
-    assert told["passed"] is False
-    assert told["questions"][1]["found"][0]["source"] == "绿茶.txt"
-
-
-def test_a_report_that_cannot_be_written_is_bad_input(golden, tmp_path, run):
-    """A folder that is not there: status 2, since nobody would read the report."""
-    status, output, _ = run("eval", golden(1.0), "--output", tmp_path / "none" / "report.json")
-    assert (status, output) == (2, "")
-
-
-def test_the_help_says_what_the_statuses_mean(run):
-    """The command's own help, and that of eval."""
-    assert "eval" in run("--help")[1]
-    assert "exit status" in run("eval", "--help")[1]
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_its_packages_the_command_names_the_extra(missing):
-    """The program ends with 2 and says what to install, without a traceback."""
-    script = f"import sys; sys.modules[{missing!r}] = None\nfrom lazyrag.cli import main; main()"
-    done = python("-c", script)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"The command line needs the package {missing!r}, which is not installed. "
-        'Install it with: pip install "lazyrag[cli]"\n'
+@pytest.mark.usefixtures("folder")
+def test_index_then_search_in_both_languages(run):
+    """File, location, score, and the text with the query's words marked; no line is wider than 80 columns."""
+    assert run("index") == (
+        0,
+        '2 added, 0 failed, 0 skipped\n2 files, 2 passages.\nNext: lazyrag search "your question"\n',
+        "",
     )
+    status, output, errors = run("search", "How", "hot", "is", "green", "tea?")
+    assert (status, errors) == (0, "")
+    [head, *text] = output.splitlines()
+    assert head.startswith("1. tea.md  Tea, lines 1-5 ")
+    assert float(head.split()[-1]) > 0
+    assert " ".join(map(str.strip, text)) == (
+        "# *Tea* *Green* *tea* is steeped at 80 degrees. Black *tea* takes boiling water. It keeps for two years in a "
+        "closed tin."
+    )
+    status, output, _ = run("search", "红茶能放多久？")
+    assert output.startswith("1. notes/绿茶.txt  lines 1-3")
+    assert "*红茶*" in output
+    assert all(terminal.cells(line) <= 80 for line in output.splitlines())
+
+
+def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """As git does; outside of the folder one line says how to make an index."""
+    run("index")
+    assert (folder / ".lazyrag" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    monkeypatch.chdir(folder / "notes")
+    assert run("search", "tea")[0] == 0
+    monkeypatch.chdir(folder.parent)
+    status, output, errors = run("search", "tea")
+    assert (status, output) == (1, "")
+    assert errors.startswith("Error: There is no index in ")
+    assert errors.endswith("Make one: lazyrag index PATH\n")
+
+
+def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Its settings could name any model and any folder."""
+    run("index")
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    status, output, errors = run("search", "tea")
+    assert (status, output) == (1, "")
+    assert "belongs to another user" in errors
+
+
+def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
+    """A new file is found after a sync; a Document opens the store that the command made."""
+    run("index")
+    (folder / "oolong.txt").write_text("Oolong is steeped at 95 degrees.", encoding="utf-8")
+    assert "oolong.txt" not in run("search", "oolong")[1]
+    assert run("sync")[1] == "1 added, 2 unchanged, 0 failed, 0 skipped\n3 files, 3 passages.\n"
+    assert run("search", "oolong")[1].startswith("1. oolong.txt  line 1")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": folder / ".lazyrag" / "store.db"}}}
+    with Document(folder, store_conf=conf) as docs:
+        assert [node.path for node in Retriever(docs, "MediumChunk", "bm25_chinese")("oolong")] == ["oolong.txt"]
+        assert docs.last_report.unchanged == ("notes/绿茶.txt", "oolong.txt", "tea.md")
+
+
+@pytest.mark.usefixtures("folder")
+def test_ask_without_a_model_shows_the_passages_and_how_to_set_one(run):
+    """One line names the option and the environment."""
+    run("index")
+    status, output, _ = run("ask", "How hot is green tea?")
+    assert status == 0
+    assert output.startswith("[1] tea.md  Tea, lines 1-5\n")
+    assert output.endswith(
+        "\nFor an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and\nOPENAI_API_KEY.\n"
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_is_one_object_with_a_schema(run):
+    """Also for an error; nothing else is printed."""
+    run("index")
+    status, output, errors = run("search", "green tea", "--json", "-k", 1)
+    told = json.loads(output)
+    assert (status, errors, told["schema"], told["command"], told["ok"]) == (0, "", 1, "search", True)
+    [hit] = told["result"]["hits"]
+    assert (hit["rank"], hit["source"], hit["metadata"]["location"]) == (1, "tea.md", "Tea, lines 1-5")
+    status, output, errors = run("search", "tea", "--where", "size > 3", "--json")
+    assert (status, errors) == (1, "")
+    assert json.loads(output)["error"]["type"] == "ConfigError"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("file_type in .txt,.pdf", ["notes/绿茶.txt"]),
+        ("file_type not in .txt", ["tea.md"]),
+        ("file_name = tea.md", ["tea.md"]),
+        ("file_size > 100000", []),
+        ("file_name contains tea", ["tea.md"]),
+    ],
+)
+def test_where_filters_files(condition: str, found: list[str], run):
+    """Operators of filters with values of the field's type."""
+    run("index")
+    told = json.loads(run("search", "tea 茶", "--where", condition, "--json")[1])
+    assert [hit["source"] for hit in told["result"]["hits"]] == found
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("index", "none"), 1, "There is no folder none."),
+        (("index", "notes/*.txt"), 1, "A glob is not a folder: lazyrag index notes --include '*.txt'"),
+        (("index", "tea.md"), 1, "PATH must be a folder"),
+        (("index", "notes", "tea.md"), 2, "index takes one folder; got 2 paths."),
+        (("index", "--group", "Fine"), 1, "Did you mean 'FineChunk'?"),
+        (("index", "--embed", "none/model"), 1, "'none/model' is not on this machine"),
+        (("search", "tea", "--where", "file_type"), 1, "--where must be FIELD OPERATOR VALUE"),
+        (("search", "tea", "--where", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
+        (("search", "tea", "--where", "file_size > big"), 1, "compares file_size with a number"),
+        (("search", "tea", "--group", "FineChunk"), 1, "Run: lazyrag index --group FineChunk"),
+        (("search", "tea", "--retriever", "vector"), 1, "needs embeddings"),
+        (("search",), 2, "Missing argument"),
+        (("serch", "tea"), 2, "No such command 'serch'"),
+        (("import", "none"), 1, "is not an export"),
+        (("search", "tea", "--store", "none"), 1, "none has no index"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_way_out(arguments: tuple[str, ...], status: int, message: str, run):
+    """Exit status 1, or 2 for arguments that do not parse; never a traceback."""
+    run("index")
+    done, output, errors = run(*arguments)
+    assert (done, output) == (status, "")
+    assert message in errors
+    assert "Traceback" not in errors
+    if status == 1:
+        assert errors.count("\n") == 1
+
+
+def test_a_failed_file_is_named_and_ends_with_1(folder: Path, run):
+    """The others are indexed."""
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7 broken")
+    status, output, errors = run("index")
+    assert (status, errors) == (1, "")
+    assert "1 failed" in output
+    assert "failed: broken.pdf (load)" in output
+    assert "2 files, 2 passages." in output
+    assert run("search", "tea")[0] == 0
+
+
+def test_a_store_of_a_newer_version_is_refused(folder: Path, run):
+    """The database, and the settings beside it."""
+    import sqlite3
+    from contextlib import closing
+
+    run("index")
+    with closing(sqlite3.connect(folder / ".lazyrag" / "store.db")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    status, output, errors = run("search", "tea")
+    assert (status, output) == (1, "")
+    assert "written by a newer release" in errors
+    config = folder / ".lazyrag" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text(encoding="utf-8")), "format": 9}), encoding="utf-8")
+    assert "written by a newer release" in run("status")[2]
+    config.write_text("{", encoding="utf-8")
+    assert "is damaged" in run("status")[2]
+
+
+def test_a_full_disk_is_one_line(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Exit status 1; with --debug the exception itself."""
+
+    def write_text(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    status, output, errors = run("index")
+    assert (status, output) == (1, "")
+    assert "cannot be written (No space left on device)" in errors
+    assert errors.count("\n") == 1
+    with pytest.raises(LazyRAGError, match="cannot be written"):
+        lazyrag(["index", "--debug"])
+
+
+@pytest.mark.usefixtures("folder")
+def test_status_verify_repair_and_plan(run):
+    """What is indexed; no problems; a plan writes nothing."""
+    assert run("index", "--plan")[1].startswith("2 added, 0 failed, 0 skipped\nstep ")
+    assert not Path(".lazyrag").exists()
+    run("index")
+    assert run("status")[1].splitlines() == [
+        "~/tea: 2 files",
+        "  group        passages  indexes",
+        "  MediumChunk         2  keyword",
+        "  Embedding model: none",
+    ]
+    assert run("verify") == (0, "No problems.\n", "")
+    assert run("repair") == (0, "No problems remain.\n", "")
+    assert run("sync", "--plan")[1] == "0 added, 2 unchanged, 0 failed, 0 skipped\nNothing was done.\n"
+
+
+def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """The new index is searched at once; importing twice is refused."""
+    run("index")
+    assert run("export", tmp_path / "export")[0] == 0
+    shutil.rmtree(folder / ".lazyrag")
+    there = tmp_path / "there"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    assert run("import", tmp_path / "export")[0] == 0
+    assert run("search", "green tea")[1].startswith("1. tea.md  Tea, lines 1-5")
+    assert "contains documents already" in run("import", tmp_path / "export")[2]
+
+
+def test_a_file_cannot_control_the_terminal(folder: Path, run):
+    """Escape sequences of texts and names are left out."""
+    (folder / "evil\033[31m.txt").write_text("evil \033]0;title\007 tea\u202e", encoding="utf-8")
+    run("index")
+    status, output, _ = run("search", "evil")
+    assert status == 0
+    assert "evil" in output
+    assert not set(output) & {"\033", "\007", "\u202e"}
+
+
+def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch):
+    """Without colour, words are marked by asterisks; NO_COLOR wins over a terminal."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert terminal.passage("Green teas.", "tea", indent="") == ["Green \033[1;33mteas\033[0m."]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert terminal.passage("Green teas.", "tea", indent="") == ["Green *teas*."]
+
+
+@pytest.mark.parametrize("columns", [12, 20, 41])
+def test_lines_fit_in_both_languages(columns: int):
+    """Wide characters count twice; no line begins with a closing mark; nothing is lost."""
+    text = "绿茶用八十度的水冲泡，两分钟出汤。Green tea（毛尖）is steeped, an-extraordinarily-long-word follows；红茶。"
+    lines = terminal.wrapped(text, columns, first="- ", rest="  ")
+    assert max(map(terminal.cells, lines)) <= columns
+    assert "".join(lines).replace(" ", "").removeprefix("-") == text.replace(" ", "")
+    assert not [line for line in lines if line.strip()[0] in "，。；）"]
+
+
+def test_a_start_is_fast():
+    """`lazyrag --version`: under 120 ms of processor time, the best of five; with or without parsing."""
+    import resource
+
+    def seconds(*arguments: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert python("-m", "lazyrag", *arguments).stdout.startswith("lazyrag 0.")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds("--version") for _ in range(5)) < 0.12
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyPatch):
+    """The script for each shell, and what it asks the command for."""
+    for shell in ("bash", "zsh", "fish"):
+        assert "_LAZYRAG_COMPLETE" in run("completion", shell)[1]
+    for name, value in (("_LAZYRAG_COMPLETE", "bash_complete"), ("COMP_WORDS", "lazyrag sea"), ("COMP_CWORD", "1")):
+        monkeypatch.setenv(name, value)
+    assert python("-m", "lazyrag").stdout == "plain,search\n"
+    monkeypatch.setenv("COMP_WORDS", "lazyrag search --ret")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert python("-m", "lazyrag").stdout == "plain,--retriever\n"
+
+
+def test_an_interrupt_leaves_everything_resumable(folder: Path, run):
+    """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
+    if sys.platform == "win32":
+        pytest.skip("signals of POSIX")
+    for number in range(600):
+        (folder / f"{number}.txt").write_text(f"Tea number {number}. " * 300, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "lazyrag", "index"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while not (folder / ".lazyrag" / "store.db").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.decode().strip() == "Interrupted. What is ingested is stored; lazyrag sync continues from there."
+    status, output, _ = run("index")
+    assert status == 0
+    assert "602 files, " in output
+
+
+def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+    """The endpoint is that of the environment; the sources of the answer's numbers follow it."""
+    run("index")
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    answer = {"index": 0, "message": {"content": "At 80 degrees [1]."}, "finish_reason": "stop"}
+    model.faults = [answered({"choices": [answer]})] * 2
+    status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "-k", 1)
+    assert (status, errors) == (0, "")
+    assert output.splitlines()[:3] == ["At 80 degrees [1].", "", "[1] tea.md  Tea, lines 1-5"]
+    told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])["result"]
+    assert told["answer"] == "At 80 degrees [1]."
+    assert [one["source"] for one in told["citations"]] == ["tea.md"]
+    status, output, errors = run("ask", "tea", "--model", "m", "--where", "file_name = none")
+    assert (status, errors) == (0, "")  # nothing found: no model is called
+    assert len(model.bodies) == 2
+
+
+def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run):
+    """It says where it watches; Ctrl-C ends it with status 0."""
+    if sys.platform == "win32":
+        pytest.skip("signals of POSIX")
+    run("index")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "lazyrag", "watch", "--poll", "0.1"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        assert process.stdout.readline() == "Watching ~/tea. Ctrl-C ends it.\n"
+        (folder / "oolong.txt").write_text("Oolong is steeped at 95 degrees.", encoding="utf-8")
+        assert process.stdout.readline().startswith("1 added, ")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "Stopped. What is ingested is stored.\n")
+    assert run("search", "oolong")[1].startswith("1. oolong.txt")
+
+
+def test_hybrid_search_needs_no_option_once_there_are_embeddings(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
+    """The index keeps the model; keyword search still works without it."""
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    assert run("index", "--embed", "openai:m")[0] == 0
+    assert "Embedding model: openai:m" in run("status")[1]
+    status, output, errors = run("search", "green tea", "--explain")
+    assert (status, errors) == (0, "")
+    assert "bm25_chinese #1" in output
+    asked = len(model.bodies)
+    assert run("search", "green tea", "--retriever", "keyword")[0] == 0
+    assert len(model.bodies) == asked
+    assert all(terminal.cells(line) <= 80 for line in output.splitlines())

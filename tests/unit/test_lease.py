@@ -428,7 +428,8 @@ def define(file, program, **definitions):
     """Say by which definitions a program works."""
     ledger = LedgerConnection(file, "default")
     ledger.program = program
-    ledger.claim(definitions)
+    with file.writing() as connection:
+        ledger.claim(connection, definitions)
 
 
 @pytest.mark.parametrize("program", [running, elsewhere])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import Document, IngestionWarning, Retriever
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, NoReaderError
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError
 from lazyrag.loaders import LoadedFile, load_file, loaders, register_loader, register_media_reader
 from lazyrag.loaders.media import SUFFIXES, AudioLoader, ImageLoader, VideoLoader
 
@@ -43,8 +43,11 @@ def test_a_folder_with_pictures_is_no_alarm(folder):
     assert len(caught) == 1
     assert str(caught[0].message).startswith("Skipped 2 of 3 files: images, audio and video need a media reader.")
     assert "failed to load" not in str(caught[0].message)
-    assert [one.path for one in docs.last_report.failed] == ["b.png", "c.jpg"]
-    assert {type(one.error) for one in docs.last_report.failed} == {NoReaderError}
+    reason = "image without a media reader (register_media_reader)"
+    assert docs.last_report.failed == ()
+    assert docs.last_report.skipped == (("b.png", reason), ("c.jpg", reason))
+    assert str(docs.last_report) == f"1 added, 0 failed, 2 skipped\n  2 skipped: {reason}"
+    assert docs.status().failed == ()
 
 
 def test_pictures_beside_files_that_fail(folder):
@@ -55,10 +58,10 @@ def test_pictures_beside_files_that_fail(folder):
 
 
 def test_a_folder_of_nothing_but_pictures(folder):
-    """Where there is nothing to answer from, that is an error which says how to give a reader."""
+    """Where there is nothing to answer from, a warning says how to give a reader."""
     docs = Document(folder({"b.png": PICTURE}))
-    with pytest.raises(IngestionError, match="register_media_reader"):
-        docs.get_nodes()
+    with pytest.warns(IngestionWarning, match="register_media_reader"):
+        assert docs.get_nodes() == []
 
 
 def test_a_registered_reader_is_asked(folder):

@@ -30,8 +30,9 @@ def test_progress_tells_every_step(folder):
     for what, some in pieces:
         done = [one.done for one in some]
         assert done == sorted(done)
-        assert (done[-1], some[-1].total) == (5, 5)
-        assert len(some) > 5
+        total = 10 if what.startswith("embed") else 5  # nodes, while they are embedded
+        assert (done[-1], some[-1].total) == (total, total)
+        assert len(some) > (2 if total == 10 else 5)  # two distinct texts
         assert what == "sync" or what in {one.step for one in some}
     assert [one.step for one in pieces[0][1]][:5] == ["load"] * 5
 
@@ -77,3 +78,28 @@ def test_a_callback_can_be_called(wrong):
     """Anything else is refused."""
     with pytest.raises(ConfigError, match="function"):
         Document(on_progress=wrong)
+
+
+def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
+    """Where few files have most of the nodes, nodes are counted: with the calls of the model as the clock, the time
+    left by the share that is done is right within a factor of two.
+    """
+    calls, seen = [], []
+
+    def embed(text):
+        calls.append(text)
+        return [1.0, float(len(text))]
+
+    files = {f"{number:02}.txt": f"tea {number}" for number in range(40)}
+    files |= {f"9{number}.txt": "\n".join(f"line {number} {line}" for line in range(200)) for number in range(5)}
+    with Document(
+        folder(files), embed=embed, workers=1, on_progress=lambda one: seen.append((len(calls), one))
+    ) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.activate_group("line")
+        docs.activate_group("line", embed_keys=["default"])
+    embedding = [(now, one.done, one.total) for now, one in seen if one.what.startswith("embed")]
+    assert embedding[-1] == (1040, 1040, 1040)
+    halves = [one for one in embedding if 0.2 < one[1] / one[2] < 0.8]
+    assert halves
+    assert all(0.5 < (now / done * (total - done)) / (1040 - now) < 2 for now, done, total in halves)

@@ -87,6 +87,17 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
             assert counts["PRAGMA synchronous = FULL"] == 1
 
 
+def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
+    """It takes few transactions, and neither counts nor reads nodes: a program looks for losses once."""
+    with counted(monkeypatch) as counts, open_document(root) as docs:
+        found(docs, "tea")
+        docs.sync()
+        counts.clear()
+        docs.sync()
+        assert 2 < counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
+        assert [statement for statement in counts if "FROM segment" in statement] == []
+
+
 @pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
 def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
     """With ten times the documents, a change calls as many functions of the package, a few aside."""

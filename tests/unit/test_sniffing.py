@@ -240,13 +240,13 @@ def test_a_suffix_of_a_user_always_decides(tmp_path):
 
 
 def test_the_message_about_what_nothing_reads(tmp_path):
-    """It is short: what was given, the nearest suffix, how many are read and where they stand, what to do."""
+    """It is short: what was given, how many are read and where they stand, what to do; no guess at another suffix."""
     path = tmp_path / "a.markdwn"
     path.write_bytes(b"\0\1\2")
     with pytest.raises(LoadError) as caught:
         load_file(path)
     assert str(caught.value) == (
-        f"No loader reads .markdwn. Its content is of no known format. Did you mean '.markdown'? {len(loaders)} "
+        f"No loader reads .markdwn. Its content is of no known format. {len(loaders)} "
         "suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0")

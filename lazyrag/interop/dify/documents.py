@@ -127,8 +127,8 @@ class Document:
         metadata: Names to values, not copied; None for {}. A ``provider`` must be ``"dify"`` or ``"external"``.
 
     Attributes:
-        children: The parts by which a parent is searched, see `transform`; in a result, those that were found. Equality
-            ignores them.
+        children: The parts by which a parent is searched, see `transform`; in a result, those that were
+            found. Equality ignores them.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -626,9 +626,9 @@ def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_i
         dataset_id: Id of their data set.
 
     Returns:
-        The chunks, document by document, each with its document's metadata and its own ``doc_id``, ``doc_hash`` and
-        ``position``; ``document_id`` is the document's, else its ``doc_id``. The same documents of the same data set
-        give the same ids.
+        The chunks, document by document, each with its document's metadata and its own ``doc_id``,
+        ``doc_hash`` and ``position``; ``document_id`` is the document's, else its ``doc_id``. The same
+        documents of the same data set give the same ids.
 
     Raises:
         ConfigError: If two documents have one id, one is blank, or the rule has no segmentation.

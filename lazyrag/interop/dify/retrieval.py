@@ -319,8 +319,8 @@ def retrieve(
         filters: A filter on the documents.
 
     Returns:
-        Documents with ``metadata["score"]`` in [0, 1], best first. A parent stands once, with the children that were
-        found; rerankers read the parent's text.
+        Documents with ``metadata["score"]`` in [0, 1], best first. A parent stands once, with the children
+        that were found; rerankers read the parent's text.
 
     Raises:
         ConfigError: If an argument is invalid, or a hybrid search has no reranker.

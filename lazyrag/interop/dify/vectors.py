@@ -244,7 +244,8 @@ class GroupVector(_CollectionVector):
 class DocumentVector(_CollectionVector):
     """A data set in a Document of its own, one text for each document, in any of this package's stores.
 
-    Documents with `Document.children` are searched by them; results are the parents, with the children that were found.
+    Documents with `Document.children` are searched by them; results are the parents, with the children that
+    were found.
 
     Args:
         dataset: The data set's id, or an object with an attribute ``id``.

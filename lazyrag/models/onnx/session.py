@@ -264,11 +264,11 @@ def find_model(
     """A model's folder: the one that is given, else the hub's or ModelScope's snapshot on this machine.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on this
-            machine has it.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on
+            this machine has it.
         revision: A branch, tag or commit on the hub; None means its main branch.
-        download: Whether to fetch from the hub (or the mirror ``HF_ENDPOINT``) what is not on this machine yet. Nothing
-            else opens a connection.
+        download: Whether to fetch from the hub (or the mirror ``HF_ENDPOINT``) what is not on this machine
+            yet. Nothing else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
         marker_files: File names; a snapshot on this machine that has any of them is the model.
 

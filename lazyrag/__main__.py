@@ -1,0 +1,5 @@
+"""`python -m lazyrag`: the command line."""
+
+from lazyrag.cli.main import main
+
+main()

@@ -1,0 +1,586 @@
+"""The commands of ``lazyrag``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lazyrag._version import __version__
+from lazyrag.cli import output, terminal
+from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
+from lazyrag.cli.project import Project, base_url, find_project, new_project
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
+
+if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
+    from lazyrag.document import Document, IngestReport
+    from lazyrag.retrieval.base import BaseRetriever
+
+_ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
+_RETRIEVERS = ("keyword", "vector", "hybrid")
+_EPILOGUE = "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command, and return the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("ignore", IngestionWarning)  # reports show what failed
+        try:
+            return app.main(list(arguments), prog_name="lazyrag", standalone_mode=False) or OK
+        except click.ClickException as exc:
+            exc.show()
+            return exc.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            _complain("Interrupted. What is ingested is stored; lazyrag sync continues from there.")
+            return INTERRUPTED
+        except BrokenPipeError:  # of `lazyrag search ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OK
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _complain(f"Warning: {message}")
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{terminal.printable(text)}\n")
+    sys.stderr.flush()
+
+
+class _Command(click.Command):
+    """A command whose function returns an `Output`; its errors are one line, or JSON."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        help_json = "Print one JSON object, see docs/command-line.md."
+        self.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help=help_json),
+            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+        ]
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Call the function, and print what it returns."""
+        as_json, debug = ctx.params.pop("as_json"), ctx.params.pop("debug")
+        ctx.obj = as_json
+        name = self.name or ""
+        try:
+            found: Output = super().invoke(ctx)
+            text = [output.as_json(name, found.result)] if as_json else found.lines
+        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
+            raise
+        except Exception as exc:
+            if debug:
+                raise
+            if as_json:
+                output.write([output.as_json(name, None, exc)])
+            else:
+                _complain(f"Error: {_message(exc)}")
+            return USAGE if name == "eval" else FAILED  # there, 1 means that a threshold is missed
+        output.write(text)
+        return found.status
+
+
+def _message(exc: Exception) -> str:
+    """An error in one line."""
+    if isinstance(exc, LazyRAGError):
+        return str(exc)
+    if isinstance(exc, OSError) and exc.strerror:
+        return f"{exc.strerror}: {exc.filename}" if exc.filename else exc.strerror
+    return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
+
+
+@click.group(epilog=_EPILOGUE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(__version__, message="lazyrag %(version)s")
+def app() -> None:
+    """Search a folder of files, and answer questions from it with citations.
+
+    \b
+    lazyrag index            index the current folder, or PATH
+    lazyrag search "tea"     find passages
+    lazyrag sync             ingest what changed
+    """  # noqa: D301  click's mark of a paragraph to leave as it is
+
+
+_store = click.option("--store", type=click.Path(path_type=Path), help="Folder of the index instead of .lazyrag.")
+_where = click.option(
+    "--where", multiple=True, metavar="CONDITION", help="Only files such as 'file_type in .pdf,.docx'. Repeatable."
+)
+_topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, show_default=True, help="Number of passages.")
+_group = click.option("--group", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
+_retriever = click.option(
+    "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid with --embed, else keyword."
+)
+_plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
+
+
+# Ingest
+
+
+@app.command(cls=_Command)
+@click.argument("path", nargs=-1, type=click.Path(path_type=Path))
+@_store
+@click.option("--group", help="Node group to build and search: FineChunk, MediumChunk (default) or CoarseChunk.")
+@click.option(
+    "--embed", metavar="MODEL", help="Embedding model: a folder, a downloaded name, or openai:NAME. '' drops."
+)
+@click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore. '' for all.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Not these files and folders. '' for none.")
+@click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
+@_plan
+def index(
+    path: tuple[Path, ...],
+    store: Path | None,
+    group: str | None,
+    embed: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    gitignore: bool | None,
+    plan: bool,
+) -> Output:
+    """Index the folder PATH.
+
+    PATH is the current folder by default. The index is stored in PATH/.lazyrag. Later commands find it from any
+    subfolder, and use the same settings. A file .lazyragignore in PATH or below names what is left out.
+    """
+    if len(path) > 1:
+        msg = f"index takes one folder; got {len(path)} paths."
+        raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
+    project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
+    chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    if plan:
+        return _planned(project, **chosen)
+    from lazyrag.document import Document
+
+    _require_group(Document(), project.group)  # before anything is written
+    with project.open(write=True, **chosen) as docs:
+        project.save()
+        found = _built(docs, project)
+        if docs.last_report.added and found.status == OK:
+            return replace(found, lines=[*found.lines, 'Next: lazyrag search "your question"'])
+        return found
+
+
+def _patterns(given: tuple[str, ...]) -> list[str] | None:
+    """Patterns of an option; [] if it was given as '', None if it was not given."""
+    return [one for one in given if one.strip()] if given else None
+
+
+def _built(docs: Document, project: Project) -> Output:
+    """Build the group of a project and its indexes; report it."""
+    try:
+        docs.activate_group(project.group, embed_keys=docs.embed_keys, analysers=[_ANALYSER])
+    except IngestionError:
+        if not docs.last_report.failed:
+            raise
+    return _reported(docs, project)
+
+
+def _require_group(docs: Document, group: str) -> None:
+    if group not in docs.groups:
+        from lazyrag.errors import known_names
+
+        raise ConfigError(f"Unknown node group {group!r}. {known_names(group, docs.groups)}")
+
+
+def _reported(docs: Document, project: Project) -> Output:
+    report: IngestReport = docs.last_report
+    status = docs.status()
+    nodes = {one.name: one.nodes for one in status.groups}.get(project.group, 0)
+    result = {
+        "folder": str(project.folder),
+        "store": str(project.store),
+        "report": output.report_dict(report),
+        "documents": status.documents,
+        "nodes": nodes,
+    }
+    lines = output.report_lines(report)
+    if status.documents:
+        lines.append(f"{status.documents} files, {nodes} passages.")
+    else:
+        why = "" if report.skipped or report.failed else ": the folder has no files"
+        lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width())
+    return Output(result, lines, FAILED if report.failed else OK)
+
+
+@app.command(cls=_Command)
+@_store
+@click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@_plan
+def sync(store: Path | None, delete: bool, plan: bool) -> Output:
+    """Ingest what changed since the last time."""
+    from lazyrag.document.sync import MAX_DELETED
+
+    project = find_project(store)
+    if plan:
+        return _planned(project)
+    with project.open(write=True) as docs:
+        try:
+            docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
+        except IngestionError:
+            if not docs.last_report.failed:
+                raise
+        return _built(docs, project)
+
+
+def _planned(project: Project, **chosen: Any) -> Output:
+    """What a sync would do; nothing is written, and no model is called."""
+    from lazyrag.document import Document
+
+    is_new = not (project.store / "store.db").exists()
+    with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
+        _require_group(docs, project.group)
+        plan = docs.plan()
+        tokens = sum(step.tokens for step in plan.steps if step.step == "load")
+        rows = [["step", "files", "passages", "tokens", "model calls"]]
+        rows += [
+            [
+                step.step,
+                str(step.documents),
+                f"~{step.nodes}",
+                f"~{step.tokens}",
+                f"~{step.calls}" if step.calls else "",
+            ]
+            for step in plan.steps
+        ]
+        result = {
+            "folder": str(project.folder),
+            "report": output.report_dict(plan.files),
+            "steps": [{name: getattr(step, name) for name in step.__slots__} for step in plan.steps],
+            "calls": plan.calls,
+            "tokens": tokens,
+        }
+        lines = output.report_lines(plan.files)
+        lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
+        if is_new and project.embed:
+            lines += terminal.wrapped(f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width())
+        lines.append("Nothing was done.")
+        return Output(result, lines)
+
+
+@app.command(cls=_Command)
+@_store
+@click.option("--poll", type=click.FloatRange(0, min_open=True), help="Compare files every so many seconds.")
+@click.pass_context
+def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
+    """Keep the index in sync until Ctrl-C. With --json, one object for each sync."""
+    project = find_project(store)
+    as_json: bool = ctx.obj
+    failed = threading.Event()
+
+    def show(report: IngestReport) -> None:
+        if as_json:
+            output.write([output.as_json("watch", {"report": output.report_dict(report)})])
+        elif any((report.added, report.updated, report.deleted, report.moved, report.failed, report.withheld)):
+            output.write(output.report_lines(report))
+
+    def complain(exc: Exception) -> None:
+        failed.set()
+        _complain(f"Error: {_message(exc)}")
+
+    with project.open(write=True) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
+        if not as_json:
+            output.write([f"Watching {terminal.home(project.folder)}. Ctrl-C ends it."])
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
+
+
+# Query
+
+
+def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> BaseRetriever[list[DocNode]]:
+    """The retriever that was chosen; by default that of `RAGPipeline.over`."""
+    from lazyrag.retrieval import HybridRetriever, Retriever
+
+    _require_group(docs, group)
+    kind = kind or ("hybrid" if docs.embed_keys else "keyword")
+    if kind != "keyword" and not docs.embed_keys:
+        raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
+    indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(group, ())
+    needed = {_ANALYSER} if kind == "keyword" else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
+    if not needed <= {*indexes}:
+        raise ConfigError(f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}")
+    if kind == "keyword":
+        return Retriever(docs, group, "bm25_chinese", topk=topk)
+    return Retriever(docs, group, topk=topk) if kind == "vector" else HybridRetriever.over(docs, group, topk)
+
+
+@app.command(cls=_Command)
+@click.argument("words", metavar="QUERY", nargs=-1, required=True)
+@_store
+@_topk
+@_where
+@_group
+@_retriever
+@click.option("--full", is_flag=True, help="Show complete passages.")
+@click.option("--explain", is_flag=True, help="Show the rank and score of each passage in every stage.")
+def search(
+    words: tuple[str, ...],
+    store: Path | None,
+    topk: int,
+    where: tuple[str, ...],
+    group: str | None,
+    retriever: str | None,
+    full: bool,
+    explain: bool,
+) -> Output:
+    """Find the best passages for QUERY: a question or keywords."""
+    query = " ".join(words)
+    project = find_project(store).with_options(group=group)
+    with project.open(embeds=retriever != "keyword") as docs:
+        search = _retriever_of(docs, project.group, retriever, topk)
+        filters = output.parse_where(where, docs.fields)
+        explanation = search.explain(query, filters) if explain else None
+        nodes = search(query, filters)
+        result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
+        lines: list[str] = []
+        for rank, node in enumerate(nodes, start=1):
+            lines += ["", *output.hit_lines(rank, node, query, full=full)]
+            if explanation is not None:
+                lines += output.explained_lines(explanation[rank - 1], "   ")
+        if explanation is not None:
+            result["explanation"] = explanation.to_dict()
+        return Output(result, lines[1:] or _nothing_found(docs, query))
+
+
+def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
+    from lazyrag.data.result import Hit
+
+    return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
+
+
+def _nothing_found(docs: Document, query: str) -> list[str]:
+    count = docs.status().documents
+    text = f"Nothing found for {terminal.printable(query)!r} in {count} files."
+    return terminal.wrapped(text, terminal.width())
+
+
+@app.command(cls=_Command)
+@click.argument("words", metavar="QUESTION", nargs=-1, required=True)
+@_store
+@click.option("--model", envvar="LAZYRAG_MODEL", help="Chat model at OPENAI_BASE_URL. Default: LAZYRAG_MODEL.")
+@_topk
+@_where
+@_group
+@_retriever
+def ask(
+    words: tuple[str, ...],
+    store: Path | None,
+    model: str | None,
+    topk: int,
+    where: tuple[str, ...],
+    group: str | None,
+    retriever: str | None,
+) -> Output:
+    """Answer QUESTION from the files, with citations.
+
+    The model is one of an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY. Without a model, the passages
+    are shown that it would get.
+    """
+    question = " ".join(words)
+    project = find_project(store).with_options(group=group)
+    with project.open(embeds=retriever != "keyword") as docs:
+        search = _retriever_of(docs, project.group, retriever, topk)
+        filters = output.parse_where(where, docs.fields)
+        if model:
+            return _answered(search, question, model, topk, filters)
+        nodes = search(question, filters)
+        lines: list[str] = []
+        for rank, node in enumerate(nodes, start=1):
+            lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
+        lines = lines or [*_nothing_found(docs, question), ""]
+        hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
+        result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
+        return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
+
+
+def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, topk: int, filters: Any) -> Output:
+    from lazyrag.errors import AnswerWarning
+    from lazyrag.models import HttpChatModel
+    from lazyrag.pipeline import RAGPipeline
+
+    with HttpChatModel(base_url(), model, api_key=os.environ.get("OPENAI_API_KEY")) as chat, warnings.catch_warnings():
+        warnings.simplefilter("ignore", AnswerWarning)  # the answer lists its problems
+        answer = RAGPipeline(retriever=search, generator=chat).sync.answer(question, top_k=topk, filters=filters)
+    result = {
+        "question": question,
+        "answer": answer.text,
+        "citations": [asdict(one) for one in answer.citations],
+        "hits": [output.hit_dict(rank, hit) for rank, hit in enumerate(answer.context.sources, start=1)],
+        "problems": answer.problems,
+    }
+    return Output(result, output.answer_lines(answer))
+
+
+@app.command(cls=_Command)
+@_store
+def status(store: Path | None) -> Output:
+    """Show what is indexed, and what failed."""
+    project = find_project(store)
+    with project.open(embeds=False) as docs:
+        found = docs.status()
+    groups = [{name: getattr(one, name) for name in one.__slots__} for one in found.groups]
+    failed = [{"path": path, "stage": stage} for path, stage in found.failed]
+    result = {
+        "folder": str(project.folder),
+        "store": str(project.store),
+        "documents": found.documents,
+        "groups": groups,
+        "embed": project.embed or None,
+        "failed": failed,
+        "writer": found.writer,
+    }
+    lines = terminal.wrapped(f"{terminal.home(project.folder)}: {found.documents} files", terminal.width())
+    rows = [["group", "passages", "indexes"]]
+    rows += [
+        [one.name, str(one.nodes), _indexes(one.indexes, is_current=one.is_current, is_complete=one.is_complete)]
+        for one in found.groups
+        if one.name != "lazyllm_root"
+    ]
+    lines += terminal.table(rows, right=(1,), indent="  ")
+    lines += terminal.wrapped(
+        f"  Embedding model: {project.embed or 'none'}", terminal.width(), first="  ", rest="    "
+    )
+    if found.writer:
+        lines += terminal.wrapped(f"Written now by {found.writer}.", terminal.width())
+    for path, stage in found.failed[:5]:
+        lines += terminal.wrapped(f"failed: {terminal.printable(path)} ({stage})", terminal.width(), rest="  ")
+    if len(found.failed) > 5:
+        lines.append(f"and {len(found.failed) - 5} more failed steps")
+    return Output(result, lines)
+
+
+def _indexes(names: Sequence[str], *, is_current: bool, is_complete: bool) -> str:
+    words = ["keyword" if name == _ANALYSER else name for name in names]
+    notes = [*(() if is_current else ("definition changed",)), *(() if is_complete else ("incomplete",))]
+    return ", ".join([*words, *notes])
+
+
+# Maintenance
+
+
+def _checked(problems: Sequence[Any], what: str) -> Output:
+    result = {
+        "problems": [{name: getattr(one, name) for name in ("kind", "where", "document", "what")} for one in problems]
+    }
+    lines: list[str] = []
+    for one in problems[:20]:
+        lines += terminal.wrapped(terminal.printable(str(one)), terminal.width(), rest="  ")
+    lines += [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
+    return Output(result, [*lines, what], FAILED if problems else OK)
+
+
+@app.command(cls=_Command)
+@_store
+def verify(store: Path | None) -> Output:
+    """Check the index.
+
+    Compares it with its files and stores. The exit status is 1 if something is wrong.
+    """
+    project = find_project(store)
+    with project.open(embeds=False) as docs:
+        problems = docs.verify()
+    count = len(problems)
+    return _checked(problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems.")
+
+
+@app.command(cls=_Command)
+@_store
+def repair(store: Path | None) -> Output:
+    """Rebuild what verify finds missing or damaged."""
+    project = find_project(store)
+    with project.open(write=True) as docs:
+        problems = docs.repair()
+    what = f"{len(problems)} problems remain: their source is gone." if problems else "No problems remain."
+    return _checked(problems, what)
+
+
+@app.command("export", cls=_Command)
+@click.argument("folder", type=click.Path(path_type=Path))
+@_store
+def export_(folder: Path, store: Path | None) -> Output:
+    """Write the index into the new folder FOLDER."""
+    project = find_project(store)
+    with project.open(embeds=False) as docs:
+        made = docs.export(folder)
+        count = docs.status().documents
+    lines = terminal.wrapped(f"Exported {count} files to {terminal.home(made)}.", terminal.width())
+    return Output({"export": str(made), "documents": count}, lines)
+
+
+@app.command("import", cls=_Command)
+@click.argument("export", type=click.Path(path_type=Path))
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+@_store
+def import_(export: Path, path: Path, store: Path | None) -> Output:
+    """Make the index of PATH from EXPORT.
+
+    PATH is the current folder by default. No file is loaded, and nothing is embedded.
+    """
+    project = new_project(path, store)
+    is_new = not project.store.exists()
+    try:
+        with project.open(write=True, files=False, embeds=False) as docs:
+            count = docs.import_from(export)
+            docs.activate_group(project.group, analysers=[_ANALYSER])
+        project.save()
+    except LazyRAGError:
+        if is_new:
+            import shutil
+
+            shutil.rmtree(project.store, ignore_errors=True)
+        raise
+    lines = terminal.wrapped(f"Imported {count} files into {terminal.home(project.store)}.", terminal.width())
+    return Output({"store": str(project.store), "documents": count}, lines)
+
+
+@app.command("eval", cls=_Command)
+@click.argument("golden", type=click.Path(path_type=Path))
+@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="Write the JSON to this file, too.")
+def evaluate(golden: Path, path: Path | None) -> Output:
+    """Judge the search by golden questions.
+
+    Runs them, and compares the results with the file's thresholds.
+
+    GOLDEN is a .yaml, .yml or .json file. The exit status is 0 if every threshold is reached, 1 if one is not, 2 for
+    invalid input.
+    """
+    from lazyrag.evaluation import judge, read_golden
+
+    report = judge(read_golden(golden))
+    result = report.to_dict()
+    if path is not None:
+        path.write_text(output.as_json("eval", result) + "\n", encoding="utf-8")
+    return Output(result, output.golden_lines(report), OK if report.passed else FAILED)
+
+
+@app.command(cls=_Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> Output:
+    """Print a completion script for SHELL.
+
+    \b
+    eval "$(lazyrag completion bash)"     in ~/.bashrc; likewise for zsh
+    lazyrag completion fish | source      in config.fish
+    """  # noqa: D301  see `app`
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise ConfigError(f"Unknown shell {shell!r}.")
+    script = kind(app, {}, "lazyrag", "_LAZYRAG_COMPLETE").source()
+    return Output({"script": script}, [script])

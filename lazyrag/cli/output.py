@@ -1,0 +1,234 @@
+"""What commands print: lines for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lazyrag.cli import terminal
+from lazyrag.errors import ConfigError
+
+if TYPE_CHECKING:
+    from lazyrag.data.filters import Filter
+    from lazyrag.data.node import DocNode
+    from lazyrag.data.result import Answer, Hit
+    from lazyrag.document import IngestReport
+    from lazyrag.evaluation import GoldenReport
+    from lazyrag.retrieval.explain import ExplainedHit
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses: done; failed, or a check that is not passed; invalid arguments; Ctrl-C."""
+
+SCHEMA = 1
+"""Version of the JSON: grows when a name is removed or changes its meaning."""
+
+_MAX_MISSED = 10  # questions to show; the JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Result of a command.
+
+    Args:
+        result: For ``--json``.
+        lines: For people.
+        status: The exit status.
+    """
+
+    result: Mapping[str, Any]
+    lines: Sequence[str] = field(default_factory=list)
+    status: int = OK
+
+
+def write(lines: Iterable[str]) -> None:
+    """Print lines."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def as_json(command: str, result: Mapping[str, Any] | None, error: BaseException | None = None) -> str:
+    """The JSON of a command: ``result`` if it worked, else ``error``."""
+    told: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
+    if error is None:
+        told["result"] = _plain(result)
+    else:
+        told["error"] = {"type": type(error).__name__, "message": str(error)}
+    return json.dumps(told, ensure_ascii=False, indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+# Hits and answers
+
+
+def hit_dict(rank: int, hit: Hit) -> dict[str, Any]:
+    """A hit for programs."""
+    return {"rank": rank, **hit.to_dict()}
+
+
+def hit_lines(rank: int, node: DocNode, query: str, *, full: bool = False, label: str = "") -> list[str]:
+    """A hit: file, location, score, and its passage."""
+    label = label or f"{rank}."
+    score = "" if node.score is None or label.startswith("[") else f"{node.score:.3f}"
+    head = _heading(label, node.path, node.location, score)
+    indent = " " * (len(label) + 1)
+    return [*head, *terminal.passage(node.get_content(), query, indent=indent, lines=None if full else 3)]
+
+
+def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
+    """``1. tea.md  page 3      4.35``: on two lines where one is too short."""
+    path, location = terminal.printable(path), terminal.printable(location)
+    columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
+    both = f"{path}  {location}" if location else path
+    is_short = terminal.cells(both) <= columns
+    shown = both if is_short else terminal.shortened(path, columns)
+    space = " " * (columns - terminal.cells(shown) + 2) if score else ""
+    name = shown[: len(path)] if is_short else shown
+    line = f"{label} {terminal.styled(name, 'bold')}{shown[len(name) :]}{space}{terminal.styled(score, 'dim')}"
+    if is_short:
+        return [line]
+    indent = " " * (len(label) + 1)
+    return [line, *terminal.wrapped(location, terminal.width(), first=indent, rest=indent)] if location else [line]
+
+
+def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
+    """Rank and score of a hit in each stage."""
+    stages = "; ".join(f"{one.name} {one}" for one in hit.standings)
+    return terminal.wrapped(stages, terminal.width(), first=indent, rest=indent)
+
+
+def answer_lines(answer: Answer) -> list[str]:
+    """An answer with its sources."""
+    lines: list[str] = []
+    for paragraph in answer.text.splitlines():
+        lines += terminal.wrapped(terminal.printable(paragraph), terminal.width())
+    if answer.citations:
+        lines.append("")
+    for one in answer.citations:
+        label = f"[{one.index}]"
+        indent = " " * (len(label) + 1)
+        lines += _heading(label, one.source, one.location)
+        lines += terminal.passage(one.text_snippet, answer.query, indent=indent)
+    for problem in answer.problems:
+        lines += terminal.wrapped(f"Note: {terminal.printable(problem)}", terminal.width(), rest="  ")
+    return lines
+
+
+# Reports
+
+
+def report_dict(report: IngestReport) -> dict[str, Any]:
+    """A report for programs."""
+    names = ("added", "updated", "unchanged", "touched", "deleted", "moved", "withheld", "repaired", "skipped")
+    failed = [
+        {"path": one.path, "stage": one.stage, "error": type(one.error).__name__, "message": str(one.error)}
+        for one in report.failed
+    ]
+    return {name: getattr(report, name) for name in names} | {"failed": failed}
+
+
+def report_lines(report: IngestReport) -> list[str]:
+    """A report in a few lines."""
+    lines: list[str] = []
+    for line in str(report).splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += terminal.wrapped(terminal.printable(line), terminal.width(), first=indent, rest=indent + "  ")
+    if report.withheld:
+        msg = "So many files are missing at once that their documents are kept. If that is right: lazyrag sync --delete"
+        lines += terminal.wrapped(msg, terminal.width())
+    return lines
+
+
+def golden_lines(report: GoldenReport) -> list[str]:
+    """Golden questions: means beside thresholds, and the missed questions."""
+    rows = [["measure", "mean", "threshold", "questions", ""]]
+    for one in report.verdicts:
+        verdict = "passed" if one.passed else "below"
+        rows.append([one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), verdict])
+    lines = [
+        re.sub(r"(passed|below)$", lambda found: terminal.styled(found[0], _COLOURS[found[0]]), line)
+        for line in terminal.table(rows, right=(1, 2, 3))
+    ]
+    missed = report.missed()
+    for question in missed[:_MAX_MISSED]:
+        values = ", ".join(f"{name} {value:.2f}" for name, value in question.values.items())
+        text = f"line {question.line}: {terminal.printable(question.question)} ({values})"
+        lines += terminal.wrapped(text, terminal.width(), rest="  ")
+    return [*lines, f"and {len(missed) - _MAX_MISSED} more"] if len(missed) > _MAX_MISSED else lines
+
+
+_COLOURS = {"passed": "green", "below": "red"}
+
+
+# Filters
+
+_CONDITION = re.compile(
+    r"\s*(?P<field>[\w.-]+)\s*(?P<op>not\s+in\b|in\b|contains\b|exists\b|==|!=|>=|<=|=|>|<)\s*(?P<value>.*?)\s*"
+)
+
+
+def parse_where(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter | None:
+    """The filter of ``--where`` options, all of which must hold; None without any.
+
+    Args:
+        conditions: Such as ``"file_type in .pdf,.docx"``.
+        schema: Fields of the Document.
+
+    Raises:
+        ConfigError: If one cannot be read, or its field is unknown.
+
+    Example:
+        >>> from lazyrag.data.fields import BUILT_IN_FIELDS
+        >>> parse_where(["file_size > 1000"], BUILT_IN_FIELDS)
+        Condition('file_size', 'gt', 1000)
+    """
+    made = [_condition(one, schema) for one in conditions]
+    found: Filter | None = None
+    for one in made:
+        found = one if found is None else found & one
+    return found
+
+
+def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
+    from lazyrag.data.filters import Condition
+    from lazyrag.errors import known_names
+
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        msg = f"--where must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
+        raise ConfigError(f"{msg}exists. Example: --where 'file_type in .pdf,.docx'")
+    name, op, value = match["field"], " ".join(match["op"].split()), match["value"]
+    if name not in schema:
+        raise ConfigError(f"--where names an unknown field {name!r}. {known_names(name, schema)}")
+    op = "==" if op == "=" else op
+    kind = schema[name].element_type or schema[name].data_type
+    if op == "exists":
+        return Condition(name, op)
+    if op in ("in", "not in"):
+        return Condition(name, op, [_value(one.strip(), kind.value, name) for one in value.split(",")])
+    return Condition(name, op, _value(value, kind.value, name))
+
+
+def _value(text: str, kind: str, name: str) -> Any:
+    text = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    try:
+        if kind in ("int32", "int64"):
+            return int(text)
+        if kind in ("float", "double"):
+            return float(text)
+    except ValueError as exc:
+        raise ConfigError(f"--where compares {name} with a number; got {text!r}.") from exc
+    return text.lower() == "true" if kind == "boolean" else text

@@ -1,0 +1,192 @@
+"""The folder ``.lazyrag``: a store, and what ``lazyrag index`` was given."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lazyrag.errors import ConfigError, DatasetPathError, StoreError
+from lazyrag.loaders.directory import STORE_FOLDER
+
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
+_CONFIG = "config.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """An indexed folder.
+
+    Args:
+        store: The folder with the store: ``.lazyrag``.
+        folder: The folder with the files.
+        group: The node group to search.
+        embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
+    """
+
+    store: Path
+    folder: Path
+    group: str = "MediumChunk"
+    embed: str = ""
+
+    @property
+    def store_conf(self) -> dict[str, Any]:
+        """The `store_conf` of its Document."""
+        return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store / "store.db")}}}
+
+    def with_options(self, **options: Any) -> Project:
+        """The project with other settings; None leaves one as it is."""
+        return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    def open(self, *, write: bool = False, files: bool = True, embeds: bool = True, **chosen: Any) -> Document:
+        """Open the Document, read-only by default.
+
+        Args:
+            write: Open it for writing; makes the folder of the store.
+            files: With ``write``, open it with its files, so that it syncs.
+            embeds: Load the embedding model.
+            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps.
+
+        Raises:
+            StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
+            ConfigError: If the embedding model is not on this machine.
+        """
+        from lazyrag.document import Document
+
+        embed = make_embedder(self.embed) if self.embed and embeds else None
+        if write:
+            self._write(".gitignore", "*\n")
+        elif not (self.store / "store.db").exists():
+            msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
+            raise StoreError(msg)
+        folder = self.folder if write and files else None
+        return Document(folder, embed, store_conf=self.store_conf, read_only=not write, **chosen)
+
+    def save(self) -> None:
+        """Write the settings.
+
+        Raises:
+            StoreError: If they cannot be written.
+        """
+        settings = {name: value for name, value in asdict(self).items() if name not in ("store", "folder")}
+        told = {"format": _FORMAT, "folder": os.path.relpath(self.folder, self.store), **settings}
+        self._write(_CONFIG, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        try:
+            self.store.mkdir(parents=True, exist_ok=True)
+            draft = self.store / f"{name}.new"
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self.store / name)
+        except OSError as exc:
+            msg = f"{self.store} cannot be written ({exc.strerror}). Pass another folder for the index: --store PATH"
+            raise StoreError(msg) from exc
+
+
+def find_project(store: Path | None = None, start: Path | None = None) -> Project:
+    """The project of the current folder: the nearest ``.lazyrag`` in it or above it.
+
+    Args:
+        store: The folder with the store instead.
+        start: The folder to begin at; None for the current one.
+
+    Raises:
+        ConfigError: If there is none, or it belongs to another user.
+    """
+    if store is not None:
+        if not (store / _CONFIG).is_file():
+            raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
+        return _read(store.absolute())
+    first = (start or Path.cwd()).absolute()
+    for folder in (first, *first.parents):
+        if (folder / STORE_FOLDER / _CONFIG).is_file():
+            return _read(folder / STORE_FOLDER)
+    raise ConfigError(f"There is no index in {first}, nor in a folder above it. Make one: lazyrag index PATH")
+
+
+def new_project(path: Path, store: Path | None = None) -> Project:
+    """The project of a folder to index: with its earlier settings, if it has some.
+
+    Raises:
+        DatasetPathError: If the folder does not exist, or is a file.
+        ConfigError: If its store belongs to another user.
+    """
+    folder = path.expanduser().absolute()
+    if folder.is_file():
+        msg = f"PATH must be a folder; got the file {path}. Index its folder: lazyrag index {path.parent} --include "
+        raise DatasetPathError(f"{msg}/{path.name}")
+    if not folder.is_dir():
+        hint = ""
+        if set("*?[") & set(str(path)):
+            parts = path.parts
+            at = next(number for number, part in enumerate(parts) if set("*?[") & set(part))
+            base, pattern = Path(*parts[:at]), "/".join(parts[at:])
+            hint = f" A glob is not a folder: lazyrag index {base} --include {pattern!r}"
+        raise DatasetPathError(f"There is no folder {path}.{hint}")
+    place = folder / STORE_FOLDER if store is None else store.expanduser().absolute()
+    if (place / _CONFIG).is_file():
+        return replace(_read(place), folder=folder)
+    return Project(place, folder)
+
+
+def _read(store: Path) -> Project:
+    """Read the settings of a store.
+
+    Raises:
+        ConfigError: If the store belongs to another user, or its settings are damaged or of a newer release.
+    """
+    user = os.geteuid() if hasattr(os, "geteuid") else None
+    for path in (store, store / _CONFIG):
+        owner = path.stat().st_uid
+        if user is not None and owner != user:
+            msg = f"{path} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
+            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
+    path = store / _CONFIG
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH") from exc
+    number = told.get("format") if isinstance(told, Mapping) else None
+    if isinstance(number, int) and number > _FORMAT:
+        msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
+        raise ConfigError(f"{msg} Install the newer release.")
+    names = {field.name for field in fields(Project)} - {"store", "folder"}
+    is_valid = number == _FORMAT and all(isinstance(told.get(name), str) for name in ("folder", *names))
+    if not is_valid:
+        raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
+    return Project(store, Path(os.path.normpath(store / told["folder"])), **{name: told[name] for name in names})
+
+
+def make_embedder(model: str) -> Any:
+    """The embedding model that ``--embed`` names.
+
+    Raises:
+        ConfigError: If it is not on this machine.
+        MissingDependencyError: If it needs a package that is not installed.
+    """
+    kind, _, name = model.partition(":")
+    if kind == "openai" and name:
+        from lazyrag.models import HttpEmbedder
+
+        return HttpEmbedder(base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))
+    from lazyrag.models import OnnxEmbedder
+
+    try:
+        return OnnxEmbedder(model)
+    except ConfigError as exc:
+        if Path(model).exists():
+            raise
+        msg = f"The embedding model {model!r} is not on this machine. Pass a folder, openai:NAME for an endpoint, or "
+        code = f"from lazyrag import OnnxEmbedder; OnnxEmbedder({model!r}, download=True)"
+        raise ConfigError(f'{msg}download it once: python -c "{code}"') from exc
+
+
+def base_url() -> str:
+    """The OpenAI-compatible endpoint of the environment."""
+    return os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"

@@ -1,0 +1,272 @@
+"""Text for terminals: display width, wrapping, colour, marked words, tables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_MIN_WIDTH, _MAX_WIDTH = 40, 100
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "mark": "1;33"}
+_NO_LINE_START = frozenset("，。、；：？！）》」』】〉”’…,.;:?!)]}%")
+"""Characters that never begin a line."""
+
+
+def width() -> int:
+    """Columns to use: those of the terminal, or 80 where there is none."""
+    return min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
+
+
+def has_colour() -> bool:
+    """Whether the standard output is a terminal with colours; never with ``NO_COLOR`` (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def styled(text: str, style: str) -> str:
+    """A text in a style, where there are colours."""
+    return f"\033[{_STYLES[style]}m{text}\033[0m" if text and has_colour() else text
+
+
+def printable(text: str) -> str:
+    """A text as one line that cannot control the terminal: files and models may contain escape sequences."""
+    return " ".join("".join(" " if _is_control(one) else one for one in text).split())
+
+
+def _is_control(character: str) -> bool:
+    return (
+        unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+        or "\u202a" <= character <= "\u202e"
+        or "\u2066" <= character <= "\u2069"
+    )
+
+
+def home(path: Path) -> str:
+    """A path for people, with ``~`` for the home folder."""
+    with suppress(RuntimeError, ValueError):
+        return f"~/{Path(os.path.normpath(path.absolute())).relative_to(Path.home()).as_posix()}"
+    return os.path.normpath(path)
+
+
+def cells(text: str) -> int:
+    """The number of columns that a text takes: two for East Asian wide characters, none for combining ones.
+
+    Example:
+        >>> cells("tea"), cells("绿茶")
+        (3, 4)
+    """
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+def _cells_of(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) == "Cf":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    """A text with spaces up to a number of columns."""
+    space = " " * max(0, columns - cells(text))
+    return space + text if right else text + space
+
+
+def shortened(text: str, columns: int) -> str:
+    """A text cut to a number of columns, with an ellipsis.
+
+    Example:
+        >>> shortened("绿茶怎么泡", 7)
+        '绿茶怎…'
+    """
+    if cells(text) <= columns:
+        return text
+    kept, used = [], 1
+    for character in text:
+        used += _cells_of(character)
+        if used > columns:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
+
+
+def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Break a text into lines of at most so many columns: between words, and between wide characters.
+
+    Args:
+        text: One paragraph.
+        columns: Width of the lines, with the indent.
+        first: Indent of the first line.
+        rest: Indent of the others.
+
+    Example:
+        >>> wrapped("Steep 绿茶 at 80 degrees.", 12)
+        ['Steep 绿茶', 'at 80', 'degrees.']
+    """
+    lines: list[str] = []
+    line, used, is_empty = first, cells(first), True
+    for whole, is_spaced in _pieces(text):
+        piece, size = whole, cells(whole)
+        gap = " " if is_spaced and not is_empty else ""
+        if not is_empty and used + len(gap) + size > columns:
+            lines.append(line)
+            line, used, gap = rest, cells(rest), ""
+        while used + size > columns > cells(rest) + 2:  # a word that is longer than a line
+            part = _fitting(piece, columns - used)
+            lines.append(line + part)
+            piece = piece[len(part) :]
+            line, used, size = rest, cells(rest), cells(piece)
+        line, used, is_empty = line + gap + piece, used + len(gap) + size, False
+    return [*lines, line] if not is_empty or not lines else lines
+
+
+def _pieces(text: str) -> Iterable[tuple[str, bool]]:
+    """Yield what may not be broken, and whether a space is before it."""
+    for word in text.split():
+        start, is_spaced = 0, True
+        for at in range(1, len(word)):
+            is_break = (_cells_of(word[at]) == 2 or _cells_of(word[at - 1]) == 2) and word[at] not in _NO_LINE_START  # noqa: PLR1714
+            if is_break and word[at] != "*" and word[at - 1] not in "*（《「『【〈“‘([":
+                yield word[start:at], is_spaced
+                start, is_spaced = at, False
+        yield word[start:], is_spaced
+
+
+def _fitting(text: str, columns: int) -> str:
+    used = 0
+    for at, character in enumerate(text):
+        used += _cells_of(character)
+        if used > columns:
+            return text[: max(1, at)]
+    return text
+
+
+def table(rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> list[str]:
+    """Lines with aligned columns; the widest column is cut where they do not fit.
+
+    Args:
+        rows: The cells, as many in each row.
+        right: Columns that are aligned to the right.
+        indent: Before each line.
+    """
+    rows = [list(row) for row in rows]
+    if not rows:
+        return []
+    widths = [max(cells(row[at]) for row in rows) for at in range(len(rows[0]))]
+    excess = cells(indent) + sum(widths) + 2 * (len(widths) - 1) - width()
+    if excess > 0:
+        widest = widths.index(max(widths))
+        widths[widest] = max(8, widths[widest] - excess)
+    lines = []
+    for row in rows:
+        parts = [
+            padded(shortened(one, size), size, right=at in right)
+            for at, (one, size) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((indent + "  ".join(parts)).rstrip())
+    return lines
+
+
+# Passages
+
+_OPEN, _CLOSE = "\u2068", "\u2069"  # take no columns; become colours after wrapping
+
+
+def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> list[str]:
+    """The part of a text that fits a query best, with the query's words marked.
+
+    Args:
+        text: Text of a hit.
+        query: The query.
+        indent: Before each line.
+        lines: Maximum number of lines; None for the complete text, in its own paragraphs.
+    """
+    terms = _query_terms(query)
+    if lines is None:
+        parts = [printable(one) for one in text.splitlines()]
+    else:
+        parts = [_best_part(text, terms, (width() - cells(indent)) * lines - 8 * lines)]
+    shown = [
+        line for part in parts if part for line in wrapped(_marked(part, terms), width(), first=indent, rest=indent)
+    ]
+    if lines is not None and len(shown) > lines:
+        shown = [*shown[: lines - 1], shortened(shown[lines - 1], width() - 1).rstrip("…") + "…"]
+    return [line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m") for line in shown]
+
+
+def _query_terms(query: str) -> frozenset[str]:
+    from lazyrag.text.analyzers import chinese_terms, words
+
+    terms = chinese_terms(query)
+    wide = {one for one in terms if _is_wide(one)}
+    longer = {one for one in wide if len(one) > 1}
+    # Pairs of characters that are no words would be marked as well.
+    return frozenset(one for one in terms if not _is_wide(one)) | (longer.intersection(words(query)) or longer or wide)
+
+
+def _is_wide(term: str) -> bool:
+    return cells(term) > len(term)
+
+
+def _spans_of(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
+    """Spans of the query's terms in a text, in order, each with its term."""
+    import re
+
+    from lazyrag.text.analyzers import english_terms
+
+    folded = text.casefold()
+    folded = folded if len(folded) == len(text) else text.lower() if len(text.lower()) == len(text) else text
+    found = [
+        (match.start(), match.end(), stem[0])
+        for match in re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", text)
+        if (stem := english_terms(match.group())) and len(stem) == 1 and stem[0] in terms
+    ]
+    for term in filter(_is_wide, terms):
+        found += [(match.start(), match.end(), term) for match in re.finditer(re.escape(term), folded)]
+    return sorted(found)
+
+
+def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
+    """The sentences with most of the query's terms and those around them, cut to a number of columns."""
+    from lazyrag.text.sentences import sentence_spans
+
+    sentences = [one for start, end in sentence_spans(text) if (one := printable(text[start:end]))]
+    if not sentences:
+        return ""
+    scores = [len({term for *_, term in _spans_of(one, terms)}) for one in sentences]
+    first = last = scores.index(max(scores))
+    size = cells(sentences[first])
+    while last + 1 < len(sentences) and size < columns:
+        last += 1
+        size += cells(sentences[last]) + 1
+    while first and size + cells(sentences[first - 1]) < columns:
+        first -= 1
+        size += cells(sentences[first]) + 1
+    joined = _joined(sentences[first : last + 1])
+    cut = shortened(joined, columns)
+    more = last + 1 < len(sentences) and not cut.endswith("…")
+    return ("… " if first else "") + cut + (" …" if more else "")
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    """Sentences as one text: without a space between wide characters."""
+    text = ""
+    for one in sentences:
+        text += (" " if text and not (_is_wide(text[-1]) or _is_wide(one[0])) else "") + one
+    return text
+
+
+def _marked(text: str, terms: frozenset[str]) -> str:
+    before, after = (_OPEN, _CLOSE) if has_colour() else ("*", "*")
+    parts, done = [], 0
+    merged: list[list[int]] = []
+    for start, end, _ in _spans_of(text, terms):
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(end, merged[-1][1])
+        else:
+            merged.append([start, end])
+    for start, end in merged:
+        parts += [text[done:start], before, text[start:end], after]
+        done = end
+    return "".join([*parts, text[done:]])

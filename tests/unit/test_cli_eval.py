@@ -1,0 +1,99 @@
+"""The command lazyrag eval: its exit statuses, its table and its JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lazyrag.cli.commands import run as lazyrag
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """A function that writes a golden file with a threshold, and returns its path."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "tea.txt").write_text("Steep green tea at 80 degrees.", encoding="utf-8")
+    (tmp_path / "texts" / "绿茶.txt").write_text("水温八十度。", encoding="utf-8")
+
+    def write(threshold: object, reference: str = "80 degrees"):
+        path = tmp_path / "golden.json"
+        questions = [
+            {"question": "How hot is green tea?", "references": [reference]},
+            {"question": "水温多高？", "references": ["八十度"]},
+        ]
+        told = {"documents": "texts", "questions": questions, "thresholds": {"answer@1": threshold}}
+        path.write_text(json.dumps(told), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run(capsys):
+    """A function that runs the command with arguments, and returns its exit status, its output and its errors."""
+
+    def command(*arguments: object):
+        status = lazyrag([str(one) for one in arguments])
+        return status, *capsys.readouterr()
+
+    return command
+
+
+def test_what_passes_ends_with_0(golden, run):
+    """The table names the measure, its mean, the threshold and the number of questions."""
+    status, output, errors = run("eval", golden(1.0))
+    assert (status, errors) == (0, "")
+    [row] = [line for line in output.splitlines() if "answer@1" in line]
+    assert row.split() == ["answer@1", "1.0000", "1", "2", "passed"]
+
+
+def test_what_is_below_a_threshold_ends_with_1_and_names_the_questions(golden, run):
+    """The mean of both, and the question that missed, with its line and its value; the other one not."""
+    status, output, errors = run("eval", golden(0.8, reference="90 degrees"))
+    assert (status, errors) == (1, "")
+    assert "0.5000" in output
+    assert "line 1: How hot is green tea? (answer@1 0.00)" in output
+    assert "水温" not in output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("eval", "none.json"), ("eval",), ("evaluate", "x.json"), ("eval", "x.json", "--no")]
+)
+def test_bad_input_ends_with_2(arguments, run):
+    """A file that is not there, none, an unknown command, an unknown option: said on the standard error, all of it."""
+    status, output, errors = run(*arguments)
+    assert (status, output) == (2, "")
+    assert errors
+    assert "Traceback" not in errors
+
+
+def test_a_mistake_in_the_file_ends_with_2_and_its_line(golden, run):
+    """One line on the standard error: file, line, what to do."""
+    status, output, errors = run("eval", golden("high"))
+    assert (status, output) == (2, "")
+    assert "golden.json, line 1: answer@1 must be a number above 0 and at most 1; got 'high'." in errors
+
+
+def test_json_goes_to_the_output_and_to_a_file(golden, tmp_path, run):
+    """--json prints nothing but the report; --output writes the same; the exit status is that of the judgement."""
+    path = tmp_path / "report.json"
+    status, output, errors = run("eval", golden(0.8, reference="90 degrees"), "--json", "--output", path)
+    assert (status, errors) == (1, "")
+    told = json.loads(output)
+    assert told == json.loads(path.read_text(encoding="utf-8"))
+    assert told["ok"]
+    assert told["result"]["passed"] is False
+    assert told["result"]["questions"][1]["found"][0]["source"] == "绿茶.txt"
+
+
+def test_a_report_that_cannot_be_written_is_bad_input(golden, tmp_path, run):
+    """A folder that is not there: status 2, since nobody would read the report."""
+    status, output, _ = run("eval", golden(1.0), "--output", tmp_path / "none" / "report.json")
+    assert (status, output) == (2, "")
+
+
+def test_the_help_says_what_the_statuses_mean(run):
+    """The command's own help, and that of eval."""
+    assert "eval" in run("--help")[1]
+    assert "exit status" in run("eval", "--help")[1]

@@ -1,0 +1,138 @@
+"""Choosing files of a folder: include, exclude, ignore files, what is always left out; and how reports count it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, IngestReport
+from lazyrag.document import Failure
+from lazyrag.errors import ConfigError, DatasetPathError, IngestionWarning, LoadError, StoreError
+
+FILES = {
+    "a.md": "green tea",
+    "b.txt": "black tea",
+    "docs/c.md": "white tea",
+    "docs/old/d.md": "oolong tea",
+    "node_modules/x/e.md": "library",
+    "__pycache__/f.txt": "cache",
+    "app.min.js": "var a;",
+    "env/pyvenv.cfg": "home = /usr",
+    "env/g.txt": "environment",
+}
+TEXTS = ["a.md", "b.txt", "docs/c.md", "docs/old/d.md"]
+
+
+def paths(docs: Document) -> list[str]:
+    """The live documents' paths."""
+    return sorted(node.path for node in docs.get_nodes())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, TEXTS),
+        ({"include": ["*.md"]}, ["a.md", "docs/c.md", "docs/old/d.md"]),
+        ({"include": ["docs/"]}, ["docs/c.md", "docs/old/d.md"]),
+        ({"include": ["/*.md"]}, ["a.md"]),
+        ({"exclude": ["old/"]}, ["a.md", "b.txt", "docs/c.md"]),
+        ({"exclude": ["docs/*", "!docs/c.md"]}, ["a.md", "b.txt", "docs/c.md"]),
+        ({"include": ["*.md"], "exclude": ["docs"]}, ["a.md"]),
+        ({"exclude": ["!node_modules/"]}, [*TEXTS, "node_modules/x/e.md"]),
+    ],
+)
+def test_patterns_of_gitignore_choose_files(folder, chosen: dict[str, list[str]], expected: list[str]):
+    """As git reads them; a built-in list goes unless a pattern takes a folder back."""
+    docs = Document(folder(FILES), **chosen)
+    assert paths(docs) == expected
+    skipped = dict(docs.last_report.skipped)
+    assert skipped["env"] == "virtual environment"
+    assert skipped["app.min.js"] == "built-in skip list"
+
+
+def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
+    """A deeper file is stronger; .lazyragignore always counts, .gitignore with use_gitignore."""
+    root = folder(
+        {**FILES, ".lazyragignore": "*.txt\n# why\n", "docs/.lazyragignore": "old/\n", ".gitignore": "a.md\n"}
+    )
+    docs = Document(root)
+    assert paths(docs) == ["a.md", "docs/c.md"]
+    assert dict(docs.last_report.skipped)["docs/old"] == "excluded by .lazyragignore"
+    docs = Document(root, use_gitignore=True)
+    assert paths(docs) == ["docs/c.md"]
+    assert dict(docs.last_report.skipped)["a.md"] == "excluded by .gitignore"
+    (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n", encoding="utf-8")
+    (root / "docs" / "e.txt").write_text("puer tea", encoding="utf-8")
+    docs = Document(root)
+    assert paths(docs) == ["a.md", "docs/c.md", "docs/e.txt", "docs/old/d.md"]
+    assert ("docs/.lazyragignore", "invalid pattern '\\\\'") in docs.last_report.skipped
+
+
+def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path):
+    """The next program sees the same files; what is no longer chosen is deleted, however much it is."""
+    root = folder({f"{number}.{suffix}": "tea" for number in range(12) for suffix in ("md", "txt")})
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "store" / "tea.db"}}}
+    (tmp_path / "store").mkdir()
+    with Document(root, store_conf=conf) as docs:
+        assert len(paths(docs)) == 24
+    with Document(root, store_conf=conf, include=["*.md"], exclude=["1*"]) as docs:
+        report = docs.sync()
+        assert (len(report.deleted), report.withheld) == (15, ())
+    with Document(root, store_conf=conf) as docs:
+        assert paths(docs) == ["0.md", *(f"{number}.md" for number in range(2, 10))]
+        assert docs.last_report.deleted == ()
+    with Document(root, store_conf=conf, include=[], exclude=[]) as docs:
+        assert len(docs.sync().added) == 15
+    (tmp_path / "store" / "tea.db.selection").write_text("[", encoding="utf-8")
+    with pytest.raises(StoreError, match="pass include="):
+        Document(root, store_conf=conf)
+
+
+def test_an_ignore_file_that_changes_is_seen_by_the_next_sync(folder):
+    """In the same program, where unchanged files are not compared again."""
+    root = folder(FILES)
+    with Document(root) as docs:
+        assert paths(docs) == TEXTS
+        docs.sync()
+        (root / ".lazyragignore").write_text("docs\n", encoding="utf-8")
+        assert docs.sync().deleted == ("docs/c.md", "docs/old/d.md")
+        (root / ".lazyragignore").unlink()
+        assert docs.sync().added == ("docs/c.md", "docs/old/d.md")
+
+
+def test_a_folder_never_comes_out_empty_without_a_reason(folder):
+    """A warning counts why; the report has each path."""
+    with Document(folder({"a.md": "tea", ".b.md": "tea"}), include=["*.rst"]) as docs:
+        with pytest.warns(
+            IngestionWarning, match="has no files to ingest: .*; 1 skipped: hidden; 1 skipped: not included"
+        ):
+            assert docs.get_nodes() == []
+        assert str(docs.last_report) == "0 added, 0 failed, 2 skipped\n  1 skipped: hidden\n  1 skipped: not included"
+
+
+def test_mistakes_say_what_to_do(folder, tmp_path: Path):
+    """A glob, a pattern that is none, a choice without a folder."""
+    root = folder(FILES)
+    with pytest.raises(DatasetPathError, match=r"A glob is not expanded: pass its folder, and include="):
+        Document(root / "*.md")
+    with pytest.raises(ConfigError, match=r"include must be a list of strings"):
+        Document(root, include="*.md")
+    with pytest.raises(ConfigError, match=r"exclude must be patterns of gitignore"):
+        Document(root, exclude=["\\"])
+    with pytest.raises(ConfigError, match="pass dataset_path="):
+        Document(root / "a.md", include=["*.md"])
+
+
+def test_a_report_is_at_most_twelve_lines():
+    """Equal failures are one line; long messages are cut; the lists have all."""
+    failed = [
+        Failure(f"{number}.pdf", "load", LoadError(f"Error {number % 9}. " + "long " * 99)) for number in range(90)
+    ]
+    skipped = [(f"{number}.x", f"reason {number % 8}") for number in range(80)]
+    lines = str(IngestReport(failed=tuple(failed), skipped=tuple(skipped))).splitlines()
+    assert len(lines) <= 12
+    assert lines[0] == "0 added, 90 failed, 80 skipped"
+    assert lines[1] == "  10 skipped: reason 0"
+    assert lines[6].startswith("  failed: 0.pdf and 9 more (load): Error 0. long")
+    assert max(map(len, lines)) < 320
