@@ -445,8 +445,8 @@ class Definitions:
         except (NotRegisteredError, ConfigError):
             return False
         revisions = tuple([one.revision for one in needed])
-        same = self._fingerprint(group.name, needed) == group.fingerprint
-        return same and self._accepted.setdefault(group.name, revisions) == revisions
+        found = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
+        return found == group.fingerprint and self._accepted.setdefault(group.name, revisions) == revisions
 
     def is_replaced(self, name: str) -> bool:
         """Whether this process replaced the definition by one that differs in what fingerprints cannot see."""

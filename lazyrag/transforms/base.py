@@ -609,7 +609,8 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
         TransformError: If the transform raised or returned something that cannot be a node.
     """
     try:
-        results = list(_results(transform(parent)))
+        # One by one: a generator may write its next text into the same node.
+        drafts = [draft for result in _results(transform(parent)) if (draft := _draft(result, parent)) is not None]
     except TransformError:
         raise
     except Exception as exc:
@@ -617,7 +618,6 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
         if isinstance(exc, AttributeError) and isinstance(exc.obj, str) and hasattr(DocNode, str(exc.name)):
             msg += " Its argument is the node's text; create_node_group(trans_node=True) gives it the DocNode."
         raise TransformError(msg) from exc
-    drafts = [draft for result in results if (draft := _draft(result, parent)) is not None]
     unplaced = [draft for draft in drafts if draft.span is None]
     if not unplaced or len(unplaced) < len(drafts):
         return drafts
@@ -679,7 +679,7 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         if span is not None and parent.get_text()[span[0] : span[1]] != text:
             msg = f"The transform returned a node with span {span}, where its parent's text differs from its text."
             raise TransformError(msg)
-        return Draft(result.content, result.metadata, span)
+        return Draft(result.content, dict(result.metadata), span)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
         msg = (
             f"The transform returned an iterable with {type(result).__name__} in it ({result!r:.60}). "

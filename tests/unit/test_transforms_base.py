@@ -222,6 +222,19 @@ def test_a_transform_class_is_called_like_a_function():
     assert Words("-")(DocNode(text="a-b")) == ["a", "b"]
 
 
+def test_a_generator_may_use_one_node_again():
+    """Every text is what the node held when it was yielded."""
+
+    def steps(_):
+        node = DocNode(text="x")
+        for number in range(3):
+            node.text, node.metadata["number"] = f"step {number}", number
+            yield node
+
+    drafts = run_transform(steps, DocNode(text="all"))
+    assert [(draft.content, draft.metadata) for draft in drafts] == [(f"step {n}", {"number": n}) for n in range(3)]
+
+
 def test_a_transform_class_without_transform_is_refused():
     """The error comes when the class is written; a subclass of a complete one is complete."""
     with pytest.raises(ConfigError, match=r"Empty must override transform"):
