@@ -59,9 +59,13 @@ def test_with_priority_retriever(doc):
         w.retriever1 = Retriever(doc, Document.CoarseChunk, similarity="bm25", topk=3, priority="low")
         w.retriever2 = Retriever(doc, "part", similarity="bm25", topk=2, priority=Retriever.Priority.high)
         w.retriever3 = Retriever(doc, "line", similarity="bm25", topk=3)
+    assert groups(w("知止而后能静")) == ["part"] * 3
+    with PriorityRetriever() as w:
+        w.low = Retriever(doc, Document.CoarseChunk, similarity="bm25", topk=3, priority="low")
+        w.high = Retriever(doc, "part", similarity="bm25", topk=2, priority=Retriever.Priority.high)
+        w.normal = Retriever(doc, "line", similarity="bm25", topk=3)
     found = groups(w("知止而后能静"))
-    assert found[:2] == ["part", "part"]
-    assert found[2] == "line"
+    assert (found[:3], found[-1]) == (["part", "part", "line"], "CoarseChunk")
 
 
 def test_a_composite_without_members(doc):
