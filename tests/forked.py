@@ -38,7 +38,10 @@ class Starter:
         self._process.stdin.flush()
         result: dict[str, Any] = {}
         for line in self._process.stdout:
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:  # a signal ended the program while it wrote its result
+                continue
             if "status" in message:
                 return os.WTERMSIG(message["status"]) if os.WIFSIGNALED(message["status"]) else 0, result
             result = message["result"]
@@ -61,4 +64,4 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
             print(json.dumps({"result": answer(request)}), flush=True)
             os._exit(0)
         _, status = os.waitpid(process, 0)
-        print(json.dumps({"status": status}), flush=True)
+        print("\n" + json.dumps({"status": status}), flush=True)
