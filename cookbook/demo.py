@@ -1,88 +1,94 @@
-"""`make demo`: index a small bilingual folder and query it. No model, no configuration.
+"""`make demo`: index a small bilingual folder, search it, and answer with citations. No model, no configuration.
 
 The index is stored in build/demo below the current folder: the next run opens it and answers at once.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lazyrag import DocNode, Document, Reranker, Retriever
+from lazyrag import DocNode, Document, RAGPipeline, Retriever
 from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.sentences import sentence_spans
 
 CORPUS = Path(__file__).parent / "corpus"
 STORE = Path("build", "demo", "store.db")
+SOURCE = re.compile(r"^\[(?:Source |资料)(\d+)\].*\n", re.MULTILINE)
+QUESTION = re.compile(r"^(?:Question: |问题：)(.*)", re.MULTILINE)
 
 
-def show(title: str, query: str, nodes: Iterable[DocNode], *, whole: bool = False) -> None:
-    """Print ranked nodes: score, file, location, and the best matching sentence, or the complete text."""
-    print(f"\n{title}\n  {query}")
+def best_sentence(query: str, texts: Sequence[str]) -> tuple[int, str]:
+    """The number of a text, from 0, and its sentence with most terms of the query; rare terms count more."""
     terms = set(chinese_terms(query))
+    rarity = {term: 1 / (1 + sum(term in text.casefold() for text in texts)) for term in terms}
+    sentences = [
+        (number, " ".join(text[start:end].split()))
+        for number, text in enumerate(texts)
+        for start, end in sentence_spans(text)
+    ]
+    return max(sentences, key=lambda one: sum(rarity[term] for term in terms & set(chinese_terms(one[1]))))
+
+
+def show(query: str, nodes: Iterable[DocNode], how: str) -> None:
+    """Print ranked nodes: file, location and the best matching sentence."""
+    print(f"\n{query}   ({how})")
     for rank, node in enumerate(nodes, start=1):
-        sentences = (node.text[start:end] for start, end in sentence_spans(node.text))
-        best = " ".join(max(sentences, key=lambda sentence: len(terms & set(chinese_terms(sentence)))).split())
-        print(f"  {rank}. {node.score:5.2f}  {node.path}, {node.location}")
-        text = " ".join(node.text.split()) if whole else best
-        print(f"            {textwrap.shorten(text, 320, placeholder=' ...')}")
+        print(f"  {rank}. {node.path}, {node.location}")
+        sentence = textwrap.shorten(best_sentence(query, [node.text])[1], 140, placeholder=" ...")
+        print(textwrap.indent(textwrap.fill(sentence, 74), "     "))
 
 
-def share_of_terms(query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-    """A small rerank model: the fraction of the query's terms that a text contains."""
-    terms = set(chinese_terms(query))
-    shares = [len(terms & set(chinese_terms(text))) / len(terms) for text in documents]
-    return sorted(enumerate(shares), key=lambda pair: -pair[1])[:top_n]
+def quote(prompt: str) -> str:
+    """Answer by the best sentence of the sources in a prompt. A chat model would write one: HttpChatModel(...)."""
+    query = QUESTION.findall(prompt)[-1]
+    _, *parts = SOURCE.split(prompt[: prompt.rindex(query)])
+    at, sentence = best_sentence(query, parts[1::2])
+    return f"“{sentence}” [{parts[2 * at]}]"
 
 
 def main() -> None:
-    """Load or open, search, map to the parent group, filter, rerank."""
+    """Load or open, search, filter, map to the parent group, answer."""
     STORE.parent.mkdir(parents=True, exist_ok=True)
-    started = time.perf_counter()
+    began = time.perf_counter()
+    print(f"{'Opening the index of' if STORE.exists() else 'Indexing'} the 20 files in {CORPUS.name}/ ...", flush=True)
     with Document(CORPUS, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": STORE}}}) as docs:
-        ask(docs, started)
-    print(f"\nEverything is stored in {STORE}. Run it again: nothing is read, split or indexed.")
+        print(f"{docs.sync()} ({time.perf_counter() - began:.1f} s)")
+        search(docs)
+        answer(docs)
+    print(f"\nThe index is in {STORE}; a second run only opens it. Your own folder:")
+    print("  .venv/bin/lazyrag index FOLDER")
+    print('  cd FOLDER && lazyrag search "..."     (with .venv/bin on the PATH)')
 
 
-def ask(docs: Document, started: float) -> None:
-    """Run queries; the first one loads and builds what is missing."""
+def search(docs: Document) -> None:
+    """Search chunks in two languages, single sentences, and PDF files only."""
+    for query in ("What ratio of petrol and oil goes into a brush cutter?", "采摘工采一公斤单芽能拿多少钱？"):
+        show(query, docs.search(query, topk=2), "keyword search in chunks")
+    query = "dryer temperature"
+    show(query, docs.search(query, topk=2, where={"file_type": [".pdf"]}), "only PDF files")
+
     docs.create_node_group("section", transform=lambda text: text.split("\n\n"))
     docs.create_node_group("sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0)
-
-    chinese = Retriever(docs, "FineChunk", similarity="bm25_chinese", topk=3)
-    english = Retriever(docs, "FineChunk", similarity="bm25", topk=3)
-
-    query = "What ratio of petrol and oil goes into a brush cutter?"
-    hits = english(query)
-    print(f"{docs.last_report}. First answer {time.perf_counter() - started:.2f} s after the start.")
-    show("bm25", query, hits)
-
-    query = "采摘工采一公斤单芽能拿多少钱？"
-    show("bm25_chinese (the first query of a program loads the dictionary)", query, chinese(query))
-
     query = "How much water fits into the reservoir above the terraces?"
     hits = Retriever(docs, "sentence", similarity="bm25", topk=1)(query)
-    show("bm25 on single sentences", query, hits)
-    show(
-        "... and its parent: the section that contains the sentence",
-        query,
-        docs.find_parent("section")(hits),
-        whole=True,
-    )
+    show(query, hits, "single sentences")
+    print("     its parent, the section:")
+    print(textwrap.indent(textwrap.fill(" ".join(hits[0].parent.text.split()), 75), "       "))
 
-    query = "dryer temperature"
-    show("bm25, only PDF files", query, english(query, filters={"file_type": [".pdf"]}))
 
-    query = "茶园里的杀虫灯一个晚上应该开多久？"
-    show("bm25_chinese", query, chinese(query))
-    rerank = Reranker("ModuleReranker", model=share_of_terms, topk=3)
-    show(
-        "... ten candidates, reranked by the fraction of the query's terms",
-        query,
-        rerank(chinese(query, topk=10), query),
-    )
+def answer(docs: Document) -> None:
+    """Answer with citations. Without a chat model an answer is a quotation."""
+    pipeline = RAGPipeline.over(docs, "FineChunk", generator=quote)
+    for query in ("What ratio of petrol and oil goes into a brush cutter?", "茶园里的杀虫灯一个晚上应该开多久？"):
+        print(f"\n{query}   (answer with citations)")
+        found = pipeline.sync.answer(query)
+        print(textwrap.indent(textwrap.fill(found.text, 76), "  "))
+        for citation in found.citations:
+            print(f"  [{citation.index}] {citation.label}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import os
 import sys
@@ -710,7 +711,37 @@ class Document:
 
         return canonical_dump(self._unrestricted("dump"))
 
-    # Navigation
+    # Search and navigation
+
+    @known_keywords
+    def search(
+        self, query: str, topk: int = 6, where: FilterLike | None = None, *, group: str = "MediumChunk"
+    ) -> list[DocNode]:
+        """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
+
+        Both serve Chinese and English. For other ways to search, make a `Retriever` or a `HybridRetriever`.
+
+        Args:
+            query: A question or keywords.
+            topk: At most so many nodes, at least 1.
+            where: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
+            group: The node group to search.
+
+        Raises:
+            ConfigError: If an argument is out of its range.
+            NotRegisteredError: If the group is not defined.
+            RetrievalError: If a query cannot be embedded, or a store fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Green tea is not fermented.", "coffee": "Coffee is roasted."})
+            >>> [node.path for node in docs.search("How is coffee made?")]
+            ['coffee']
+        """
+        above = importlib.import_module("lazyrag.retrieval.hybrid")  # retrievers are built on Documents
+        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=where)
+        return found
 
     @known_keywords
     def get_nodes(

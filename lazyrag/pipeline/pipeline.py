@@ -30,7 +30,7 @@ from lazyrag.pipeline.defaults import (
 from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, emit_answer_warnings, make_rerank
 from lazyrag.pipeline.search import Finder, RetrieverFinder
-from lazyrag.retrieval.hybrid import BoundFusion, HybridRetriever
+from lazyrag.retrieval.hybrid import OVER_SIMILARITY, BoundFusion, HybridRetriever, default_retriever
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
@@ -53,9 +53,6 @@ History: TypeAlias = Sequence[Message | Mapping[str, str]]
 """Messages of a conversation as chat endpoints take them, oldest first."""
 OnError: TypeAlias = Literal["raise", "collect"]
 """Whether an error stops all questions, or takes the place of its own."""
-
-KEYWORD_SIMILARITY = "bm25_chinese"
-"""Of keyword search: it serves English as well, see docs/quality.md."""
 
 FALLBACK_RERANKER = "BM25Reranker"
 """Of `RAGPipeline.retrieve_and_rerank`, if the pipeline has no reranker: it needs no model."""
@@ -553,22 +550,20 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
 
 def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
     """The retriever of `RAGPipeline.over`."""
-    has_embeddings = all(document.embed_keys for document in documents)
     if settings is None:
-        if has_embeddings:
-            return HybridRetriever.over(documents, group_name)
-        return Retriever(documents, group_name, KEYWORD_SIMILARITY)
+        return default_retriever(documents, group_name)
+    has_embeddings = all(document.embed_keys for document in documents)
     if settings.rag_use_hybrid_search:
         if not has_embeddings:
             msg = "rag_use_hybrid_search is True, and a Document has no embeddings. Pass Document(embed=...), or set "
             raise ConfigError(f"{msg}rag_use_hybrid_search to False.")
         return _make_hybrid(documents, group_name, settings)
-    return Retriever(documents, group_name, "cosine" if has_embeddings else KEYWORD_SIMILARITY)
+    return Retriever(documents, group_name, "cosine" if has_embeddings else OVER_SIMILARITY)
 
 
 def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
     vector = Retriever(documents, group_name, "cosine")
-    keyword = Retriever(documents, group_name, KEYWORD_SIMILARITY)
+    keyword = Retriever(documents, group_name, OVER_SIMILARITY)
     method = settings.hybrid_fusion_method
     weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
     if method != "rrf" and BoundFusion.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none

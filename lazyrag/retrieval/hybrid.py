@@ -42,7 +42,7 @@ from lazyrag.retrieval.base import (
     node_key,
     skipped_stage,
 )
-from lazyrag.retrieval.retriever import PRIORITIES, PriorityLike, Retriever
+from lazyrag.retrieval.retriever import PRIORITIES, PriorityLike, Retriever, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Searchable, Stage, StageKind
 from lazyrag.validation import (
@@ -557,6 +557,18 @@ class BoundFusion:
 
 def _for_each(value: Any, count: int) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value] * count
+
+
+def default_retriever(
+    doc: Document | Sequence[Document], group_name: str, topk: int = DEFAULT_TOPK
+) -> HybridRetriever | Retriever[list[DocNode]]:
+    """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and English.
+
+    It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
+    """
+    if all(document.embed_keys for document in validate_documents(doc)):
+        return HybridRetriever.over(doc, group_name, topk)
+    return Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
 
 
 @known_arguments
