@@ -68,7 +68,7 @@ class RAGInterface(Generic[M_co]):
         ...     def retrieve(self, query): return ["Water of 80 degrees."]
         ...     def generate(self, query, contexts): return contexts[0]
         >>> Old().retrieve_with_metadata("How hot?")
-        RetrievalResult(contexts=['Water of 80 degrees.'], context_ids=None, scores=None, metadata=None)
+        <RetrievalResult: 1 hit, best: Hit(0: 'Water of 80 degrees.')>
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

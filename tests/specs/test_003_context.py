@@ -89,6 +89,8 @@ SPLITTERS = [
     "RecursiveSplitter",
     "SentenceSplitter",
     "TokenSplitter",
+    "XMLSplitter",
+    "YAMLSplitter",
 ]
 
 
