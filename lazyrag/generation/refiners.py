@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, GenerationError, errors_of, known_names
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, errors_of, known_names, warn_user
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, RerankModel
@@ -312,6 +312,8 @@ class Refiner:
         missing = {*required_names(self._function, skip=2)} - {*keywords, "budget", "counter"}
         if missing:
             raise ConfigError(f"The refiner {name!r} needs {', '.join(sorted(missing))}. Pass {min(missing)}=...")
+        if self._function in (refine_by_chat, refine_long) and keywords.get("model") is not None:
+            as_chat_model(keywords["model"])
         self._keywords = keywords
 
     def __repr__(self) -> str:
@@ -484,6 +486,9 @@ class TreeRefiner:
         Raises:
             ConfigError: If an argument is invalid.
             GenerationError: If the model returns no score for a part, or the chat model fails.
+
+        Warns:
+            AnswerWarning: If the chat model's answer cannot be read; then parts are selected by their scores alone.
         """
         validate_integer("budget", budget, 1)
         counter = resolve_counter(counter)
@@ -585,17 +590,27 @@ _SELECTION = object_schema(
 
 
 def _selected_sections(chat: ChatModel, query: str, rows: Sequence[_Row]) -> tuple[bool, list[int]]:
-    """Whether a query asks for an overview, and the rows of the sections that help to answer it."""
-    titled = [at for at, row in enumerate(rows) if row.part.title or row.first == 0][:_OUTLINE]
+    """Whether inner parts can be selected (the query asks for an overview), and the rows of the useful sections."""
+    titled = [
+        at
+        for at, row in enumerate(rows)  # a text with sections is none itself: it would select all of them
+        if (row.part.title if row.first else not any(one.part.title for one in rows[at + 1 : at + row.last]))
+    ][:_OUTLINE]
     shown = (" ".join((rows[at].part.title or rows[at].part.text).split())[:80] for at in titled)
     outline = "\n".join(f"{number}. {title}" for number, title in enumerate(shown, start=1))
     sent = _SELECT[resolve_language("auto", query)].format(query=query, outline=outline)
     answer = chat.chat(sent, with_schema(chat, _SELECTION)).text
-    found = find_json(visible(answer), lambda value: isinstance(value, dict) and {"scope", "sections"} <= value.keys())
-    if found is None or not is_list_of(found.value["sections"], int):
-        raise GenerationError(f"The chat model's answer is no JSON of scope and sections: {answer!r:.80}.")
-    numbers = [number for number in found.value["sections"] if 1 <= number <= len(titled)]
-    return found.value["scope"] == "global", [titled[number - 1] for number in numbers]
+    try:
+        found = find_json(
+            visible(answer), lambda value: isinstance(value, dict) and isinstance(value.get("sections"), list)
+        )
+        value: Any = found.value if found else {"sections": ["none"]}
+        numbers = [int(str(number)) for number in value["sections"]]
+    except ValueError:
+        problem = f"The chat model's answer is no JSON of scope and sections: {answer!r:.80}"
+        warn_user(f"{problem}. Parts are selected by their scores alone.", AnswerWarning)
+        return True, []
+    return value.get("scope") == "global", [titled[number - 1] for number in numbers if 1 <= number <= len(titled)]
 
 
 def refine_long(

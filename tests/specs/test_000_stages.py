@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.errors import ConfigError, GenerationError, RetrievalError
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError
 from lazyrag.generation import Refiner
 from lazyrag.operators import (
     BGEReranker,
@@ -178,13 +178,18 @@ def test_long_refiner_analyses_the_query_and_selects_titles():
 
     data = {"query": "坐船要多少钱?", "retrieval_docs": [BOOK]}
     for scope, expected in (("local", ["船很多。\n票价是十元。"]), ("global", ["# 港口\n\n船很多。\n\n票价是十元。"])):
-        operator = RefinerOperator("long_refiner", model=chat(scope, [3, 99]), budget=16 if scope == "global" else 12)
+        operator = RefinerOperator("long_refiner", model=chat(scope, ["2", 99]), budget=16 if scope == "global" else 12)
         assert operator(data)["refining_docs"] == expected
-    assert [line for line in prompts[0].splitlines() if line[:1].isdigit()][1:] == ["2. 泡茶", "3. 港口", "4. 足球"]
+    assert [line for line in prompts[0].splitlines() if line[:1].isdigit()] == ["1. 泡茶", "2. 港口", "3. 足球"]
     plain = RefinerOperator("long_refiner", budget=30)(data)["refining_docs"]
     assert plain == RefinerOperator("tree", budget=30)(data)["refining_docs"]
-    with pytest.raises(GenerationError, match="scope and sections"):
-        RefinerOperator("long_refiner", model=lambda prompt: "section 3", budget=30)(data)
+    for unreadable in ("section 3", "", '{"scope": "local", "sections": null}', '{"sections": ["tea"]}'):
+        operator = RefinerOperator("long_refiner", model=lambda prompt, answer=unreadable: answer, budget=30)
+        with pytest.warns(AnswerWarning, match="scope and sections"):
+            assert operator(data)["refining_docs"] == plain
+    for name in ("long_refiner", "chat"):
+        with pytest.raises(ConfigError, match="gpt"):
+            RefinerOperator(name, model="gpt")
 
 
 def test_the_default_model_of_bge_reranker(tmp_path, monkeypatch):
