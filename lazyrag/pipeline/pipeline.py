@@ -163,6 +163,8 @@ class RAGPipeline:
                 require_defaults(given, RERANKER_SETTINGS, "reranker= is passed")
             elif given.rag_use_reranker:
                 reranker = _reranker_of(given)
+            else:
+                require_defaults(given, RERANKER_SETTINGS, "rag_use_reranker is False")
         finder = _make_finder(embedding_manager, milvus_client, retriever)
         rerank, reranker_name = make_rerank(Reranker(FALLBACK_RERANKER) if reranker is None else reranker)
         self._parts = Parts(
@@ -558,6 +560,7 @@ def _make_retriever(documents: list[Document], group_name: str, settings: Pipeli
             msg = "rag_use_hybrid_search is True, and a Document has no embeddings. Pass Document(embed=...), or set "
             raise ConfigError(f"{msg}rag_use_hybrid_search to False.")
         return _make_hybrid(documents, group_name, settings)
+    require_defaults(settings, SEARCH_SETTINGS[1:], "rag_use_hybrid_search is False")
     return Retriever(documents, group_name, "cosine" if has_embeddings else OVER_SIMILARITY)
 
 
@@ -570,9 +573,13 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
         return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
+        fusion = "specification 003's RRF" if method == "rrf" else f"hybrid_fusion_method={method!r}"
+        own = (
+            f" For RRF with weights pass retriever=HybridRetriever(..., weights={weights})." if method == "rrf" else ""
+        )
         msg = (
-            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and hybrid_fusion_method={method!r} "
-            "takes none. Set it to 'weighted', or leave the weights at their defaults."
+            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none. "
+            f"Set hybrid_fusion_method to 'weighted', or leave the weights at their defaults.{own}"
         )
         raise ConfigError(msg)
     return HybridRetriever(vector, keyword, fusion_method=method)

@@ -273,6 +273,27 @@ class TestOver:
         with pytest.raises(ConfigError, match=message):
             RAGPipeline(retriever=retriever, settings=PipelineSettings(**settings), **parts)
 
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"hybrid_vector_weight": 0.5}, "hybrid_vector_weight=0.5 has no effect: rag_use_hybrid_search is False"),
+            ({"hybrid_fusion_method": "weighted"}, "hybrid_fusion_method='weighted' has no effect"),
+            ({"reranker_model": "m"}, "reranker_model='m' has no effect: rag_use_reranker is False"),
+            ({"reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
+            (
+                {"rag_use_hybrid_search": True, "hybrid_vector_weight": 0.5},
+                r"specification 003's RRF takes none.*HybridRetriever\(..., weights=\[0.5, 0.3\]\)",
+            ),
+        ],
+    )
+    def test_a_setting_without_the_search_or_reranker_it_is_for_is_refused(self, embedded, settings, message):
+        """Also over Documents; `rag_rerank_top_k` acts in `retrieve_and_rerank`, which always reranks."""
+        quiet = PipelineSettings(rag_use_reranker=False, rag_rerank_top_k=1)
+        pipeline = RAGPipeline.over(embedded, "FineChunk", settings=quiet)
+        assert len(pipeline.sync.retrieve_and_rerank("green tea")) == 1
+        with pytest.raises(ConfigError, match=message):
+            RAGPipeline.over(embedded, "FineChunk", settings=PipelineSettings(**{"rag_use_reranker": False} | settings))
+
     def test_several_documents(self, docs, embedded):
         """They are asked together; one without embeddings makes it by words."""
         other = Document()
