@@ -324,7 +324,8 @@ class RAGPipeline:
             filters: See `retrieve`.
             history: The conversation before the question, oldest message first. The chat model rewrites the
                 question as a query that is clear without it, and that query is searched; without a generator
-                the question as it is. The context's metadata have ``history`` and ``search_query``.
+                the question as it is. The context's metadata have ``history`` and ``search_query``, and
+                ``problems`` if the model failed and the question itself was searched.
 
         Raises:
             ConfigError: See `retrieve` and `build_context`.

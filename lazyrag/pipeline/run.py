@@ -14,14 +14,14 @@ from typing import Any, TypeAlias, TypeVar
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Answer, AnswerDelta, GenerationResult, Hit, RAGContext, RetrievalResult
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, errors_of, warn_user
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, errors_of, sentence, warn_user
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.models.chat import UnreadableAnswerError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
-from lazyrag.models.protocols import Message
+from lazyrag.models.protocols import ChatOptions, Message
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, RetrievedItems
@@ -183,12 +183,16 @@ class Run:
         generator = self.parts.generator
         if generator is None or not self.history or not self.query.strip():
             return
-        with self._timed("condense"), self._chat_span(generator):
-            answer = (await generator.model.achat(standalone_prompt(self.query, self.history))).choices[0]
+        own = generator.options  # None: the model's own
+        options = None if own is None else dataclasses.replace(own, n=1, logprobs=False, json_schema=None)
+        prompt = standalone_prompt(self.query, self.history)
         try:
+            with self._timed("condense"), self._chat_span(generator, options=options):
+                answer = (await generator.model.achat(prompt, options)).choices[0]
             self.search_query = read_queries(answer.text, answer.finish_reason == "length")[0]
-        except UnreadableAnswerError as exc:
-            self.problems = (f"The question was searched as it is. The model's answer is no standalone query: {exc}.",)
+        except (UnreadableAnswerError, GenerationError) as exc:
+            what = "failed" if isinstance(exc, GenerationError) else "wrote no standalone query"
+            self.problems = (sentence(f"The question was searched as it is. The model {what}: {exc}"),)
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
@@ -345,15 +349,18 @@ class Run:
     def _conversation(self) -> dict[str, Any]:
         """The metadata of a conversation; none without a history."""
         history = [{"role": message.role, "content": message.content} for message in self.history]
-        return {"history": history, "search_query": self.search_query} if history else {}
+        problems = {"problems": [*self.problems]} if self.problems else {}
+        return {"history": history, "search_query": self.search_query, **problems} if history else {}
 
     def _max_tokens(self, max_tokens: int | None) -> int:
         return _limit("max_tokens", max_tokens, self.parts.settings.rag_max_context_tokens)
 
-    def _chat_span(self, generator: Generator, parent: Span | None = None) -> contextlib.AbstractContextManager[Span]:
+    def _chat_span(
+        self, generator: Generator, parent: Span | None = None, options: ChatOptions | None = None
+    ) -> contextlib.AbstractContextManager[Span]:
         return chat_span(
             str(getattr(generator.model, "model", "") or generator.model.identity),
-            options=generator.options,
+            options=options or generator.options,
             stream=parent is not None,
             capture_content=self.parts.capture_content,
             parent=parent,

@@ -8,8 +8,9 @@ import json
 import pytest
 
 import lazyrag
-from lazyrag.errors import AnswerWarning, ConfigError
-from tests.model_server import PATIENCE_S, answered, piece, streamed
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError
+from lazyrag.models import ChatOptions
+from tests.model_server import PATIENCE_S, answered, failed, piece, streamed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
@@ -191,7 +192,36 @@ def test_a_query_that_is_unusable_is_a_problem_of_the_answer(pipeline, model, un
     with pytest.warns(AnswerWarning, match="searched as it is"):
         answer = pipeline.sync.answer(FOLLOW_UP, history=HISTORY)
     assert answer.context.metadata["search_query"] == FOLLOW_UP
+    assert answer.context.metadata["problems"] == [*answer.problems]
     assert len(answer.problems) == 1
+
+
+def test_a_model_that_fails_costs_the_query_alone(pipeline, model):
+    """The question is searched as it is; an answer fails only if the model fails there, too."""
+    model.faults.append(failed(400))
+    context = pipeline.sync.retrieve_with_context(FOLLOW_UP, history=HISTORY)
+    assert context.metadata["search_query"] == FOLLOW_UP
+    [problem] = context.metadata["problems"]
+    assert problem.startswith("The question was searched as it is. The model failed: ")
+    model.faults += [failed(400), failed(400)]
+    with pytest.raises(GenerationError) as raised:
+        pipeline.sync.answer(FOLLOW_UP, history=HISTORY)
+    assert raised.value.context.metadata["search_query"] == FOLLOW_UP
+
+
+def test_the_query_is_written_with_the_options_of_the_generator(docs, model):
+    """But for the number of candidates, and what is about the answer's form."""
+    options = ChatOptions(n=2, temperature=0.5, extra={"top_k": 7}, logprobs=True, json_schema={"type": "object"})
+    with lazyrag.HttpChatModel(model.url, "m", options=ChatOptions(seed=3), retries=0) as chat:
+        for generator in (lazyrag.Generator(chat, n=2, options=options), chat):
+            model.faults.append(says(STANDALONE))
+            pipeline = lazyrag.RAGPipeline.over(docs, "FineChunk", generator=generator)
+            pipeline.sync.retrieve_with_context(FOLLOW_UP, history=HISTORY)
+    own, models_own = (
+        {name: body[name] for name in body if name not in ("model", "messages")} for body in model.bodies
+    )
+    assert own == {"temperature": 0.5, "top_k": 7}
+    assert models_own == {"seed": 3}
 
 
 @pytest.mark.parametrize(
