@@ -10,7 +10,7 @@ from typing import Any
 
 from lazyrag.data.result import RAGContext
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.generation.markers import LABEL
+from lazyrag.generation.markers import LABEL, replace_markers
 from lazyrag.models.chat import conversation_text
 from lazyrag.models.protocols import Message, as_messages
 from lazyrag.text.sentences import ResolvedLanguage
@@ -81,9 +81,18 @@ class Prompts:
 
 
 def history_of(context: RAGContext) -> tuple[Message, ...]:
-    """Return the earlier messages of the conversation that a context belongs to."""
+    """Return the earlier messages of the conversation that a context belongs to.
+
+    Answers are without their citations: their numbers are not those of the context's sources.
+    """
     history = context.metadata.get("history")
-    return as_messages(history) if history else ()
+    return tuple(map(_without_citations, as_messages(history))) if history else ()
+
+
+def _without_citations(message: Message) -> Message:
+    if message.role != "assistant" or not isinstance(message.content, str):
+        return message
+    return Message("assistant", re.sub(r"[ \t]*\0", "", replace_markers(message.content, "\0")))
 
 
 _IN_FRAME = ("sources", "query")

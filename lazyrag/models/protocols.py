@@ -149,8 +149,12 @@ Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, Any]]"
 """Input of a chat model: one user message as a string, or messages, oldest first."""
 
 
-def as_messages(prompt: Prompt) -> tuple[Message, ...]:
+def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]:
     """Convert a prompt to messages.
+
+    Args:
+        prompt: A text or messages.
+        name: What it is, for messages.
 
     Raises:
         ConfigError: If it is empty, or an item is no message.
@@ -168,8 +172,8 @@ def as_messages(prompt: Prompt) -> tuple[Message, ...]:
         if not isinstance(one, Message):
             raise ConfigError(f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}.")
         messages.append(one)
-    is_blank = not any(one.text.strip() for one in messages)
-    require(not is_blank, "The prompt", prompt, "a string, or messages that are not all blank")
+    if not any(one.text.strip() for one in messages):
+        raise ConfigError(f"{name} must not be blank; got {prompt!r:.80}.")
     return tuple(messages)
 
 

@@ -529,7 +529,7 @@ def _as_history(history: Any) -> tuple[Message, ...]:
     expected = "a list of messages {'role': 'user' or 'assistant', 'content': '...'}, oldest first"
     is_list = isinstance(history, Sequence) and not isinstance(history, str)
     require(history is None or is_list, "history", history, expected)
-    messages = as_messages(history) if history else ()
+    messages = as_messages(history, "history") if history else ()
     for message in messages:
         require(
             message.role != "system", "history", message, expected, "Set system messages by Generator(prompts=...)."

@@ -92,9 +92,21 @@ def test_the_model_reads_the_history(pipeline, model, language):
     assert condensing[0]["content"].endswith(follow_up)
     assert condensing[0]["content"].startswith({"en": "Rewrite the last question", "zh": "请为搜索引擎改写"}[language])
     assert [message["role"] for message in answering] == ["system", "user", "assistant", "user"]
-    assert answering[1:3] == history
+    assert answering[1] == history[0]
+    assert answering[2]["content"] == {"en": "At the jetty.", "zh": "停在码头。"}[language]
     assert answering[3]["content"] == answer.context.context
     assert follow_up in answer.context.context
+
+
+def test_numbers_of_earlier_answers_do_not_reach_the_model(pipeline, model):
+    """They cite other sources than the context's; code and brackets of the user stay."""
+    earlier = "On trestles [1][2], in `rows[1]` 【3】\n- with its tank [4, 5] drained"
+    script(model)
+    talk = [{"role": "user", "content": "What of [1]?"}, {"role": "assistant", "content": earlier}]
+    answer = pipeline.sync.answer(FOLLOW_UP, history=talk)
+    sent = [message["content"] for message in model.bodies[1]["messages"][1:3]]
+    assert sent == ["What of [1]?", "On trestles, in `rows[1]`\n- with its tank drained"]
+    assert answer.context.metadata["history"] == talk
 
 
 def test_without_a_history_the_prompt_is_that_of_the_specification(pipeline, model):
@@ -151,7 +163,7 @@ def test_a_plain_function_reads_one_text(docs):
 
     answer = lazyrag.RAGPipeline.over(docs, "FineChunk", generator=chat).sync.answer(FOLLOW_UP, history=HISTORY)
     assert answer.citations[0].source == PAGE
-    talk = "user: Where is the boat in summer?\n\nassistant: At the jetty [1]."
+    talk = "user: Where is the boat in summer?\n\nassistant: At the jetty."
     assert prompts[1].endswith(f"\n\n{talk}\n\n{answer.context.context}")
 
 
@@ -231,12 +243,13 @@ def test_the_query_is_written_with_the_options_of_the_generator(docs, model):
         [("Where is the boat?", "At the jetty.")],
         [{"role": "system", "content": "Be brief."}],
         [{"role": "user"}],
+        [{"role": "user", "content": ""}],
         7,
     ],
 )
 def test_what_is_no_conversation_is_refused(pipeline, model, history):
     """Before anything is asked: a text, pairs, system messages."""
-    with pytest.raises(ConfigError, match="message"):
+    with pytest.raises(ConfigError, match=r"^(history|A message) must "):
         pipeline.sync.answer(FOLLOW_UP, history=history)
     assert model.bodies == []
 

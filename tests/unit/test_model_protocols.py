@@ -25,10 +25,10 @@ def test_messages_may_be_values_or_mappings():
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        ("", "not all blank"),
-        ("  \n", "not all blank"),
-        ([], "not all blank"),
-        ([Message("user", " ")], "not all blank"),
+        ("", "must not be blank"),
+        ("  \n", "must not be blank"),
+        ([], "must not be blank"),
+        ([Message("user", " ")], "must not be blank"),
         (5, "got 5"),
         (None, "got None"),
         (["Why?"], "got 'Why\\?'"),
