@@ -268,8 +268,8 @@ def known_names(name: str, known: Iterable[str]) -> str:
     return f"Known: {listed}." + (f" Did you mean {near!r}?" if near else "")
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely meant, or None.
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that a misspelt one most likely meant, or None; it is as similar as the cutoff, at most 1.
 
     Example:
         >>> nearest("topK", ["topk", "target"])
@@ -278,7 +278,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     import difflib
 
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[matches[0]] if matches else None
 
 

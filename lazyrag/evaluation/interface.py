@@ -18,7 +18,6 @@ from lazyrag.errors import (
     ConfigError,
     InterfaceError,
     LazyRAGError,
-    known_names,
     missing_package,
     nearest,
     warn_user,
@@ -646,6 +645,8 @@ SYSTEM_FIELDS = ("retrieved_contexts", "retrieved_context_ids", "response", "mul
 """The fields that the system fills; a record has the others."""
 
 _RECORD_FIELDS = tuple(name for name in FIELDS if name not in SYSTEM_FIELDS)
+_TYPO = 0.88
+"""Similarity of a misspelt field, such as ``referense``; ``query_type`` is one of its own beside ``query_style``."""
 
 
 def to_ragas_dataset(samples: Sequence[Sample]) -> EvaluationDataset:
@@ -684,12 +685,13 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
         A sample for each record, in order.
 
     Raises:
-        ConfigError: If a record has no question, a misspelt field, a field of the wrong type, or another
+        ConfigError: If a record has no question, a field of the wrong type, or another
             one's ``id``.
         InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong type.
 
     Warns:
         AnswerWarning: If some answers failed.
+        UserWarning: If a further field seems to be a misspelt one.
 
     Example:
         >>> class Tea(RAGInterface):
@@ -747,7 +749,7 @@ def make_sample(
         generation: What was answered; None if unknown.
 
     Raises:
-        ConfigError: If the record has no question, a misspelt field, or a field of the wrong type.
+        ConfigError: If the record has no question, or a field of the wrong type.
 
     Example:
         >>> make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."])).retrieved_context_ids
@@ -767,8 +769,8 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
             raise ConfigError(f"{what} has the field {name!r}, which the system fills. Remove it, or make a Sample.")
-        if name not in _RECORD_FIELDS and nearest(str(name), _RECORD_FIELDS) is not None:
-            raise ConfigError(f"{what} has the unknown field {name!r}. {known_names(str(name), _RECORD_FIELDS)}")
+        if name not in _RECORD_FIELDS and (near := nearest(str(name), _RECORD_FIELDS, _TYPO)) is not None:
+            warn_user(f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?", UserWarning)
         (known if name in _RECORD_FIELDS else known["extra"])[name] = value
     question = known.get("user_input")
     require(isinstance(question, str), f"'user_input' of {what.lower()}", question, "a string")

@@ -5,6 +5,7 @@ That RAGAS itself uses what it is given is checked with the real package by test
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -105,12 +106,17 @@ def test_records_may_be_samples_of_ragas():
 
 
 def test_records_may_have_more_fields():
-    """「元数据扩展性 … 系统应当接受任意键值对」: further fields of a record stay with its sample; no misspelt ones."""
+    """「元数据扩展性 … 系统应当接受任意键值对」: further fields stay with the sample; a typo warns."""
     [sample] = prepare([{"user_input": "q", "id": 7, "synthesizer_name": "single hop"}], Bare())
     assert sample.extra == {"id": 7, "synthesizer_name": "single hop"}
     assert prepare([sample], Bare())[0].extra == sample.extra
-    with pytest.raises(ConfigError, match="Did you mean 'reference'"):
-        prepare([{"user_input": "q", "referense": "80"}], Bare())
+    own = dict.fromkeys(["query", "contexts", "query_type", "reference_answer", "persona"], "x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert prepare([{"user_input": "q", **own}], Bare())[0].extra == own
+    for name in ("referense", "references"):
+        with pytest.warns(UserWarning, match=f"{name}.*Did you mean 'reference'"):
+            assert prepare([{"user_input": "q", name: "80"}], Bare())[0].extra == {name: "80"}
 
 
 def test_ids_are_unique():
