@@ -173,11 +173,17 @@ def test_one_document_costs_the_same_in_a_large_data_set():
 
 
 def test_children_are_checked(vector):
-    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: children need a text and an id, too."""
-    parent = Document("tea", {"doc_id": "7"})
-    for wrong in ([Document("tea")], [Document(" ", {"doc_id": "8"})], ["tea"]):
-        parent.children = wrong
-        with pytest.raises(ConfigError):
+    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: children need a text and an id, too, and have none."""
+    parent, child = Document("tea", {"doc_id": "7"}), Document("green", {"doc_id": "8"})
+    child.children = [Document("matcha", {"doc_id": "9"})]
+    for wrong, message in (
+        (Document("tea"), "doc_id of child 0 of '7' must be a unique text"),
+        (Document(" ", {"doc_id": "8"}), "child 0 of '7' must not be blank"),
+        ("tea", "children of '7' must be a list"),
+        (child, "child 0 of '7' must have no children"),
+    ):
+        parent.children = [wrong]
+        with pytest.raises(ConfigError, match=message):
             vector.create([parent])
     with pytest.raises(ConfigError, match="reserved name 'children'"):
         Vector("teas", ["children"])

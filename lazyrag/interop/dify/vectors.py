@@ -115,25 +115,34 @@ def attribute_fields(attributes: Any) -> dict[str, DocField]:
     return {name: DocField(DataType.VARCHAR) for name in attributes}
 
 
-def documents_by_id(documents: Any) -> dict[str, Document]:
+def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Document]:
     """Return documents by their ``doc_id``.
 
+    Args:
+        documents: The documents.
+        parent: The ``doc_id`` of the document that they are the children of.
+
     Raises:
-        ConfigError: If two have one ``doc_id``, or one has none.
+        ConfigError: If two have one ``doc_id``, one has none or a blank text, or a child has children.
 
     Example:
         >>> [*documents_by_id([Document("tea", {"doc_id": "1"})])]
         ['1']
     """
-    require(is_list_of(documents, Document), "documents", documents, "a list of lazyrag.interop.dify.Document")
+    what = "documents" if parent is None else f"children of {parent!r:.80}"
+    require(is_list_of(documents, Document), what, documents, "a list of lazyrag.interop.dify.Document")
     by_id: dict[str, Document] = {}
     for number, document in enumerate(documents):
-        doc_id = document.metadata.get("doc_id")
+        this = f"documents[{number}]" if parent is None else f"child {number} of {parent!r:.80}"
+        doc_id, text = document.metadata.get("doc_id"), document.page_content
         is_valid = isinstance(doc_id, str) and doc_id.strip() != "" and doc_id not in by_id
-        require(is_valid, f"doc_id of documents[{number}]", doc_id, "a unique text such as str(uuid.uuid4())")
-        require(document.page_content.strip() != "", f"The text of {doc_id!r:.80}", document.page_content, "not blank")
+        require(is_valid, f"doc_id of {this}", doc_id, "a unique text such as str(uuid.uuid4())")
+        if not text.strip():
+            raise ConfigError(f"page_content of {this} must not be blank; got {text!r:.80}.")
+        if parent is not None and document.children:
+            raise ConfigError(f"{this} must have no children; add them to the children of {parent!r:.80}.")
         by_id[doc_id] = document
-        documents_by_id(document.children)
+        documents_by_id(document.children, doc_id)
     return by_id
 
 
