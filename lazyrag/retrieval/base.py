@@ -282,9 +282,9 @@ class BaseRetriever(Generic[T_co]):
         for retriever in self.retrievers:
             retriever.bind_filters(query)
 
-    def indexed_node(self, uid: str) -> DocNode | None:  # noqa: ARG002
-        """Return the node of an id, if the retriever has an index in memory with it."""
-        return None
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """Return the node of an id in the searched group of a Document, or in an index in memory."""
+        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -439,8 +439,11 @@ class BaseRetriever(Generic[T_co]):
         self.output_format, self._join = checked_output(output_format, join)
 
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Combine other retrievers and read what they read."""
+        """Combine other retrievers and read what they read. They have the texts of clients that return ids alone."""
         self.retrievers = tuple(retrievers)
+        for part in self.retrievers:
+            if isinstance(part.wrapped, SearchClient):
+                part.wrapped.node_of = self.indexed_node
         self._set_running(self.retrievers)
 
     def _set_running(self, running: Iterable[BaseRetriever[Any]]) -> None:

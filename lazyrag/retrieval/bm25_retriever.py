@@ -147,7 +147,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 
     def indexed_node(self, uid: str) -> DocNode | None:
         """See `BaseRetriever.indexed_node`."""
-        return self._texts.nodes.get(uid)
+        return self._texts.nodes.get(uid) or super().indexed_node(uid)
 
     def _indexed(self) -> list[DocNode]:
         if self._of_document is None:

@@ -34,7 +34,6 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
-    SearchClient,
     as_retriever,
     check_retrievers,
     common_direction,
@@ -84,8 +83,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
             first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns
-            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever`
-            beside it has. A text behind them is the ``fusion_method``, as in spec 003.
+            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that another
+            retriever has: uids of its nodes, or ids of a `BM25Retriever` in memory. A text
+            behind them is the ``fusion_method``, as in spec 003.
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over its results.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
@@ -133,9 +133,6 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             fusion_method = given.pop()
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
-        for part in self.retrievers:
-            if isinstance(part.wrapped, SearchClient):
-                part.wrapped.node_of = self.indexed_node
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
@@ -225,10 +222,6 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         A retriever of weight 0 is among them without nodes.
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
-
-    def indexed_node(self, uid: str) -> DocNode | None:
-        """See `BaseRetriever.indexed_node`."""
-        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""

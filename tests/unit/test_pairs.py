@@ -1,0 +1,48 @@
+"""Clients that return ids and scores alone: their texts are another retriever's."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
+from lazyrag.errors import RetrievalError
+from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
+
+
+class Client:
+    """Finds the given ids for every query."""
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def search(self, query, top_k=10):
+        """Pairs (id, score)."""
+        return [(uid, 1.0 - rank / 10) for rank, uid in enumerate(self.ids[:top_k])]
+
+
+@pytest.fixture
+def bm25():
+    """Keyword search over a Document."""
+    docs = Document()
+    docs.add_texts({"a": "green tea", "b": "black coffee"})
+    return BM25Retriever(docs, "FineChunk")
+
+
+@pytest.mark.parametrize("combined", [HybridRetriever, WeightedRetriever, PriorityRetriever])
+def test_ids_are_uids_of_a_document_beside_the_client(bm25, combined):
+    """The nodes are the Document's, so that both retrievers find the same node once."""
+    found = combined(Client(bm25.doc_ids), bm25)("tea")
+    assert sorted(node.path for node in found) == ["a", "b"]
+    assert {node.uid for node in found} == set(bm25.doc_ids)
+
+
+def test_any_retriever_over_a_document_has_the_texts(bm25):
+    """A plain Retriever does; an id that is not in its group is an error."""
+    docs = Document()
+    docs.add_texts({"a": "green tea"})
+    retriever = Retriever(docs, "FineChunk", "bm25")
+    [node] = docs.get_nodes("FineChunk")
+    [found] = HybridRetriever(Client([node.uid]), retriever)("tea")
+    assert found.score == 2 / 61
+    with pytest.raises(RetrievalError, match="another retriever"):
+        HybridRetriever(Client([docs.get_nodes()[0].uid]), retriever)("tea")
