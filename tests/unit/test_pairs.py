@@ -46,3 +46,15 @@ def test_any_retriever_over_a_document_has_the_texts(bm25):
     assert found.score == 2 / 61
     with pytest.raises(RetrievalError, match="another retriever"):
         HybridRetriever(Client([docs.get_nodes()[0].uid]), retriever)("tea")
+
+
+def test_texts_are_those_of_the_documents_with_the_group(bm25):
+    """A Document without the group contributes nothing to `corpus`, `doc_ids` and `bm25`."""
+    docs, other = Document(), Document()
+    docs.create_node_group("line", transform=lambda text: text.split("\n"))
+    docs.add_texts({"a": "green tea\nblack tea"})
+    other.add_texts({"b": "coffee"})
+    with pytest.warns(UserWarning, match="contributes nothing"):
+        retriever = BM25Retriever([docs, other], "line")
+    assert retriever.corpus == ["green tea", "black tea"]
+    assert len(retriever.doc_ids) == retriever.bm25.corpus_size == 2
