@@ -27,7 +27,8 @@ from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
-from lazyrag.retrieval.stages import NodeRetriever, callable_name, check_query, retrieve_nodes
+from lazyrag.retrieval.base import check_retrievers
+from lazyrag.retrieval.stages import NodeRetriever, Searchable, callable_name, check_query, retrieve_nodes
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
@@ -368,8 +369,8 @@ class RetrieverRAG(_Adapter):
     ``"generation_time"`` in seconds.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a callable
-            (query, filters=None, topk=None) -> nodes.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a callable
+            (query, filters=None, topk=None) -> nodes, or a client with ``search(query, top_k)``.
         model: A chat model, or a callable from text to text. None: only retrieval can be evaluated.
         topk: Maximum number of contexts; None: the retriever's default.
         options: For the model. If ``n`` is above 1, ``multi_responses`` has all candidates, and the first one is the
@@ -395,7 +396,7 @@ class RetrieverRAG(_Adapter):
 
     def __init__(
         self,
-        retriever: NodeRetriever,
+        retriever: NodeRetriever | Searchable,
         model: ChatModel | ChatCallable | None = None,
         *,
         topk: int | None = None,
@@ -403,9 +404,9 @@ class RetrieverRAG(_Adapter):
         prompt: Callable[[str, Sequence[str]], Prompt] = passages_prompt,
         workers: int = _AT_A_TIME,
     ) -> None:
-        require(callable(retriever), "retriever", retriever, "a callable")
+        [checked] = check_retrievers("RetrieverRAG", [retriever])
         require(callable(prompt), "prompt", prompt, "a callable")
-        self._retriever = retriever
+        self._retriever = checked.wrapped
         self._model = None if model is None else as_chat_model(model)
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
         self._options = options or ChatOptions()

@@ -34,7 +34,6 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
-    as_retriever,
     check_retrievers,
     common_direction,
     hits_of,
@@ -596,10 +595,10 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """
 
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 2, weight: float = 0.7) -> None:
-        if isinstance(retriever, type) or not as_retriever(retriever).supports_feedback:
+        self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
+        if not self.retrievers[0].supports_feedback:
             expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"
             raise ConfigError(f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}.")
-        self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
         self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
-from lazyrag.errors import RetrievalError
+from lazyrag import BM25Retriever, DocNode, Document, HybridRetriever, RAGPipeline, Retriever
+from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.evaluation import RetrieverRAG
 from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
 
 
@@ -58,3 +59,35 @@ def test_texts_are_those_of_the_documents_with_the_group(bm25):
         retriever = BM25Retriever([docs, other], "line")
     assert retriever.corpus == ["green tea", "black tea"]
     assert len(retriever.doc_ids) == retriever.bm25.corpus_size == 2
+
+
+async def coroutine(query, filters=None, topk=None):
+    """A retriever as a coroutine function."""
+    return [DocNode(text=f"green {query}", score=1.0)]
+
+
+class Hits:
+    """A client that can also be called, but not as a retriever."""
+
+    def __call__(self, query):
+        """Never called."""
+        raise AssertionError(query)
+
+    async def search(self, query, top_k=10):
+        """One text."""
+        return [{"id": "t", "text": f"green {query}", "score": 1.0}]
+
+
+@pytest.mark.parametrize("given", [coroutine, Hits()])
+def test_coroutines_and_clients_are_retrievers_everywhere(given):
+    """In a combination, under evaluation and in a pipeline; ``search`` is called if the object itself cannot be."""
+    assert [node.text for node in HybridRetriever(given)("tea")] == ["green tea"]
+    assert RetrieverRAG(given).retrieve("tea") == ["green tea"]
+    assert [hit.text for hit in RAGPipeline(retriever=given).sync.retrieve("tea")] == ["green tea"]
+
+
+@pytest.mark.parametrize("make", [HybridRetriever, WeightedRetriever, RetrieverRAG])
+def test_a_function_without_filters_is_refused_when_it_is_given(make):
+    """Not at the query, by a TypeError."""
+    with pytest.raises(ConfigError, match="cannot be called with \\(query, filters"):
+        make(lambda query: [])

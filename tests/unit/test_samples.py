@@ -201,7 +201,9 @@ def test_what_a_model_is_asked_can_be_written_by_hand(retriever):
 def test_what_fails_is_raised(docs, retriever):
     """A retriever that gives texts, a model that raises, arguments that are none."""
     with pytest.raises(RetrievalError, match="list of nodes"):
-        RetrieverRAG(Retriever(docs, "FineChunk", "bm25", output_format="content")).retrieve("green tea")
+        RetrieverRAG(lambda query, filters=None, topk=None: ["tea"]).retrieve("green tea")
+    with pytest.raises(ConfigError, match="output_format='content'"):
+        RetrieverRAG(Retriever(docs, "FineChunk", "bm25", output_format="content"))
     with pytest.raises(GenerationError):
         RetrieverRAG(retriever, lambda text: 1 / 0).generate("q", [])
     for arguments in ({"retriever": 3}, {"model": 3}, {"topk": 0}, {"prompt": "{query}"}, {"promt": None}):
