@@ -241,6 +241,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe})
         return last.cut(limit)
 
+    @known_keywords
     async def search(
         self,
         query: str,
