@@ -650,7 +650,7 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
         check_retrievers(type(self).__name__, self.retrievers)
         super().prepare(query)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         raise NotImplementedError
 
     def _of_members(self, name: str, default: Any) -> list[Any]:
@@ -668,7 +668,7 @@ class WeightedRetriever(_CompositeRetriever):
     Retrievers may also be set as attributes: ``with WeightedRetriever() as both: both.faq = Retriever(...)``.
 
     Args:
-        retrievers: Retrievers of nodes.
+        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
         weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are
             allotted by largest remainder. A retriever of weight 0 does not run.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
@@ -692,7 +692,7 @@ class WeightedRetriever(_CompositeRetriever):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever,
+        *retrievers: NodeRetriever | Searchable,
         weights: Sequence[float] | None = None,
         topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
@@ -703,7 +703,7 @@ class WeightedRetriever(_CompositeRetriever):
         if retrievers:
             self._combine_members(retrievers)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
         self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
         self._set_total()
@@ -798,7 +798,7 @@ class PriorityRetriever(_CompositeRetriever):
     a `WeightedRetriever`.
 
     Args:
-        retrievers: Retrievers of nodes.
+        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
             retriever's ``priority``, else normal. Those of one priority run in the given order.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
@@ -819,7 +819,7 @@ class PriorityRetriever(_CompositeRetriever):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever,
+        *retrievers: NodeRetriever | Searchable,
         priorities: Sequence[PriorityLike] | None = None,
         topk: int | None = DEFAULT_TOPK,
     ) -> None:
@@ -828,7 +828,7 @@ class PriorityRetriever(_CompositeRetriever):
         if retrievers:
             self._combine_members(retrievers)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
         given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)
