@@ -223,7 +223,10 @@ def known_arguments(cls: C) -> C:
 
 
 def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:
-    return UnknownKeywordError(f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}")
+    hint = ""
+    if keyword in ("words", "synonyms") and "analyser" in known:
+        hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."
+    return UnknownKeywordError(f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}{hint}")
 
 
 def require(

@@ -10,14 +10,13 @@ import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
 from lazyrag.errors import (
     AnswerWarning,
     ConfigError,
     InterfaceError,
-    LazyRAGError,
     missing_package,
     nearest,
     warn_user,
@@ -26,7 +25,8 @@ from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
-from lazyrag.retrieval.stages import NodeRetriever, callable_name, check_query, retrieve_nodes
+from lazyrag.retrieval.base import check_retrievers
+from lazyrag.retrieval.stages import NodeRetriever, Searchable, callable_name, check_query, retrieve_nodes
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
@@ -38,6 +38,8 @@ _AT_A_TIME = 16
 
 PAIRS = (("retrieve", "retrieve_with_metadata"), ("generate", "generate_with_metadata"))
 """The old and the new form of each step. A system implements at least one form of each pair."""
+
+_OTHER = {**dict(PAIRS), **{new: old for old, new in PAIRS}}
 
 
 class RAGInterface(Generic[M_co]):
@@ -147,7 +149,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries)
         if not _overrides(type(self), "batch_retrieve_with_metadata"):
-            return _settled([self.retrieve(query) for query in queries])
+            return cast("list[list[str]]", _each(self, "retrieve", queries))
         return [result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)]
 
     def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[M_co]]:
@@ -162,7 +164,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries)
         if _overrides(type(self), "retrieve_with_metadata") or not _overrides(type(self), "batch_retrieve"):
-            return _settled([self.retrieve_with_metadata(query) for query in queries])
+            return cast("list[RetrievalResult[M_co]]", _each(self, "retrieve_with_metadata", queries))
         return [RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)]
 
     def batch_generate(self, queries: Sequence[str], contexts_list: Sequence[list[str]]) -> list[str]:
@@ -181,8 +183,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries, contexts_list)
         if not _overrides(type(self), "batch_generate_with_metadata"):
-            pairs = zip(queries, contexts_list, strict=True)
-            return _settled([self.generate(query, contexts) for query, contexts in pairs])
+            return cast("list[str]", _each(self, "generate", queries, contexts_list))
         results = _call_batch(self, "batch_generate_with_metadata", queries, contexts_list)
         return [result.response for result in results]
 
@@ -204,8 +205,7 @@ class RAGInterface(Generic[M_co]):
         """
         _validate_queries(queries, contexts_list)
         if _overrides(type(self), "generate_with_metadata") or not _overrides(type(self), "batch_generate"):
-            pairs = zip(queries, contexts_list, strict=True)
-            return _settled([self.generate_with_metadata(query, contexts) for query, contexts in pairs])
+            return cast("list[GenerationResult[M_co]]", _each(self, "generate_with_metadata", queries, contexts_list))
         return [GenerationResult(answer) for answer in _call_batch(self, "batch_generate", queries, contexts_list)]
 
 
@@ -257,7 +257,7 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
             f"Implement one of them without calling super().{default}()."
         )
         raise InterfaceError(msg)
-    [returned] = _settled([getattr(system, other)(*args)])
+    returned = concurrency.settle(getattr(system, other)(*args))
     kinds, expected = _RETURNS[other]
     if not isinstance(returned, kinds):
         raise _wrong_return(system, other, returned, expected)
@@ -266,65 +266,55 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
 
 def _call_batch(system: RAGInterface[Any], method: str, queries: Sequence[str], *args: Any) -> Sequence[Any]:
     """Call a batch method, which must return one result of the right type for each query."""
-    [returned] = _settled([getattr(system, method)(queries, *args)])
+    returned = concurrency.settle(getattr(system, method)(queries, *args))
     kinds, expected = _RETURNS[method.removeprefix("batch_")]
     if not is_list_of(returned, kinds) or len(returned) != len(queries):
         raise _wrong_return(system, method, returned, f"a list of {len(queries)} items, each {expected} for one query")
     return returned  # type: ignore[no-any-return]  # validated above
 
 
-def _settled(results: list[Any]) -> list[Any]:
-    """Results as they are, or those of coroutines, which are run concurrently."""
-    return concurrency.run(_gathered(results)) if any(map(inspect.isawaitable, results)) else results
+def _each(system: RAGInterface[Any], method: str, *args: Sequence[Any], kept: tuple[type[Exception], ...] = ()) -> Any:
+    """Call a method for each query; the results of coroutines are awaited together.
 
+    An adapter is called by several threads. So is a default, which waits itself, of a coroutine function.
 
-async def _gathered(results: list[Any]) -> list[Any]:
-    import asyncio
-
-    turn = asyncio.Semaphore(_AT_A_TIME)
-
-    async def settle(result: Any) -> Any:
-        async with turn:
-            return await result if inspect.isawaitable(result) else result
-
-    return await concurrency.together(*map(settle, results))
-
-
-def _in_threads(system: RAGInterface[Any], method: str, workers: int, *args: Sequence[Any]) -> list[Any]:
-    """Call a method for many queries in threads; in place of a result there may be the error that it raised."""
+    Args:
+        system: The system.
+        method: Name of the method.
+        args: A list for each argument.
+        kept: The errors that are returned in place of a result.
+    """
+    waits = not _overrides(type(system), method) and inspect.iscoroutinefunction(getattr(system, _OTHER[method]))
+    workers = system.workers if isinstance(system, _Adapter) else _AT_A_TIME if waits else 1
 
     def call(one: tuple[Any, ...]) -> Any:
         try:
             return getattr(system, method)(*one)
-        except LazyRAGError as exc:
+        except kept as exc:
             return exc
 
-    return list(concurrency.map_in_threads(call, list(zip(*args, strict=True)), workers))
+    async def gather(results: list[Any]) -> list[Any]:
+        import asyncio
 
+        turn = asyncio.Semaphore(_AT_A_TIME)
 
-def _raise_first(results: list[Any]) -> list[Any]:
-    for result in results:
-        if isinstance(result, LazyRAGError):
-            raise result
-    return results
+        async def settle(result: Any) -> Any:
+            async with turn:
+                try:
+                    return await result if inspect.isawaitable(result) else result
+                except kept as exc:
+                    return exc
+
+        return await concurrency.together(*map(settle, results))
+
+    results = list(concurrency.map_in_threads(call, list(zip(*args, strict=True)), workers))
+    return concurrency.run(gather(results)) if any(map(inspect.isawaitable, results)) else results
 
 
 class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
     """A system whose methods may be called by several threads."""
 
     workers: int
-
-    def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[Mapping[str, Any]]]:
-        """See `RAGInterface.batch_retrieve_with_metadata`; ``workers`` queries at a time."""
-        _validate_queries(queries)
-        return _raise_first(_in_threads(self, "retrieve_with_metadata", self.workers, queries))
-
-    def batch_generate_with_metadata(
-        self, queries: Sequence[str], contexts_list: Sequence[list[str]]
-    ) -> list[GenerationResult[Mapping[str, Any]]]:
-        """See `RAGInterface.batch_generate_with_metadata`; ``workers`` queries at a time."""
-        _validate_queries(queries, contexts_list)
-        return _raise_first(_in_threads(self, "generate_with_metadata", self.workers, queries, contexts_list))
 
 
 def _wrong_return(system: RAGInterface[Any], method: str, returned: Any, expected: str) -> InterfaceError:
@@ -367,8 +357,8 @@ class RetrieverRAG(_Adapter):
     ``"generation_time"`` in seconds.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a callable
-            (query, filters=None, topk=None) -> nodes.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a callable
+            (query, filters=None, topk=None) -> nodes, or a client with ``search(query, top_k)``.
         model: A chat model, or a callable from text to text. None: only retrieval can be evaluated.
         topk: Maximum number of contexts; None: the retriever's default.
         options: For the model. If ``n`` is above 1, ``multi_responses`` has all candidates, and the first one is the
@@ -394,7 +384,7 @@ class RetrieverRAG(_Adapter):
 
     def __init__(
         self,
-        retriever: NodeRetriever,
+        retriever: NodeRetriever | Searchable,
         model: ChatModel | ChatCallable | None = None,
         *,
         topk: int | None = None,
@@ -402,9 +392,9 @@ class RetrieverRAG(_Adapter):
         prompt: Callable[[str, Sequence[str]], Prompt] = passages_prompt,
         workers: int = _AT_A_TIME,
     ) -> None:
-        require(callable(retriever), "retriever", retriever, "a callable")
+        [checked] = check_retrievers("RetrieverRAG", [retriever])
         require(callable(prompt), "prompt", prompt, "a callable")
-        self._retriever = retriever
+        self._retriever = checked.wrapped
         self._model = None if model is None else as_chat_model(model)
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
         self._options = options or ChatOptions()
@@ -677,8 +667,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
             ``persona_name``, ``query_style`` and ``query_length``. Further fields go to `Sample.extra`; an
             ``id`` must be unique. Or samples: `Sample`, RAGAS's ``SingleTurnSample`` or its
             ``EvaluationDataset``, whose retrieved contexts and responses are not used.
-        rag: The system. Fields that it does not fill are None, and so is the response where a `RetrieverRAG` or a
-            `PipelineRAG` fails for some records.
+        rag: The system. Fields that it does not fill are None, and so is the response where the system fails for
+            some records, unless it answers by a batch method of its own.
         generate: Whether to generate answers; if False, only retrieval can be evaluated.
 
     Returns:
@@ -714,26 +704,31 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     if not generate:  # else the samples were validated before any model is paid for
         return samples
     contexts = [result.contexts for result in found]
-    answers: Sequence[Any]
-    if isinstance(rag, _Adapter):
-        answers = _answers(rag, queries, contexts)
-    else:
-        answers = _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
+    answers = _answers(rag, queries, contexts)
     return [_sample(number, *row) for number, row in enumerate(zip(records, found, answers, strict=True), start=1)]
 
 
-def _answers(rag: _Adapter, queries: Sequence[str], contexts: Sequence[list[str]]) -> list[Any]:
-    """The answers of an adapter; None for one that failed, unless all did."""
-    answers = _in_threads(rag, "generate_with_metadata", rag.workers, queries, contexts)
-    failed = {number: one for number, one in enumerate(answers, start=1) if isinstance(one, LazyRAGError)}
+def _answers(rag: RAGInterface[Any], queries: Sequence[str], contexts: Sequence[list[str]]) -> Sequence[Any]:
+    """The answers; without a batch method of the system's own None for one that failed, unless all did."""
+    cls = type(rag)
+    in_batches = _overrides(cls, "batch_generate") and not _overrides(cls, "generate_with_metadata")
+    if in_batches or _overrides(cls, "batch_generate_with_metadata"):
+        return _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
+    answers = _each(rag, "generate_with_metadata", queries, contexts, kept=(Exception,))
+    for one in answers:
+        if isinstance(one, InterfaceError):
+            raise one
+        if not isinstance(one, (Exception, GenerationResult)):
+            raise _wrong_return(rag, "generate_with_metadata", one, "a GenerationResult")
+    failed = {number: one for number, one in enumerate(answers, start=1) if isinstance(one, Exception)}
     if failed:
         first = next(iter(failed.values()))
         if len(failed) == len(answers):
             raise first
         which = ", ".join(map(str, failed))
         missing = f"{len(failed)} of {len(answers)} answers failed, of record {which}"
-        warn_user(f"{missing}. The first error: {first}", AnswerWarning)
-    return [None if isinstance(one, LazyRAGError) else one for one in answers]
+        warn_user(f"{missing}. The first error: {type(first).__name__}: {first}", AnswerWarning)
+    return [None if isinstance(one, Exception) else one for one in answers]
 
 
 def make_sample(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -46,6 +47,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()  # no effect if the coroutine itself raised
         raise
+
+
+def settle(result: Any) -> Any:
+    """Return a result as it is, or run the awaitable that it is on the private loop and wait for it."""
+
+    async def settled() -> Any:
+        return await result
+
+    return run(settled()) if inspect.isawaitable(result) else result
 
 
 async def arun(work: Coroutine[Any, Any, T]) -> T:

@@ -120,8 +120,8 @@ class RAGPipeline:
             `MilvusCollection`, which names one.
         reranker: A `Reranker`; a rerank model or callable; an object with an ``async rerank(query, documents, top_k)``;
             or the folder of a cross-encoder.
-        retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, or a callable (query, filters=None, topk=None)
-            that returns nodes or hits and may be asynchronous.
+        retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, a callable (query, filters=None, topk=None)
+            that returns nodes or hits and may be asynchronous, or a client with ``search``, see `HybridRetriever`.
         generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer` and `astream`.
         context_builder: Writes the contexts; by default ``ContextBuilder()``.
         settings: `PipelineSettings`, or `Settings` of the environment: the defaults of calls.

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, RetrievalError, errors_of
+from lazyrag.errors import RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
-from lazyrag.retrieval.base import hits_of
+from lazyrag.retrieval.base import check_retrievers, hits_of
 from lazyrag.retrieval.stages import callable_name
-from lazyrag.validation import check_call, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +80,17 @@ class RetrieverFinder:
     A coroutine function is awaited; other callables run in a thread.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a function.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a function, or a client with ``search``.
 
     Raises:
-        ConfigError: If it is not callable, or returns something else than nodes.
+        ConfigError: If it can be called neither as a retriever nor as a client, or returns something else than nodes.
     """
 
     def __init__(self, retriever: Any) -> None:
-        expected = "a retriever: a callable (query, filters=None, topk=None) -> nodes"
         hint = "For a Document: RAGPipeline.over(docs, group_name)."
-        require(callable(retriever) and not isinstance(retriever, type), "retriever", retriever, expected, hint)
-        output_format = getattr(retriever, "output_format", None)
-        if output_format is not None:
-            raise ConfigError(
-                f"The retriever has output_format={output_format!r}; a pipeline needs nodes, so use None."
-            )
-        what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
-        check_call(what, retriever, "", filters=None, topk=None)
-        self.retriever = retriever
-        called = retriever if inspect.isroutine(retriever) else retriever.__call__
+        [checked] = check_retrievers("The pipeline", [retriever], hint)
+        self.retriever = checked.wrapped
+        called = self.retriever if inspect.isroutine(self.retriever) else self.retriever.__call__
         self._awaits = inspect.iscoroutinefunction(called)
 
     @property

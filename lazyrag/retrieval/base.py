@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import numbers
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
@@ -17,6 +16,7 @@ from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
+from lazyrag.models.concurrency import settle
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,
@@ -282,9 +282,9 @@ class BaseRetriever(Generic[T_co]):
         for retriever in self.retrievers:
             retriever.bind_filters(query)
 
-    def indexed_node(self, uid: str) -> DocNode | None:  # noqa: ARG002
-        """Return the node of an id, if the retriever has an index in memory with it."""
-        return None
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """Return the node of an id in the searched group of a Document, or in an index in memory."""
+        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -439,8 +439,11 @@ class BaseRetriever(Generic[T_co]):
         self.output_format, self._join = checked_output(output_format, join)
 
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Combine other retrievers and read what they read."""
+        """Combine other retrievers and read what they read. They have the texts of clients that return ids alone."""
         self.retrievers = tuple(retrievers)
+        for part in self.retrievers:
+            if isinstance(part.wrapped, SearchClient):
+                part.wrapped.node_of = self.indexed_node
         self._set_running(self.retrievers)
 
     def _set_running(self, running: Iterable[BaseRetriever[Any]]) -> None:
@@ -553,11 +556,7 @@ class SearchClient:
         limits = () if topk is None else (topk,)
         with errors_of(f"{self.__name__}.search", RetrievalError):
             found = self.client.search(query, *limits, **({} if filters is None else {"filters": filters}))
-            if inspect.isawaitable(found):
-                from lazyrag.models.concurrency import run
-
-                found = run(_await(found))
-            items = list(found)
+            items = list(settle(found))
         return [self._node(item) for item in items]
 
     def _node(self, item: Any) -> DocNode:
@@ -581,35 +580,45 @@ class SearchClient:
         return DocNode.from_segment(segment, None, score=float(score))
 
 
-async def _await(found: Awaitable[Any]) -> Any:
-    return await found
-
-
 def as_retriever(given: Any) -> BaseRetriever[Any]:
     """Return a retriever of this package as it is, and a callable or a client as a `FunctionRetriever`.
 
     A subclass that overrides ``__call__`` is a function, too.
+
+    Raises:
+        ConfigError: If it cannot be called as a retriever, and has no ``search`` that can be called.
     """
-    own = isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag.")
-    is_client = not callable(given) and callable(getattr(given, "search", None))
-    return given if own else FunctionRetriever(SearchClient(given) if is_client else given)
+    if isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag."):
+        return given
+    if callable(given) or not hasattr(given, "trace"):
+        try:
+            what = f"The retriever {callable_name(given)!r} cannot be called with (query, filters=..., topk=...)"
+            check_call(what, given, "", filters=None, topk=None)
+        except ConfigError:
+            if not callable(getattr(given, "search", None)):
+                raise
+            given = SearchClient(given)
+    return FunctionRetriever(given)
 
 
-def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
+def check_retrievers(what: str, retrievers: Sequence[Any], hint: str = "") -> list[BaseRetriever[Any]]:
     """Validate retrievers of nodes and wrap functions and clients.
 
     Raises:
-        ConfigError: If there is none, one is neither callable nor a client with ``search``, or one returns
-            texts or dicts.
+        ConfigError: If there is none, one is neither a callable (query, filters, topk) nor a client with ``search``,
+            or one returns texts or dicts.
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
     for retriever in retrievers:
         is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
         expected = "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query, top_k)"
-        require(is_valid and not isinstance(retriever, type), f"{what}'s retriever", retriever, expected)
-        if getattr(retriever, "output_format", None) is not None:
-            raise ConfigError(f"{what} needs retrievers with output_format=None; got {retriever.output_format!r}.")
+        require(is_valid and not isinstance(retriever, type), f"{what}'s retriever", retriever, expected, hint)
+        output_format = getattr(retriever, "output_format", None)
+        if output_format is not None:
+            raise ConfigError(
+                f"{what}'s retriever has output_format={output_format!r}; it must return nodes. Use None."
+            )
     return [as_retriever(retriever) for retriever in retrievers]
 
 

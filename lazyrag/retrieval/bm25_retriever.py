@@ -17,7 +17,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
 from lazyrag.models.rerank import rank_bm25_of
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
-from lazyrag.retrieval.retriever import Retriever, validate_documents
+from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
@@ -88,7 +88,6 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             self._of_document = Retriever(
                 doc, group_name, "bm25", topk=topk, analyser=analyser, k1=k1, b=b, variant=variant
             )
-            self._documents, self._group_name = validate_documents(doc), group_name
             self._set_retrievers([self._of_document])
         elif doc is not None or group_name is not None:
             raise ConfigError(f"doc and group_name go together; got {doc!r} and {group_name!r}. Or omit both.")
@@ -147,12 +146,13 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 
     def indexed_node(self, uid: str) -> DocNode | None:
         """See `BaseRetriever.indexed_node`."""
-        return self._texts.nodes.get(uid)
+        return self._texts.nodes.get(uid) or super().indexed_node(uid)
 
     def _indexed(self) -> list[DocNode]:
         if self._of_document is None:
             return list(self._texts.nodes.values())
-        return [node for document in self._documents for node in document.get_nodes(self._group_name)]
+        searched = self._of_document
+        return [node for document in searched._documents for node in document.get_nodes(searched.group)]
 
     @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:

@@ -34,8 +34,6 @@ from lazyrag.retrieval.base import (
     LazyStage,
     LoadedStage,
     Query,
-    SearchClient,
-    as_retriever,
     check_retrievers,
     common_direction,
     hits_of,
@@ -84,8 +82,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
             first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns
-            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that a `BM25Retriever`
-            beside it has. A text behind them is the ``fusion_method``, as in spec 003.
+            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that another
+            retriever has: uids of its nodes, or ids of a `BM25Retriever` in memory. A text
+            behind them is the ``fusion_method``, as in spec 003.
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over its results.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
@@ -133,9 +132,6 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             fusion_method = given.pop()
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
-        for part in self.retrievers:
-            if isinstance(part.wrapped, SearchClient):
-                part.wrapped.node_of = self.indexed_node
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
@@ -226,10 +222,6 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
 
-    def indexed_node(self, uid: str) -> DocNode | None:
-        """See `BaseRetriever.indexed_node`."""
-        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
-
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""
         limit = self._limit(query)
@@ -249,6 +241,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe})
         return last.cut(limit)
 
+    @known_keywords
     async def search(
         self,
         query: str,
@@ -603,10 +596,10 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """
 
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 2, weight: float = 0.7) -> None:
-        if isinstance(retriever, type) or not as_retriever(retriever).supports_feedback:
+        self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
+        if not self.retrievers[0].supports_feedback:
             expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"
             raise ConfigError(f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}.")
-        self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
         self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
@@ -657,7 +650,7 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
         check_retrievers(type(self).__name__, self.retrievers)
         super().prepare(query)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         raise NotImplementedError
 
     def _of_members(self, name: str, default: Any) -> list[Any]:
@@ -675,7 +668,7 @@ class WeightedRetriever(_CompositeRetriever):
     Retrievers may also be set as attributes: ``with WeightedRetriever() as both: both.faq = Retriever(...)``.
 
     Args:
-        retrievers: Retrievers of nodes.
+        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
         weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are
             allotted by largest remainder. A retriever of weight 0 does not run.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
@@ -699,7 +692,7 @@ class WeightedRetriever(_CompositeRetriever):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever,
+        *retrievers: NodeRetriever | Searchable,
         weights: Sequence[float] | None = None,
         topk: int | None = DEFAULT_TOPK,
         combine: Combine | None = None,
@@ -710,7 +703,7 @@ class WeightedRetriever(_CompositeRetriever):
         if retrievers:
             self._combine_members(retrievers)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
         self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
         self._set_total()
@@ -805,7 +798,7 @@ class PriorityRetriever(_CompositeRetriever):
     a `WeightedRetriever`.
 
     Args:
-        retrievers: Retrievers of nodes.
+        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
         priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
             retriever's ``priority``, else normal. Those of one priority run in the given order.
         topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
@@ -826,7 +819,7 @@ class PriorityRetriever(_CompositeRetriever):
 
     def __init__(
         self,
-        *retrievers: NodeRetriever,
+        *retrievers: NodeRetriever | Searchable,
         priorities: Sequence[PriorityLike] | None = None,
         topk: int | None = DEFAULT_TOPK,
     ) -> None:
@@ -835,7 +828,7 @@ class PriorityRetriever(_CompositeRetriever):
         if retrievers:
             self._combine_members(retrievers)
 
-    def _combine_members(self, retrievers: Sequence[NodeRetriever]) -> None:
+    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
         given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)

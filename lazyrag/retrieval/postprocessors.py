@@ -123,8 +123,6 @@ class RetrievalChain(BaseRetriever[T_co]):
         join: bool | str = False,
     ) -> None:
         self._set_retrievers(check_retrievers("RetrievalChain", [retriever]))
-        what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
-        check_call(what, retriever, "", filters=None, topk=None)
         for step in steps:
             is_step = callable(step) and not isinstance(step, type)
             require(is_step, "Each step", step, "a callable (nodes, query) -> nodes, such as AutoMerge()")

@@ -17,7 +17,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.document.document import Document
 from lazyrag.document.groups import Step
 from lazyrag.document.groups import group_name as normal_group_name
-from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, related
+from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, read, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.ranking.fusion import fusions, rank_by_sum
@@ -203,6 +203,15 @@ class Retriever(BaseRetriever[T_co]):
             depth = self._fused_depth(topk)
             last = self._fused([self._ranked(query, snapshot, key, depth) for key in self._rankings], snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
+
+    def indexed_node(self, uid: str) -> DocNode | None:
+        """See `BaseRetriever.indexed_node`."""
+
+        def find(snapshot: Snapshot) -> DocNode | None:
+            found = ((part, segment) for part in snapshot.parts for _, segment in part.find(uid))
+            return next((part.hit(segment, None) for part, segment in found if segment.group == self.group), None)
+
+        return read(self.sources, find)
 
     def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
         """The best nodes by one embed key, or by their texts."""

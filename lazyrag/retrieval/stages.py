@@ -12,6 +12,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import RetrievalError
+from lazyrag.models.concurrency import settle
 from lazyrag.validation import is_list_of, require
 
 StageKind: TypeAlias = Literal[
@@ -206,14 +207,14 @@ def check_query(query: Any) -> bool:
 
 
 def retrieve_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:
-    """Call a retriever that must return nodes. Its own errors pass through.
+    """Call a retriever, which may be a coroutine function, and must return nodes. Its own errors pass through.
 
     Raises:
         ConfigError: If it is not callable.
         RetrievalError: If it returns something else than nodes.
     """
     require(callable(retriever), "retriever", retriever, "a Retriever or callable (query, filters=None, topk=None)")
-    nodes = retriever(query, filters=filters, topk=topk)
+    nodes = settle(retriever(query, filters=filters, topk=topk))
     if not is_list_of(nodes, DocNode):
         raise RetrievalError(
             f"The retriever {callable_name(retriever)!r} returned {nodes!r:.80}; it must return a list of nodes. "

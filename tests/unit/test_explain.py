@@ -417,7 +417,7 @@ def test_it_is_a_sequence(retrievers):
 
 def test_what_is_no_retriever_is_refused(docs):
     """Errors say what was given, and what is needed."""
-    with pytest.raises(ConfigError, match="retriever must be"):
+    with pytest.raises(ConfigError, match="retriever 'str' cannot be called"):
         explain("bm25", "tea")
     with pytest.raises(RetrievalError, match="list of nodes"):
         explain(lambda query, filters=None, topk=None: ["tea"], "tea")

@@ -180,8 +180,8 @@ def test_a_blank_query_finds_nothing(docs, query):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda docs: FeedbackRetriever(len), "so that queries can be moved"),
-        (lambda docs: FeedbackRetriever(Retriever), "so that queries can be moved"),
+        (lambda docs: FeedbackRetriever(len), "cannot be called"),
+        (lambda docs: FeedbackRetriever(Retriever), "retriever must be"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")), "so that queries can be moved"),
         (lambda docs: FeedbackRetriever(by_words_alone(docs)), "so that queries can be moved"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", target="CoarseChunk")), "without target="),

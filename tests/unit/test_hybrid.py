@@ -407,7 +407,7 @@ class TestArguments:
 
     def test_retrievers_must_give_nodes(self, docs):
         """A Retriever that gives texts is refused when the hybrid is made."""
-        with pytest.raises(ConfigError, match="output_format=None; got 'content'"):
+        with pytest.raises(ConfigError, match="output_format='content'"):
             HybridRetriever(Retriever(docs, "FineChunk", "bm25", output_format="content"))
 
 

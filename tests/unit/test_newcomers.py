@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     ),
     "a misspelt reranker": (lambda: Reranker("ModulReranker"), ("ModulReranker", "Did you mean 'ModuleReranker'?")),
     "a misspelt argument of get_nodes": (lambda: tea().get_nodes(node_group="x"), ("node_group", "mean 'group'?")),
+    "filters of Document.search": (lambda: tea().search("tea", filters={}), ("filters", "Known", "mean 'where'?")),
+    "a misspelt argument of a hybrid's search": (
+        lambda: asyncio.run(HybridRetriever(keyword_search()).search("tea", topk=3)),
+        ("HybridRetriever.search", "topk", "mean 'top_k'?"),
+    ),
+    "words of an analyser": (
+        lambda: Retriever(tea(), "MediumChunk", "bm25_chinese", words=["茶"]),
+        ("words", "analyser=register_chinese_analyser(name, words=...)"),
+    ),
     "no chat model": (
         lambda: RAGPipeline.over(tea(), "FineChunk").sync.answer("tea"),
         ("no generator", "HttpChatModel"),

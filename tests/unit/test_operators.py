@@ -193,7 +193,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("call", "told"),
         [
-            (lambda: RetrieveOperator(3), "retriever must be a retriever"),
+            (lambda: RetrieveOperator(3), "retriever must be a callable"),
             (lambda: RetrieveOperator(lambda query, filters=None, topk=None: [], 0), "topk"),
             (lambda: RetrieveOperator(Document()), "Retriever\\(docs"),
             (lambda: ChromaRetriever(Document(), top_k=3), "Did you mean 'topk'"),

@@ -201,7 +201,9 @@ def test_what_a_model_is_asked_can_be_written_by_hand(retriever):
 def test_what_fails_is_raised(docs, retriever):
     """A retriever that gives texts, a model that raises, arguments that are none."""
     with pytest.raises(RetrievalError, match="list of nodes"):
-        RetrieverRAG(Retriever(docs, "FineChunk", "bm25", output_format="content")).retrieve("green tea")
+        RetrieverRAG(lambda query, filters=None, topk=None: ["tea"]).retrieve("green tea")
+    with pytest.raises(ConfigError, match="output_format='content'"):
+        RetrieverRAG(Retriever(docs, "FineChunk", "bm25", output_format="content"))
     with pytest.raises(GenerationError):
         RetrieverRAG(retriever, lambda text: 1 / 0).generate("q", [])
     for arguments in ({"retriever": 3}, {"model": 3}, {"topk": 0}, {"prompt": "{query}"}, {"promt": None}):
@@ -304,3 +306,49 @@ class TestManyQuestions:
 
         samples = prepare([{"user_input": question} for question in self.QUESTIONS], System())
         assert [sample.response for sample in samples] == [question.upper() for question in self.QUESTIONS]
+
+    @pytest.mark.parametrize("is_async", [True, False])
+    def test_old_forms_run_together_and_keep_what_is_answered(self, is_async):
+        """Coroutines of the old forms run concurrently; an error in one answer loses no other one."""
+        running = [0]
+        most = [0]
+
+        class System(RAGInterface):
+            """Both old forms."""
+
+            def retrieve(self, query):
+                """One text."""
+                return [query.upper()]
+
+            def generate(self, query, contexts):
+                """The text, but for one question."""
+                if " 3?" in query:
+                    raise ValueError("three")
+                return contexts[0]
+
+        class AsyncSystem(System):
+            """The same as coroutine functions."""
+
+            async def retrieve(self, query):
+                """One text."""
+                running[0] += 1
+                most[0] = max(most[0], running[0])
+                await asyncio.sleep(0.05)
+                running[0] -= 1
+                return super().retrieve(query)
+
+            async def generate(self, query, contexts):
+                """The text, but for one question."""
+                return super().generate(query, contexts)
+
+        records = [{"user_input": question} for question in self.QUESTIONS]
+        rag = AsyncSystem() if is_async else System()
+        with pytest.warns(
+            AnswerWarning, match="1 of 12 answers failed, of record 4. The first error: ValueError: three"
+        ):
+            samples = prepare(records, rag)
+        expected = [None if " 3?" in question else question.upper() for question in self.QUESTIONS]
+        assert [sample.response for sample in samples] == expected
+        assert most[0] > 2 or not is_async
+        with pytest.raises(ValueError, match="three"):
+            rag.batch_generate(self.QUESTIONS, [["x"]] * 12)
