@@ -71,8 +71,10 @@ def test_with_priority_retriever(doc):
 def test_a_composite_without_members(doc):
     """「with WeightedRetriever() as w:」: without members a query says what is missing; an error adds none."""
     for kind in (WeightedRetriever, PriorityRetriever):
-        with pytest.raises(ConfigError, match="needs a retriever"):
+        with pytest.raises(ConfigError, match=rf"needs a retriever.*with {kind.__name__}\(\) as w"):
             kind()("大学")
+        with pytest.raises(ConfigError, match=rf"line would not be searched.*with {kind.__name__}\(\) as w"):
+            kind().line = Retriever(doc, "line", "bm25")
         with pytest.raises(ConfigError, match="attribute 'run' of its own"), kind() as made:
             made.run = made
     for wrong in ({"weight": -1}, {"priority": "top"}):
