@@ -65,6 +65,7 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
         self.kind = kind
+        self._a_kind = f"{'An' if kind[0] in 'aeiou' else 'A'} {kind}"
         self.revision = 0  # grows whenever a name may mean something else
         self._entry_point_group = entry_point_group
         self._entries: dict[str, T | LazyTarget] = {}
@@ -197,11 +198,11 @@ class Registry(Generic[T]):
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"A {self.kind} needs a non-empty name, not {name!r}.")
+            raise ConfigError(f"{self._a_kind} needs a non-empty name, not {name!r}.")
 
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
         msg = (
-            f"A {self.kind} named {name!r} is registered already ({_said_of(present)}). "
+            f"{self._a_kind} named {name!r} is registered already ({_said_of(present)}). "
             f"Choose another name, or pass replace=True to take this one over."
         )
         return AlreadyRegisteredError(msg)

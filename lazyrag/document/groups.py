@@ -140,6 +140,10 @@ def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], opt
     trans_node, version, workers, memo, ref = options
     given = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
+    reads = "source" if getattr(given, "reads_source", False) else "path" if hasattr(type(given), "path_key") else ""
+    if memo and reads:
+        msg = f"memo must be False for {type(given).__name__}: it reads the file's {reads}, and memo caches by text."
+        raise ConfigError(msg)
     digits = fingerprint(given, "node" if trans_node else "content", version or "")
     sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
     on_node = given if receives_nodes else lambda node: given(node.content)

@@ -602,14 +602,15 @@ def as_retriever(given: Any) -> BaseRetriever[Any]:
 
 
 def check_retrievers(what: str, retrievers: Sequence[Any], hint: str = "") -> list[BaseRetriever[Any]]:
-    """Validate retrievers of nodes and wrap functions and clients.
+    """Validate retrievers of nodes and wrap functions and clients; ``hint`` is what to do where there is none.
 
     Raises:
         ConfigError: If there is none, one is neither a callable (query, filters, topk) nor a client with ``search``,
             or one returns texts or dicts.
     """
     if not retrievers:
-        raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
+        msg = f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25'). {hint}"
+        raise ConfigError(msg.rstrip())
     for retriever in retrievers:
         is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
         expected = "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query, top_k)"

@@ -643,12 +643,19 @@ class _CompositeRetriever(BaseRetriever[list[DocNode]]):
             if hasattr(type(self), name):
                 raise ConfigError(f"{type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
             self._members[name] = value
+        elif not name.startswith("_") and (callable(value) or hasattr(value, "search")):
+            held = type(self).__name__
+            raise ConfigError(f"{held}.{name} would not be searched. Set it inside `with {held}() as w:`.")
         super().__setattr__(name, value)
 
     def prepare(self, query: Query) -> None:
         """See `BaseRetriever.prepare`. A ConfigError if there is no retriever yet."""
-        check_retrievers(type(self).__name__, self.retrievers)
+        self._checked(self.retrievers)
         super().prepare(query)
+
+    def _checked(self, retrievers: Sequence[NodeRetriever | Searchable]) -> list[BaseRetriever[Any]]:
+        held = type(self).__name__
+        return check_retrievers(held, retrievers, f"Pass it, or set it inside `with {held}() as w:`.")
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
         raise NotImplementedError
@@ -704,7 +711,7 @@ class WeightedRetriever(_CompositeRetriever):
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
-        self._set_retrievers(check_retrievers("WeightedRetriever", retrievers))
+        self._set_retrievers(self._checked(retrievers))
         self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
         self._set_total()
 
@@ -829,7 +836,7 @@ class PriorityRetriever(_CompositeRetriever):
             self._combine_members(retrievers)
 
     def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
-        self._set_retrievers(check_retrievers("PriorityRetriever", retrievers))
+        self._set_retrievers(self._checked(retrievers))
         given = self._of_members("priority", "normal") if self._given is None else self._given
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", given, f"a list of one priority for each of {len(retrievers)} retrievers")
@@ -846,7 +853,7 @@ class PriorityRetriever(_CompositeRetriever):
 
     def prepare(self, query: Query) -> None:
         """Prepare the first retriever: the others may never run."""
-        check_retrievers("PriorityRetriever", self.retrievers)
+        self._checked(self.retrievers)
         for retriever in self.running[:1]:
             retriever.prepare(query)
 

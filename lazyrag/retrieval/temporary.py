@@ -10,11 +10,12 @@ from typing import Any, Self
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import digest
+from lazyrag.document.changes import find_named_files
 from lazyrag.document.document import Document
-from lazyrag.retrieval.base import OutputFormat, checked_output, render
+from lazyrag.retrieval.base import OutputFormat, check_retrievers, checked_output, render
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.validation import known_arguments, require, validate_texts
+from lazyrag.validation import known_arguments, require, validate_integer, validate_texts
 
 _CACHED = 128  # Documents in memory
 
@@ -26,45 +27,62 @@ class _TemporaryRetriever:
         embed: As of a `Document`. None: keyword search.
         output_format: See `Retriever`.
         join: See `Retriever`.
+        topk: At most so many nodes in total; None: as many as the searches return, 6 each by default.
     """
 
-    def __init__(self, embed: Any = None, output_format: OutputFormat | None = None, join: bool | str = False) -> None:
+    def __init__(
+        self,
+        embed: Any = None,
+        output_format: OutputFormat | None = None,
+        join: bool | str = False,
+        topk: int | None = None,
+    ) -> None:
         self._embed = embed
         self._output = checked_output(output_format, join)
-        self._groups: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._topk = None if topk is None else validate_integer("topk", topk, 1)
+        similarity = OVER_SIMILARITY if embed is None else None
+        self._defaults = {"similarity": similarity, **({} if topk is None else {"topk": topk})}
+        self._template = Document(embed=embed)  # validates definitions
+        self._groups: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._searches: list[tuple[str, dict[str, Any]]] = []
         self._cache: OrderedDict[str, list[Retriever[Any]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def create_node_group(self, *args: Any, **kwargs: Any) -> Self:
+    def create_node_group(self, name: str, *args: Any, **kwargs: Any) -> Self:
         """Define a node group; arguments are those of `Document.create_node_group`. Returns itself."""
-        self._groups.append((args, kwargs))
+        self._template.create_node_group(name, *args, **kwargs)
+        self._groups[name] = args, kwargs
         self._cache.clear()
         return self
 
     def add_subretriever(self, group: str, **kwargs: Any) -> Self:
-        """Search a group, with arguments of `Retriever`; by default ``MediumChunk``. Returns itself."""
+        """Search a group, with arguments of `Retriever`. Without it, the defined groups are searched, or `MediumChunk`.
+
+        Returns itself.
+        """
+        check_retrievers("add_subretriever", [Retriever(self._template, group, **{**self._defaults, **kwargs})])
         self._searches.append((group, kwargs))
         self._cache.clear()
         return self
 
-    def _retrieve(self, key: str, make: Callable[[], Document], query: str) -> Any:
-        """The nodes of all searches, one after the other."""
+    def _retrieve(self, key: str, make: Callable[[], Document], query: str, topk: int | None) -> Any:
+        """The nodes of all searches, one after the other; of equal texts the first."""
         retrievers = self._cache.get(key)
         if retrievers is None:
             docs = make()
-            for args, kwargs in self._groups:
-                docs.create_node_group(*args, **kwargs)
-            default = {} if self._embed is not None else {"similarity": OVER_SIMILARITY}
-            searches = self._searches or [(Document.MediumChunk, {})]
-            retrievers = [Retriever(docs, group, **{**default, **kwargs}) for group, kwargs in searches]
+            for name, (args, kwargs) in self._groups.items():
+                docs.create_node_group(name, *args, **kwargs)
+            searches = self._searches or [(group, {}) for group in self._groups or (Document.MediumChunk,)]
+            retrievers = [Retriever(docs, group, **{**self._defaults, **kwargs}) for group, kwargs in searches]
         with self._lock:
             self._cache[key] = retrievers
             self._cache.move_to_end(key)
             while len(self._cache) > _CACHED:
                 self._cache.popitem(last=False)
-        nodes: list[DocNode] = [node for retriever in retrievers for node in retriever(query)]
-        return render(nodes, *self._output)
+        found: dict[str, DocNode] = {}
+        for node in (node for retriever in retrievers for node in retriever(query, topk=topk)):
+            found.setdefault(node.text, node)
+        return render(list(found.values())[: topk or self._topk], *self._output)
 
 
 @known_arguments
@@ -77,6 +95,7 @@ class TempDocRetriever(_TemporaryRetriever):
         embed: As of a `Document`. None: keyword search.
         output_format: See `Retriever`.
         join: See `Retriever`.
+        topk: At most so many nodes in total; None: as many as the searches return, 6 each by default.
 
     Example:
         >>> import tempfile
@@ -87,12 +106,13 @@ class TempDocRetriever(_TemporaryRetriever):
         ['Green tea wants 80 degrees.']
     """
 
-    def __call__(self, files: str | Path | Sequence[str | Path], query: str) -> Any:
+    def __call__(self, files: str | Path | Sequence[str | Path], query: str, topk: int | None = None) -> Any:
         """Return the best nodes of some files.
 
         Args:
             files: One path or several.
             query: A question or keywords.
+            topk: Another limit for this call.
 
         Raises:
             DatasetPathError: If a file does not exist.
@@ -102,9 +122,9 @@ class TempDocRetriever(_TemporaryRetriever):
         is_valid = isinstance(given, Sequence) and all(isinstance(one, (str, Path)) for one in given) and bool(given)
         require(is_valid, "files", files, "the path of a file, or a list of them")
         paths = {str(path): path for path in (Path(one).expanduser().absolute() for one in given)}
-        states = [path.stat() for path in paths.values() if path.is_file()]
+        states = [file.path.stat() for file in find_named_files(paths, "files")]
         key = digest([*paths, *(f"{state.st_mtime_ns} {state.st_size}" for state in states)])
-        return self._retrieve(key, lambda: Document(embed=self._embed, doc_files=paths), query)
+        return self._retrieve(key, lambda: Document(embed=self._embed, doc_files=paths), query, topk)
 
 
 @known_arguments
@@ -117,6 +137,7 @@ class ContextRetriever(_TemporaryRetriever):
         embed: As of a `Document`. None: keyword search.
         output_format: See `Retriever`.
         join: See `Retriever`.
+        topk: At most so many nodes in total; None: as many as the searches return, 6 each by default.
 
     Example:
         >>> retriever = ContextRetriever(output_format="content")
@@ -125,12 +146,13 @@ class ContextRetriever(_TemporaryRetriever):
         ['Black tea wants more.']
     """
 
-    def __call__(self, context: str | Sequence[str], query: str) -> Any:
+    def __call__(self, context: str | Sequence[str], query: str, topk: int | None = None) -> Any:
         """Return the best nodes of some texts.
 
         Args:
             context: One text or several.
             query: A question or keywords.
+            topk: Another limit for this call.
 
         Raises:
             ConfigError: If an argument is invalid, or a text is blank.
@@ -144,4 +166,4 @@ class ContextRetriever(_TemporaryRetriever):
             docs.add_texts(by_id)
             return docs
 
-        return self._retrieve(digest([*by_id.values()]), make, query)
+        return self._retrieve(digest([*by_id.values()]), make, query, topk)

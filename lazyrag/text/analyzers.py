@@ -19,7 +19,7 @@ import Stemmer
 from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.validation import known_keywords, require, validate_texts
+from lazyrag.validation import known_keywords, require, validate_mapping, validate_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,8 @@ def register_chinese_analyser(
     Args:
         name: Its name.
         words: Words that the dictionary lacks, of at least two Chinese characters.
-        synonyms: A word to others of the same meaning, Chinese or not. Each of them finds all of them.
+        synonyms: A word to a list of others of the same meaning, Chinese or not. Each of them finds all of them, and
+            entries that share a word are one. English words are compared by their stems: ``"cat"`` means cats, too.
         replace: Replace another analyser of that name.
 
     Raises:
@@ -182,8 +183,13 @@ def register_chinese_analyser(
     user_words = tuple(dict.fromkeys(validate_texts("words", words)))
     wrong = next((word for word in user_words if len(word) < 2 or not re.fullmatch(_HAN, word)), None)
     require(wrong is None, "words", wrong, "words of at least two Chinese characters")
-    groups = [(word, *validate_texts(f"synonyms[{word!r}]", same)) for word, same in (synonyms or {}).items()]
-    means = {_normal(word).strip(): f"={group[0]}" for group in groups for word in group}
+    means: dict[str, str] = {}
+    groups = validate_mapping("synonyms", {} if synonyms is None else synonyms)
+    for word in validate_texts("The words of synonyms", [*groups]):
+        group = {_stemmed(one) for one in (word, *validate_texts(f"synonyms[{word!r}]", groups[word]))}
+        joined = {means[one] for one in group & means.keys()}
+        group.update(one for one, term in means.items() if term in joined)
+        means.update(dict.fromkeys(group, min(joined, default=f"={word}")))
     longest_first = map(re.escape, sorted(means, key=len, reverse=True))
     pattern = re.compile(
         "|".join(rf"(?<![a-z0-9]){one}(?![a-z0-9])" if one.isascii() else one for one in longest_first)
@@ -196,15 +202,21 @@ def register_chinese_analyser(
 
     def terms_of(text: str) -> list[str]:
         terms = _terms(text, lambda run: _characters_pairs_and_words(run, segmenter()))
-        return terms + [means[one] for one in pattern.findall(_normal(text))] if means else terms
+        return terms + [means[one] for one in pattern.findall(_stemmed(text))] if means else terms
 
     changes = json.dumps([sorted(user_words), sorted(means.items())], ensure_ascii=False)
-    identity = f"zh/1+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
+    identity = f"zh/1+stems+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
     return analysers.register(name, Analyser(name, terms_of, identity), replace=replace)
 
 
 def _normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _stemmed(text: str) -> str:
+    """Normal form of a text with ASCII words as their stems."""
+    stems = _thread.stems
+    return _ASCII_WORDS.sub(lambda word: stems[word[0]] or word[0], _normal(text).strip())
 
 
 def term_function(name: str) -> Callable[[str], list[str]]:

@@ -305,6 +305,9 @@ class _TextNode(DocNode):
         )
         raise TransformError(msg)
 
+    def __repr__(self) -> str:
+        return f"DocNode(text={self.text!r:.40})"
+
 
 class Entry:
     """A transform of a list, ready to be called.

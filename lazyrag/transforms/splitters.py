@@ -539,8 +539,8 @@ def _separator_ends(text: str, separator: str, *, at_start: bool) -> array[int]:
 
 def _piece_ends(text: str, split: Callable[[str], Iterable[str]]) -> array[int]:
     """Return where the pieces end that a user's function returns: where the next one begins."""
-    starts, position = [0], 0
-    for piece in split(text):
+    starts, position, pieces = [0], 0, split(text)
+    for piece in pieces if isinstance(pieces, Iterable) else [pieces]:
         start = text.find(piece, position) if isinstance(piece, str) else -1
         if start < 0:
             name = getattr(split, "__qualname__", repr(split))

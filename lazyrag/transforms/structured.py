@@ -419,8 +419,7 @@ class YAMLSplitter(_OutlineSplitter):
         except (yaml.YAMLError, ValueError, RecursionError) as exc:
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            msg = f"The text is no YAML: {getattr(exc, 'problem', None) or exc}{where}. {_OTHERS}"
-            raise TransformError(msg) from exc
+            raise _format_error(".yaml", f"{getattr(exc, 'problem', None) or exc}{where}") from exc
         return [
             *_depth_levels(text, outline.ends),
             _level(text, _ends(_LINE, text)),
@@ -436,7 +435,14 @@ def _yaml() -> Any:
     return yaml
 
 
-_OTHERS = "Fix it, or limit the splitter to files of its kind: TransformArgs(..., pattern='*.json')."
+def _format_error(suffix: str, problem: object) -> TransformError:
+    name = suffix[1:].upper()
+    if re.match("nested deeper|maximum recursion", str(problem)):
+        return TransformError(f"The {name} cannot be split: {problem}.")
+    hint = f"Fix it, or limit the splitter to files of its kind: TransformArgs(..., pattern='*{suffix}')."
+    return TransformError(f"The text is no {name}: {problem}. {hint}")
+
+
 _LEAD = " \t-?:"  # what stands between the beginning of a line and an item of YAML
 _ABOVE = re.compile(r"[ \t]*#|---|%")  # lines that belong to the item below them
 
@@ -514,7 +520,7 @@ class XMLSplitter(_OutlineSplitter):
         try:
             elements, _ = xml_elements(text)
         except (expat.ExpatError, ValueError, RecursionError) as exc:
-            raise TransformError(f"The text is no XML: {exc}. {_OTHERS}") from exc
+            raise _format_error(".xml", exc) from exc
         character = int if text.isascii() else _character_offsets(text).__getitem__
         by_depth: dict[int, set[int]] = defaultdict(set)
         parts = []
@@ -592,7 +598,7 @@ class JSONSplitter(NodeTransform):
                 found = self._lines(text, *values) if self.form == "lines" else self._parts(text, values, "$")
             yield from found
         except ValueError as exc:
-            raise TransformError(f"The text is no JSON: {exc}. {_OTHERS}") from exc
+            raise _format_error(".json", exc) from exc
 
     def _fits(self, text: str) -> bool:
         return self.counter.count(text) <= self.chunk_size

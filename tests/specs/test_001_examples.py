@@ -71,8 +71,10 @@ def test_with_priority_retriever(doc):
 def test_a_composite_without_members(doc):
     """「with WeightedRetriever() as w:」: without members a query says what is missing; an error adds none."""
     for kind in (WeightedRetriever, PriorityRetriever):
-        with pytest.raises(ConfigError, match="needs a retriever"):
+        with pytest.raises(ConfigError, match=rf"needs a retriever.*with {kind.__name__}\(\) as w"):
             kind()("大学")
+        with pytest.raises(ConfigError, match=rf"line would not be searched.*with {kind.__name__}\(\) as w"):
+            kind().line = Retriever(doc, "line", "bm25")
         with pytest.raises(ConfigError, match="attribute 'run' of its own"), kind() as made:
             made.run = made
     for wrong in ({"weight": -1}, {"priority": "top"}):
@@ -94,6 +96,24 @@ def test_context_retriever():
     for wrong in ("", [], [WAY, " "], None):
         with pytest.raises(ConfigError, match="context"):
             ret(wrong, "大学")
+
+
+def test_temporary_searches_use_the_groups_that_are_defined():
+    """「ret = ContextRetriever(output_format='dict')」: a defined group is searched, each text once."""
+    ret = ContextRetriever(output_format="content").create_node_group("line", transform=str.splitlines)
+    assert ret([WAY, SAID], "朋自远方") == ["有朋自远方来，不亦乐乎？"]
+    ret.add_subretriever("line", topk=3).add_subretriever("FineChunk")
+    assert len(ret([WAY, SAID], "而后不亦", topk=4)) == len({*ret([WAY, SAID], "而后不亦", 4)}) == 4
+    assert len(ContextRetriever(topk=2).create_node_group("line", str.splitlines)([WAY, SAID], "而后不亦")) == 2
+    assert len(ret("一则\n二则", "则")) == 3
+    assert len(ret("一则", "则")) == 1
+    for wrong in (("nowhere", {}), ("line", {"topk": 0}), ("line", {"output_format": "content"}), ("line", {"no": 1})):
+        with pytest.raises(LazyRAGError, match=r"nowhere|topk|output_format|no"):
+            ret.add_subretriever(wrong[0], **wrong[1])
+    with pytest.raises(ConfigError, match="transform of 'wrong'"):
+        ret.create_node_group("wrong", transform=3)
+    with pytest.raises(ConfigError, match="topk must be"):
+        ContextRetriever(topk=0)
 
 
 def test_temporary_texts_are_cached():
@@ -129,7 +149,7 @@ def test_temp_doc_retriever(folder):
     for wrong in ([], 7, [path, 7]):
         with pytest.raises(ConfigError, match="files must be"):
             retriever(wrong, "大学")
-    with pytest.raises(LazyRAGError, match="nowhere"):
+    with pytest.raises(LazyRAGError, match=r"^files.*nowhere"):
         retriever(path / "nowhere.txt", "大学")
 
 

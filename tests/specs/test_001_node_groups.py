@@ -12,6 +12,7 @@ import pytest
 
 from lazyrag import LAZY_ROOT_NAME, Document, LLMParser, NodeTransform, Retriever
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError
+from lazyrag.transforms import TransformArgs
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 MANUAL = "workshop/machine-maintenance-manual.pdf"
@@ -619,6 +620,11 @@ def test_memo_refuses_a_transform_that_reads_more_than_the_text(folder, name):
         docs.get_nodes("more")
     with pytest.raises(ConfigError, match="memo must be False with ref"):
         docs.create_node_group("other", lambda text, ref: text, parent="FineChunk", ref="MediumChunk", memo=True)
+    for wrong in ("HTMLSplitter", "YAMLSplitter", [TransformArgs("CodeSplitter", pattern="*.py")]):
+        with pytest.raises(ConfigError, match=r"memo must be False for .* reads the file's source"):
+            docs.create_node_group("other", wrong, memo=True)
+    docs.create_node_group("shown", repr, trans_node=True, memo=True)
+    assert contents(docs, "shown") == ["DocNode(text='一')"]
 
 
 @pytest.mark.parametrize("kind", ["function", "class", "instance"])

@@ -240,7 +240,15 @@ def test_bm25_chinese_takes_words_and_synonyms(tmp_path):
             assert found(docs, "土豆") == found(docs, "potatoes and POTATO") == ["1", "2"]
         with Document(store_conf=conf) as docs:
             assert found(docs, "马铃薯") == ["1", "2"]
-        for wrong in ({"words": ["tea"]}, {"words": ["茶"]}, {"words": "凤凰"}, {"synonyms": {"土豆": "马铃薯"}}):
+        joined = register_chinese_analyser(
+            "zh-joined", synonyms={"电脑": ["计算机"], "cat": ["猫"], "微机": ["计算机"]}
+        )
+        for group in (["电脑", "计算机", "微机"], ["Cats", "cat's", "猫"]):
+            assert len({joined.terms(text)[-1] for text in group}) == 1
+        assert not [term for term in joined.terms("茶 catalogue") if term.startswith("=")]
+        synonyms = ({"土豆": "马铃薯"}, {"": ["马铃薯"]}, {3: ["马铃薯"]}, {"土豆": [3]}, ["土豆", "马铃薯"])
+        wrongs = ({"words": ["tea"]}, {"words": ["茶"]}, {"words": "凤凰"}, *({"synonyms": one} for one in synonyms))
+        for wrong in wrongs:
             with pytest.raises(ConfigError, match=r"words|synonyms"):
                 register_chinese_analyser("zh-wrong", **wrong)
 

@@ -269,6 +269,8 @@ def test_functions_among_separators():
     assert fingerprint(splitter).value != fingerprint(other).value
     with pytest.raises(TransformError, match="must return pieces of its text"):
         run_transform(RecursiveSplitter([str.upper], 3, 0), DocNode(text="green tea"))
+    with pytest.raises(TransformError, match="must return pieces of its text, in order; got None"):
+        run_transform(RecursiveSplitter([lambda text: None], 3, 0), DocNode(text="green tea"))
 
 
 def test_whatever_decides_about_chunks_is_in_the_identity():

@@ -94,6 +94,8 @@ def test_a_name_is_a_non_empty_text(colours, name):
     with pytest.raises(ConfigError, match="colour needs a non-empty name"):
         colours.register(name, 1)
     assert list(colours) == ["green", "red"]
+    with pytest.raises(ConfigError, match="An analyser needs"):
+        Registry("analyser").register(name, 1)
 
 
 CELL = """
