@@ -6,13 +6,12 @@ import functools
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazyrag.data.node import RecentHits, show_all
+from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.document.changes import Dataset, SettledFiles
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
-_HITS = 1_000  # that show their locations when the Document is closed
 
 
 @dataclass(eq=False, repr=False)
@@ -97,7 +95,7 @@ class Indexer:
         self.engine = IngestionEngine(
             self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
         )
-        self.recent: RecentHits = deque(maxlen=_HITS)
+        self.hits: ShownHits = set()
         self.is_closed = False
         self._view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
@@ -116,7 +114,7 @@ class Indexer:
             close, self.close_stores = self.close_stores, lambda: None
             if not self.is_closed:
                 with suppress(StoreError):  # what cannot be read was not shown
-                    show_all(self.recent)
+                    show_all(self.hits)
             self.is_closed = True
             with self._flushed_vectors() if self._has_written else nullcontext():  # stores may write what they hold
                 close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import sys
@@ -195,6 +196,19 @@ def test_readers_elsewhere_see_many_small_changes(root):
             assert len(expected) == 20
         names = [node.global_metadata["file_name"] for node in reader.get_nodes("line")]
         assert names == sorted(names)
+
+
+def test_kept_hits_outlast_any_number_of_dropped_ones(root):
+    """They show their location and file after the Document was closed; those that a program dropped are forgotten."""
+    with open_document(root) as docs:
+        retriever = Retriever(docs, "line", similarity="bm25", topk=3)
+        kept = retriever("tea")
+        for _ in range(400):
+            retriever("milk")
+        gc.collect()
+        assert len(docs._indexer.hits) == len(kept) == 3
+    assert {node.location for node in kept} == {"line 1"}
+    assert all(node.global_metadata["file_name"].endswith(".txt") for node in kept)
 
 
 def test_rows_that_are_lost_are_noticed_by_counts(root):
