@@ -183,7 +183,7 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
         checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, _STORE_FILES)}
     indexer.is_checked = True
     if counts:
-        indexer.purge()  # rows that wait to be removed would hide lost ones
+        indexer.purge()  # as far as the grace period is over
     elif path is None or not checked:
         return ()
     is_foreign = path is not None and local_path(vectors) is not None
@@ -193,7 +193,7 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
         if is_foreign:
             _empty_unfinished(indexer)
         lost = dict(_lost(indexer, checked, counts=counts))
-    if not lost:
+    if not lost or (counts and not _inspect(indexer).problems):  # builds may be dead because their rows were lost
         return ()
     remaining = _repair(indexer)
     where, why = next(iter(lost.items()))
@@ -232,14 +232,14 @@ def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iter
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
         if segments in checked:
-            expected = builds.count_rows(group.id) if counts else sum(sizes.values())
+            expected = builds.count_rows(group.id, dead=True) if counts else sum(sizes.values())
             if why := _loss(segments, group.collection, expected, counts=counts):
                 yield group.name, why
         for index in group.indexes.values() if vectors in checked else ():
             if index.kind != "vectors" or not index.dimension:
                 continue
             if counts:
-                expected = builds.count_rows(group.id, index.id)
+                expected = builds.count_rows(group.id, index.id, dead=True)
             else:
                 expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
             why = _loss(vectors, index.collection, expected, counts=counts)

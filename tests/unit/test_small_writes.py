@@ -226,6 +226,21 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
         docs.sync(verify="counts")
 
 
+def test_superseded_rows_hide_no_lost_ones(root):
+    """Rows lost soon after an update, while superseded ones are still stored, are noticed; and once only."""
+    with open_document(root) as docs:
+        docs.get_nodes("line")
+        for number in range(4):
+            write(root, f"{number:02}.txt", f"green tea {number}\noat milk {number}")
+        docs.sync()
+        with closing(StoreFile(root / "store.db")) as file, file.writing() as connection:
+            assert connection.execute("DELETE FROM segment WHERE content IN ('tea 18', 'milk 19')").rowcount == 2
+        with pytest.warns(IngestionWarning, match="rows are left"):
+            docs.sync(verify="counts")
+        assert docs.verify() == ()
+        docs.sync(verify="counts")
+
+
 def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
     """A read that began before and finds its rows gone is repeated, in this program and in others."""
     with open_document(root) as docs, open_document(root, read_only=True) as reader:
