@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -103,7 +102,6 @@ class Indexer:
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._is_flushing = self._has_written = False  # at the end of the write in progress; a vector store
-        self._token = uuid.uuid4().hex
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -274,7 +272,7 @@ class Indexer:
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
         """Flush at the end what a vector store on this machine has written, which does not do so itself."""
-        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors), self._token):
+        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors)):
             before, self._is_flushing = self._is_flushing, True
             self._has_written = True
             try:

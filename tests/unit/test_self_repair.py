@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,21 @@ def test_a_kill_is_no_power_cut(torn):
     with torn.open() as docs:
         assert docs.sync().repaired == ()
         assert len(torn.hits(docs)) == 4
+
+
+def test_a_later_write_removes_the_marks_of_killed_programs(torn, tmp_path, monkeypatch):
+    """It flushes all that they wrote, so a reboot after it discards nothing; marks of running writers stay."""
+    running = tmp_path / "vectors.unflushed-first-running"
+    with running.open("xb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with torn.open() as docs:
+            docs.add_texts({"note": "green tea"})
+            torn.hits(docs)
+        assert list(tmp_path.glob("vectors.unflushed-*")) == [running]
+    running.unlink()
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
+    with torn.open(read_only=True) as docs:
+        assert len(torn.hits(docs)) == 5
 
 
 def test_an_unfinished_index_that_was_lost(local, tmp_path):
