@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from lazyrag import Document, Retriever
 from lazyrag.document.ledger import Ledger
 from lazyrag.errors import IngestionWarning, StoreConnectionError, StoreDamagedError
 from lazyrag.stores.memory import MapVectorStore
-from lazyrag.stores.protocol import StoreLocation, vector_stores
+from lazyrag.stores.protocol import StoreLocation, set_aside, vector_stores
 
 TEXTS = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk"}
 
@@ -232,6 +235,28 @@ def test_a_store_is_rebuilt_after_a_power_cut(torn, local, tmp_path, monkeypatch
         assert len(torn.hits(docs)) == 4
     with torn.open(read_only=True) as docs:
         assert len(torn.hits(docs)) == 4
+
+
+def test_only_one_program_sets_a_store_aside_after_a_power_cut(torn, local, tmp_path, monkeypatch):
+    """One that starts meanwhile waits, and opens the empty store that takes its place."""
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
+    local.contents[str(tmp_path / "vectors")] = {}
+    began = threading.Event()
+
+    def set_aside_slowly(*given: object) -> None:
+        began.set()
+        time.sleep(0.5)
+        set_aside(*given)
+
+    monkeypatch.setattr("lazyrag.stores.config.set_aside", set_aside_slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(torn.open)
+        assert began.wait(10)
+        second = pool.submit(torn.open)
+        with pytest.warns(IngestionWarning, match="power cut"):
+            first.result().close()
+        second.result().close()
+    assert len(list(tmp_path.glob("vectors.damaged-*"))) == 1
 
 
 def test_a_kill_is_no_power_cut(torn):
