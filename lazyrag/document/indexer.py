@@ -101,7 +101,7 @@ class Indexer:
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
-        self._is_flushing = self._has_written = False  # at the end of the write in progress; a vector store
+        self._has_written = False  # vectors
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -114,7 +114,9 @@ class Indexer:
                 with suppress(StoreError):  # what cannot be read was not shown
                     show_all(self.hits)
             self.is_closed = True
-            with self._flushed_vectors() if self._has_written else nullcontext():  # stores may write what they hold
+            with (
+                flushed(local_path(self.nodes.vectors)) if self._has_written else nullcontext()
+            ):  # stores may write what they hold
                 close()
 
     @property
@@ -272,13 +274,17 @@ class Indexer:
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
         """Flush at the end what a vector store on this machine has written, which does not do so itself."""
-        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors)):
-            before, self._is_flushing = self._is_flushing, True
+
+        @functools.cache
+        def mark() -> None:
             self._has_written = True
-            try:
-                yield
-            finally:
-                self._is_flushing = before
+            stack.enter_context(flushed(local_path(self.nodes.vectors)))
+
+        with ExitStack() as stack:
+            if self.nodes.mark_vectors is None:  # else this is a part of another write
+                self.nodes.mark_vectors = mark
+                stack.callback(setattr, self.nodes, "mark_vectors", None)
+            yield
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

@@ -189,7 +189,7 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     is_foreign = path is not None and local_path(vectors) is not None
     with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
-            set_aside(vectors, f"The last {deaths} programs ended while they read it")
+            set_aside(indexer.nodes.vectors_to_write, f"The last {deaths} programs ended while they read it")
         if is_foreign:
             _empty_unfinished(indexer)
         lost = dict(_lost(indexer, checked, counts=counts))
@@ -222,7 +222,7 @@ def _empty_unfinished(indexer: Indexer) -> None:
     for index, group, collection, dimension in ledger.groups.unfinished_vectors():
         expected = ledger.builds.count_rows(group, index)
         if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
-            _drop(vectors, collection)
+            _drop(indexer.nodes.vectors_to_write, collection)
             ledger.groups.empty_index(index)
 
 
@@ -277,7 +277,7 @@ def compact(indexer: Indexer) -> None:
     with indexer.writing():
         indexer.ensure_root()
         indexer.purge()
-        vectors = indexer.nodes.vectors
+        vectors = indexer.nodes.vectors_to_write
         for group in indexer.ledger.tree.groups.values():
             for index in group.indexes.values():
                 if index.dimension and isinstance(vectors, Compactable):
@@ -308,9 +308,9 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
     for collection, keys in findings.segment_orphans.items():
         nodes.segments.delete(collection, keys=keys)
     for collection, keys in findings.vector_orphans.items():
-        nodes.vectors.delete(collection, keys=keys)
+        nodes.vectors_to_write.delete(collection, keys=keys)
     for index, collection in findings.indexes.items():
-        _drop(nodes.vectors, collection)
+        _drop(nodes.vectors_to_write, collection)
         ledger.groups.empty_index(index)
     if findings.parts:
         ledger.groups.discard_parts(findings.parts)

@@ -207,14 +207,13 @@ def torn(local, tmp_path, monkeypatch):
     """A place whose writer was ended, and the marks that it left; its boot is "first"."""
     monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "first")
     place, marks = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}}), set()
+
+    def upsert(store: LocalStore, *given: object) -> None:
+        marks.update(tmp_path.glob("vectors.unflushed-*"))
+        MapVectorStore.upsert(store, *given)
+
+    monkeypatch.setattr(local, "upsert", upsert)
     with place.open() as docs:
-
-        def note(text: str) -> str:
-            marks.update(tmp_path.glob("vectors.unflushed-*"))
-            return text
-
-        docs.create_node_group("noted", transform=note)
-        docs.activate_group("noted")
         place.hits(docs)
     assert len(marks) == 1
     assert not any(path.exists() for path in marks)  # the end of a write flushes
@@ -264,6 +263,20 @@ def test_a_kill_is_no_power_cut(torn):
     with torn.open() as docs:
         assert docs.sync().repaired == ()
         assert len(torn.hits(docs)) == 4
+
+
+def test_an_unchanged_sync_flushes_nothing(torn, monkeypatch):
+    """Only a write that changes vectors does."""
+    flushes = []
+    monkeypatch.setattr("lazyrag.storage.arrays.sync_folder", flushes.append)
+    with torn.open() as docs:
+        docs.activate_group("line")
+        for _ in range(2):
+            docs.sync()
+        assert flushes == []
+        docs.add_texts({"note": "green tea"})
+        assert flushes != []
+        torn.hits(docs)
 
 
 def test_a_later_write_removes_the_marks_of_killed_programs(torn, tmp_path, monkeypatch):
