@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -97,11 +96,12 @@ class Shown(dict[str, Any]):
     """What a hit has shown of its Document, by name: it is still there when the Document is closed."""
 
     __slots__ = ("__weakref__", "node")
+    __hash__ = object.__hash__  # type: ignore[assignment]  # two of them are never the same
     node: tuple[Segment, NodeSource | None]
 
 
-RecentHits: TypeAlias = "deque[ref[Shown]]"
-"""What the last hits of a Document have shown, as long as somebody has the hits."""
+ShownHits: TypeAlias = "set[ref[Shown]]"
+"""What the hits of a Document have shown, as long as somebody has the hits."""
 
 
 @known_arguments
@@ -525,17 +525,17 @@ class DocNode:
         return f"DocNode({where}#{self.number}: {shown!r}{score})"
 
 
-def remember(nodes: Iterable[DocNode], recent: RecentHits) -> None:
+def remember(nodes: Iterable[DocNode], hits: ShownHits) -> None:
     """Make nodes of a Document hits: they remember what they show."""
     for node in nodes:
         node._shown = shown = Shown()
         shown.node = node._segment, node._reader
-        recent.append(ref(shown))
+        hits.add(ref(shown, hits.discard))
 
 
-def show_all(recent: RecentHits) -> None:
+def show_all(hits: ShownHits) -> None:
     """Let the hits that are still in use show their location and their file's metadata."""
-    for reference in list(recent):  # other threads may still search
+    for reference in hits.copy():  # other threads may still search, or drop hits
         shown = reference()
         if shown is not None:
             node = DocNode.from_segment(*shown.node)

@@ -386,7 +386,7 @@ class _Importer:
                 index_row, of_vectors = self._index_rows[group.name, space.name]
                 embedded = [one for one in segments if one.uid in vectors]
                 rows = [VectorRow(one.key, vectors[one.uid], one.fields) for one in embedded]
-                self._indexer.nodes.vectors.upsert(of_vectors, rows)
+                self._indexer.nodes.vectors_to_write.upsert(of_vectors, rows)
                 for uid in {one.document_id for one in embedded}:
                     covered[uid].append((index_row, builds[uid][group.name].number))
         return [

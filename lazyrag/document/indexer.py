@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import uuid
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lazyrag.data.node import RecentHits, show_all
+from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.document.changes import Dataset, SettledFiles
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 _RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
-_HITS = 1_000  # that show their locations when the Document is closed
 
 
 @dataclass(eq=False, repr=False)
@@ -97,15 +94,14 @@ class Indexer:
         self.engine = IngestionEngine(
             self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
         )
-        self.recent: RecentHits = deque(maxlen=_HITS)
+        self.hits: ShownHits = set()
         self.is_closed = False
         self._view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
-        self._is_flushing = self._has_written = False  # at the end of the write in progress; a vector store
-        self._token = uuid.uuid4().hex
+        self._has_written = False  # vectors
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -116,9 +112,11 @@ class Indexer:
             close, self.close_stores = self.close_stores, lambda: None
             if not self.is_closed:
                 with suppress(StoreError):  # what cannot be read was not shown
-                    show_all(self.recent)
+                    show_all(self.hits)
             self.is_closed = True
-            with self._flushed_vectors() if self._has_written else nullcontext():  # stores may write what they hold
+            with (
+                flushed(local_path(self.nodes.vectors)) if self._has_written else nullcontext()
+            ):  # stores may write what they hold
                 close()
 
     @property
@@ -276,13 +274,17 @@ class Indexer:
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
         """Flush at the end what a vector store on this machine has written, which does not do so itself."""
-        with nullcontext() if self._is_flushing else flushed(local_path(self.nodes.vectors), self._token):
-            before, self._is_flushing = self._is_flushing, True
+
+        @functools.cache
+        def mark() -> None:
             self._has_written = True
-            try:
-                yield
-            finally:
-                self._is_flushing = before
+            stack.enter_context(flushed(local_path(self.nodes.vectors)))
+
+        with ExitStack() as stack:
+            if self.nodes.mark_vectors is None:  # else this is a part of another write
+                self.nodes.mark_vectors = mark
+                stack.callback(setattr, self.nodes, "mark_vectors", None)
+            yield
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

@@ -543,7 +543,7 @@ class IngestionEngine:
                 done.append(version)
         finally:
             if rows:
-                self.nodes.vectors.upsert(target.collection, rows)
+                self.nodes.vectors_to_write.upsert(target.collection, rows)
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
 
@@ -1352,11 +1352,11 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     ledger.announce_removal()
     for index, collection in indexes:
         if collection:
-            nodes.vectors.drop(collection)
+            nodes.vectors_to_write.drop(collection)
         ledger.groups.delete_index_row(index)
     for group, collection in groups:
         for vectors in ledger.groups.vector_collections(group):
-            nodes.vectors.drop(vectors)
+            nodes.vectors_to_write.drop(vectors)
         nodes.segments.drop(collection)
         ledger.groups.delete_group_row(group)
     # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
@@ -1378,7 +1378,7 @@ def _delete_builds(ledger: Ledger, nodes: NodeStore, group: int, collection: str
     found = {} if by_build and not vectors else ledger.builds.with_parents(builds)
     keys = [key for build in found.values() for key in build.keys]
     for one in vectors:
-        nodes.vectors.delete(one, keys=keys)
+        nodes.vectors_to_write.delete(one, keys=keys)
     if isinstance(nodes.segments, MapFileSegmentStore):
         nodes.segments.delete_builds(collection, builds)
     else:

@@ -385,11 +385,12 @@ class BuildTable(_Table):
         query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
         return {build for (build,) in self._db.select_in(query, builds, index)}
 
-    def count_rows(self, group: int, index: int | None = None) -> int:
-        """How many rows of a group, or vectors of an index over it, a store acknowledged; without dead builds."""
+    def count_rows(self, group: int, index: int | None = None, *, dead: bool = False) -> int:
+        """How many rows of a group, or vectors of an index over it, a store acknowledged; dead builds if requested."""
         cover = "" if index is None else "JOIN covered ON covered.build = build.number AND covered.space = ? "
-        query = f"SELECT counts, count(*) FROM build {cover}WHERE node_group = ? AND status = 'written' GROUP BY counts"  # noqa: S608
-        found = self._db.select(query, (group,) if index is None else (index, group))
+        where, status = "node_group = ? AND status IN ('written', ?)", "dead" if dead else "written"
+        query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
+        found = self._db.select(query, (group, status) if index is None else (index, group, status))
         return sum(sum(json.loads(counts)) * builds for counts, builds in found)
 
     def count_live(self, group: int) -> int:

@@ -135,7 +135,7 @@ def migrate(
             stack.enter_context(copy.there.lease.held(WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
         is_complete = begin_copies(pairs)
-        with flushed(local_path(into.vectors), copies[0].there.token):
+        with flushed(local_path(into.vectors)):
             for copy in copies:
                 copy.run(is_complete=is_complete)
         if not is_complete:

@@ -53,6 +53,14 @@ class NodeStore:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
+        self.mark_vectors: Callable[[], object] | None = None  # before a write; of the program's write in progress
+
+    @property
+    def vectors_to_write(self) -> VectorStore:
+        """The vector store, marked as unflushed until the end of the write in progress."""
+        if self.mark_vectors is not None:
+            self.mark_vectors()
+        return self.vectors
 
     def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
         """Whether segments, or vectors too, are read and written in transactions of a store file."""
@@ -87,7 +95,7 @@ class NodeStore:
             UnsupportedError: If the store has no sparse vectors.
         """
         schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
-        self.vectors.create(collection, schema)
+        self.vectors_to_write.create(collection, schema)
 
     def vector_search(self, mode: SearchMode) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
         """The vector store's exact, approximate or native search.

@@ -465,13 +465,13 @@ class LocalSnapshot(Snapshot):
             DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
             for segment, (_, score) in zip(segments, hits, strict=True)
         ]
-        remember(nodes, self.indexer.recent)
+        remember(nodes, self.indexer.hits)
         return nodes
 
     def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
         """A segment as a hit, which remembers what it shows."""
         node = DocNode.from_segment(segment, self.source, score=score, merged_from=merged_from)
-        remember([node], self.indexer.recent)
+        remember([node], self.indexer.hits)
         return node
 
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:

@@ -183,17 +183,17 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
         checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, _STORE_FILES)}
     indexer.is_checked = True
     if counts:
-        indexer.purge()  # rows that wait to be removed would hide lost ones
+        indexer.purge()  # as far as the grace period is over
     elif path is None or not checked:
         return ()
     is_foreign = path is not None and local_path(vectors) is not None
     with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
-            set_aside(vectors, f"The last {deaths} programs ended while they read it")
+            set_aside(indexer.nodes.vectors_to_write, f"The last {deaths} programs ended while they read it")
         if is_foreign:
             _empty_unfinished(indexer)
         lost = dict(_lost(indexer, checked, counts=counts))
-    if not lost:
+    if not lost or (counts and not _inspect(indexer).problems):  # builds may be dead because their rows were lost
         return ()
     remaining = _repair(indexer)
     where, why = next(iter(lost.items()))
@@ -222,7 +222,7 @@ def _empty_unfinished(indexer: Indexer) -> None:
     for index, group, collection, dimension in ledger.groups.unfinished_vectors():
         expected = ledger.builds.count_rows(group, index)
         if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
-            _drop(vectors, collection)
+            _drop(indexer.nodes.vectors_to_write, collection)
             ledger.groups.empty_index(index)
 
 
@@ -232,14 +232,14 @@ def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iter
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
         if segments in checked:
-            expected = builds.count_rows(group.id) if counts else sum(sizes.values())
+            expected = builds.count_rows(group.id, dead=True) if counts else sum(sizes.values())
             if why := _loss(segments, group.collection, expected, counts=counts):
                 yield group.name, why
         for index in group.indexes.values() if vectors in checked else ():
             if index.kind != "vectors" or not index.dimension:
                 continue
             if counts:
-                expected = builds.count_rows(group.id, index.id)
+                expected = builds.count_rows(group.id, index.id, dead=True)
             else:
                 expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
             why = _loss(vectors, index.collection, expected, counts=counts)
@@ -277,7 +277,7 @@ def compact(indexer: Indexer) -> None:
     with indexer.writing():
         indexer.ensure_root()
         indexer.purge()
-        vectors = indexer.nodes.vectors
+        vectors = indexer.nodes.vectors_to_write
         for group in indexer.ledger.tree.groups.values():
             for index in group.indexes.values():
                 if index.dimension and isinstance(vectors, Compactable):
@@ -308,9 +308,9 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
     for collection, keys in findings.segment_orphans.items():
         nodes.segments.delete(collection, keys=keys)
     for collection, keys in findings.vector_orphans.items():
-        nodes.vectors.delete(collection, keys=keys)
+        nodes.vectors_to_write.delete(collection, keys=keys)
     for index, collection in findings.indexes.items():
-        _drop(nodes.vectors, collection)
+        _drop(nodes.vectors_to_write, collection)
         ledger.groups.empty_index(index)
     if findings.parts:
         ledger.groups.discard_parts(findings.parts)

@@ -26,6 +26,9 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
 
+with suppress(ImportError):
+    import fcntl  # not on Windows
+
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
@@ -561,30 +564,35 @@ def boot_id() -> str:
 
 
 @contextmanager
-def flushed(path: str | None, writer: str) -> Iterator[None]:
+def flushed(path: str | None) -> Iterator[None]:
     """Mark a store's file or folder as unflushed while it is written, then flush it.
+
+    The mark is locked as long as its writer runs; the next flush also removes the marks of killed writers.
 
     Args:
         path: Of the store; None for one that flushes what it writes.
-        writer: Unique id of the writer: others may write meanwhile.
     """
     boot = boot_id() if path is not None and Path(path).parent.is_dir() else ""
     if not boot:  # a power cut could not be told from a kill; or the store was deleted
         yield
         return
-    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{writer}")
-    with _flushing(root):
-        mark.touch()
+    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{os.urandom(8).hex()}")
+    with _flushing(root), locked(root.parent):
+        lock = mark.open("xb")
+        _lock(lock.fileno())
         sync_folder(root.parent)
     try:
         yield
     finally:
-        with _flushing(root):
+        with lock, _flushing(root):
+            with locked(root.parent):  # before the flush: what a writer wrote that ends during it may come too late
+                ended = [one for one in _marks(root) if f"-{boot}-" in one.name and _has_ended(one)]
             for one in (root, *root.rglob("*"), root.parent):
                 with suppress(FileNotFoundError):  # a temporary file of the store
                     if one.is_file() or one.is_dir():
                         sync_folder(one)
-            mark.unlink(missing_ok=True)
+            for one in (mark, *ended):
+                one.unlink(missing_ok=True)
             sync_folder(root.parent)
 
 
@@ -597,10 +605,40 @@ def _flushing(path: Path) -> Iterator[None]:
         raise StoreError(msg, store=str(path)) from exc
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Exclude other programs that mark the stores of a folder, or set them aside. (Only Linux has marks.)"""
+    descriptor = os.open(folder, os.O_RDONLY)
+    is_locked = _lock(descriptor)
+    try:
+        yield
+    finally:
+        if is_locked:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child process may have inherited it
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, mode: int = 0) -> bool:
+    with suppress(OSError):  # another program has it, or the file system has no locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | mode)
+        return True
+    return False
+
+
+def _has_ended(mark: Path) -> bool:
+    """Whether the writer of a mark was killed."""
+    with suppress(FileNotFoundError), mark.open("rb") as file:
+        return _lock(file.fileno(), fcntl.LOCK_NB)
+    return False
+
+
+def _marks(root: Path) -> list[Path]:
+    return [one for one in root.parent.iterdir() if one.name.startswith(f"{root.name}.unflushed-")]
+
+
 def torn_marks(path: str) -> list[Path]:
     """Marks of writers that a power cut ended."""
     root, boot = Path(path), boot_id()
     if not boot or not root.parent.is_dir():
         return []
-    marks = [one for one in root.parent.iterdir() if one.name.startswith(f"{root.name}.unflushed-")]
-    return [mark for mark in marks if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")]
+    return [mark for mark in _marks(root) if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
-from lazyrag.storage.arrays import torn_marks
+from lazyrag.storage.arrays import locked, torn_marks
 from lazyrag.stores.protocol import (
     SegmentStore,
     StoreLocation,
@@ -261,18 +261,20 @@ def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, 
     if torn and read_only:
         msg = f"A power cut may have torn the store {path}. Open the Document without read_only=True: that rebuilds it."
         raise StoreDamagedError(msg, store=str(path))
-    why = "A power cut ended the program that wrote it." if torn and Path(f"{path}").exists() else ""
-    try:
-        if not why:
-            store.open()
-    except StoreDamagedError as exc:
-        if read_only or path is None:
-            raise
-        why = str(exc)
-    if why:
-        set_aside(store, why)
-    for mark in torn:
-        mark.unlink(missing_ok=True)
+    with locked(Path(f"{path}").parent) if torn else nullcontext():
+        torn = [mark for mark in torn if mark.exists()]  # another program may have set the store aside meanwhile
+        why = "A power cut ended the program that wrote it." if torn and Path(f"{path}").exists() else ""
+        try:
+            if not why:
+                store.open()
+        except StoreDamagedError as exc:
+            if read_only or path is None:
+                raise
+            why = str(exc)
+        if why:
+            set_aside(store, why)
+        for mark in torn:
+            mark.unlink(missing_ok=True)
     return store
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ from lazyrag import Document, Retriever
 from lazyrag.document.ledger import Ledger
 from lazyrag.errors import IngestionWarning, StoreConnectionError, StoreDamagedError
 from lazyrag.stores.memory import MapVectorStore
-from lazyrag.stores.protocol import StoreLocation, vector_stores
+from lazyrag.stores.protocol import StoreLocation, set_aside, vector_stores
 
 TEXTS = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk"}
 
@@ -203,14 +207,13 @@ def torn(local, tmp_path, monkeypatch):
     """A place whose writer was ended, and the marks that it left; its boot is "first"."""
     monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "first")
     place, marks = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}}), set()
+
+    def upsert(store: LocalStore, *given: object) -> None:
+        marks.update(tmp_path.glob("vectors.unflushed-*"))
+        MapVectorStore.upsert(store, *given)
+
+    monkeypatch.setattr(local, "upsert", upsert)
     with place.open() as docs:
-
-        def note(text: str) -> str:
-            marks.update(tmp_path.glob("vectors.unflushed-*"))
-            return text
-
-        docs.create_node_group("noted", transform=note)
-        docs.activate_group("noted")
         place.hits(docs)
     assert len(marks) == 1
     assert not any(path.exists() for path in marks)  # the end of a write flushes
@@ -233,11 +236,62 @@ def test_a_store_is_rebuilt_after_a_power_cut(torn, local, tmp_path, monkeypatch
         assert len(torn.hits(docs)) == 4
 
 
+def test_only_one_program_sets_a_store_aside_after_a_power_cut(torn, local, tmp_path, monkeypatch):
+    """One that starts meanwhile waits, and opens the empty store that takes its place."""
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
+    local.contents[str(tmp_path / "vectors")] = {}
+    began = threading.Event()
+
+    def set_aside_slowly(*given: object) -> None:
+        began.set()
+        time.sleep(0.5)
+        set_aside(*given)
+
+    monkeypatch.setattr("lazyrag.stores.config.set_aside", set_aside_slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(torn.open)
+        assert began.wait(10)
+        second = pool.submit(torn.open)
+        with pytest.warns(IngestionWarning, match="power cut"):
+            first.result().close()
+        second.result().close()
+    assert len(list(tmp_path.glob("vectors.damaged-*"))) == 1
+
+
 def test_a_kill_is_no_power_cut(torn):
     """What was written reaches the disk without its program; nothing is rebuilt."""
     with torn.open() as docs:
         assert docs.sync().repaired == ()
         assert len(torn.hits(docs)) == 4
+
+
+def test_an_unchanged_sync_flushes_nothing(torn, monkeypatch):
+    """Only a write that changes vectors does."""
+    flushes = []
+    monkeypatch.setattr("lazyrag.storage.arrays.sync_folder", flushes.append)
+    with torn.open() as docs:
+        docs.activate_group("line")
+        for _ in range(2):
+            docs.sync()
+        assert flushes == []
+        docs.add_texts({"note": "green tea"})
+        assert flushes != []
+        torn.hits(docs)
+
+
+def test_a_later_write_removes_the_marks_of_killed_programs(torn, tmp_path, monkeypatch):
+    """It flushes all that they wrote, so a reboot after it discards nothing; marks of running writers stay."""
+    running = tmp_path / "vectors.unflushed-first-running"
+    with running.open("xb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with torn.open() as docs:
+            docs.add_texts({"note": "green tea"})
+            torn.hits(docs)
+        assert list(tmp_path.glob("vectors.unflushed-*")) == [running]
+    running.unlink()
+    monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
+    with torn.open(read_only=True) as docs:
+        assert len(torn.hits(docs)) == 5
 
 
 def test_an_unfinished_index_that_was_lost(local, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import sys
@@ -197,6 +198,19 @@ def test_readers_elsewhere_see_many_small_changes(root):
         assert names == sorted(names)
 
 
+def test_kept_hits_outlast_any_number_of_dropped_ones(root):
+    """They show their location and file after the Document was closed; those that a program dropped are forgotten."""
+    with open_document(root) as docs:
+        retriever = Retriever(docs, "line", similarity="bm25", topk=3)
+        kept = retriever("tea")
+        for _ in range(400):
+            retriever("milk")
+        gc.collect()
+        assert len(docs._indexer.hits) == len(kept) == 3
+    assert {node.location for node in kept} == {"line 1"}
+    assert all(node.global_metadata["file_name"].endswith(".txt") for node in kept)
+
+
 def test_rows_that_are_lost_are_noticed_by_counts(root):
     """Rows that somebody deleted from the store are rebuilt by a sync that counts, with a warning; else not noticed."""
     with open_document(root) as docs:
@@ -206,6 +220,21 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
     with open_document(root) as docs:
         docs.sync()
         assert docs.verify()
+        with pytest.warns(IngestionWarning, match="rows are left"):
+            docs.sync(verify="counts")
+        assert docs.verify() == ()
+        docs.sync(verify="counts")
+
+
+def test_superseded_rows_hide_no_lost_ones(root):
+    """Rows lost soon after an update, while superseded ones are still stored, are noticed; and once only."""
+    with open_document(root) as docs:
+        docs.get_nodes("line")
+        for number in range(4):
+            write(root, f"{number:02}.txt", f"green tea {number}\noat milk {number}")
+        docs.sync()
+        with closing(StoreFile(root / "store.db")) as file, file.writing() as connection:
+            assert connection.execute("DELETE FROM segment WHERE content IN ('tea 18', 'milk 19')").rowcount == 2
         with pytest.warns(IngestionWarning, match="rows are left"):
             docs.sync(verify="counts")
         assert docs.verify() == ()
