@@ -28,12 +28,14 @@ class Project:
         folder: The folder with the files.
         group: The node group to search.
         embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
+        url: The endpoint of an ``"openai:NAME"``; "" in the settings of earlier releases.
     """
 
     store: Path
     folder: Path
     group: str = "MediumChunk"
     embed: str = ""
+    url: str = ""
 
     @property
     def store_conf(self) -> dict[str, Any]:
@@ -41,7 +43,9 @@ class Project:
         return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store / "store.db")}}}
 
     def with_options(self, **options: Any) -> Project:
-        """The project with other settings; None leaves one as it is."""
+        """The project with other settings; None leaves one as it is. A new model comes from OPENAI_BASE_URL."""
+        if options.get("embed") is not None:
+            options["url"] = base_url() if options["embed"].startswith("openai:") else ""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
     def open(self, *, write: bool = False, files: bool = True, embeds: bool = True, **chosen: Any) -> Document:
@@ -55,10 +59,14 @@ class Project:
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
-            ConfigError: If the embedding model is not on this machine.
+            ConfigError: If the embedding model is not on this machine, or its endpoint is not that of the environment.
         """
         from lazyrag.document import Document
 
+        if embeds and self.url and self.url != base_url():
+            msg = f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is {base_url()}. Set "
+            msg += f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder} --embed {self.embed}"
+            raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
         if write:
             self._write(".gitignore", "*\n")
@@ -157,6 +165,7 @@ def _read(store: Path) -> Project:
         msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
+    told = {"url": "", **told} if isinstance(told, Mapping) else {}
     is_valid = number == _FORMAT and all(isinstance(told.get(name), str) for name in ("folder", *names))
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
@@ -189,4 +198,4 @@ def make_embedder(model: str) -> Any:
 
 def base_url() -> str:
     """The OpenAI-compatible endpoint of the environment."""
-    return os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    return (os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").strip().rstrip("/")

@@ -385,3 +385,18 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert run("search", "green tea", "--retriever", "keyword")[0] == 0
     assert len(model.bodies) == asked
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
+
+
+def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+    """Without OPENAI_BASE_URL, texts would go to another company's servers."""
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
+    assert run("index", "--embed", "openai:m")[0] == 0
+    assert run("sync")[0] == 0
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    (folder / "new.md").write_text("White tea", encoding="utf-8")
+    for command in (("sync",), ("sync", "--plan"), ("index",), ("search", "tea")):
+        status, output, errors = run(*command)
+        assert (status, output) == (1, "")
+        assert model.url in errors
+        assert "https://api.openai.com/v1" in errors
+    assert run("search", "tea", "--retriever", "keyword")[0] == 0
