@@ -518,6 +518,7 @@ def export_(folder: Path, store: Path | None) -> Output:
     with project.open(embeds=False) as docs:
         made = docs.export(folder)
         count = docs.status().documents
+    replace(project, store=made, folder=made).save()
     lines = terminal.wrapped(f"Exported {count} files to {terminal.home(made)}.", terminal.width())
     return Output({"export": str(made), "documents": count}, lines)
 
@@ -533,6 +534,11 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
     """
     project = new_project(path, store)
     is_new = not project.store.exists()
+    if is_new and (export.expanduser() / "config.json").is_file():
+        try:
+            project = replace(find_project(export.expanduser()), store=project.store, folder=project.folder)
+        except ConfigError as exc:
+            _complain(f"Note: the settings of the export are not used. {exc}")
     try:
         with project.open(write=True, files=False, embeds=False) as docs:
             count = docs.import_from(export)

@@ -247,14 +247,18 @@ def test_status_verify_repair_and_plan(run):
 
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
-    run("index")
+    run("index", "--include", "*.md", "--group", "FineChunk")
     assert run("export", tmp_path / "export")[0] == 0
     shutil.rmtree(folder / ".lazyrag")
     there = tmp_path / "there"
     there.mkdir()
     monkeypatch.chdir(there)
     assert run("import", tmp_path / "export")[0] == 0
-    assert run("search", "green tea")[1].startswith("1. tea.md  Tea, lines 1-5")
+    assert run("search", "green tea")[1].startswith("1. tea.md  Tea, lines 1-")
+    assert "FineChunk" in run("status")[1]
+    (there / "tea.md").write_text(f"# Tea\n\n{TEA}", encoding="utf-8")
+    (there / "other.txt").write_text("tea", encoding="utf-8")
+    assert run("sync")[1].startswith("0 added, 1 ")
     assert "contains documents already" in run("import", tmp_path / "export")[2]
 
 

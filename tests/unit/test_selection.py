@@ -89,6 +89,28 @@ def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path)
         Document(root, store_conf=conf)
 
 
+def test_documents_in_one_store_file_keep_their_own_choice(folder, tmp_path: Path):
+    """Each of two open Documents stores its own, after the other was opened."""
+    root = folder({"a.md": "tea", "b.txt": "tea", "c.rst": "tea"})
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "tea.db"}}}
+    with (
+        Document(root, name="a", store_conf=conf, include=["*.md"]) as first,
+        Document(root, name="b", store_conf=conf, include=["*.txt"]) as second,
+    ):
+        assert (paths(first), paths(second)) == (["a.md"], ["b.txt"])
+    for name, expected in (("a", ["a.md"]), ("b", ["b.txt"])):
+        with Document(root, name=name, store_conf=conf) as docs:
+            assert paths(docs) == expected
+            docs.export(tmp_path / name)
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "copy.db"}}}
+    with Document(root, name="a", store_conf=conf) as docs:
+        docs.import_from(tmp_path / "a")
+        assert docs.sync().added == ()
+    with Document(root, name="a", store_conf=conf) as docs:
+        assert docs.sync().added == ()
+        assert paths(docs) == ["a.md"]
+
+
 def test_an_ignore_file_that_changes_is_seen_by_the_next_sync(folder):
     """In the same program, where unchanged files are not compared again."""
     root = folder(FILES)
