@@ -18,7 +18,7 @@ from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
-from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -182,11 +182,17 @@ def _patterns(given: tuple[str, ...]) -> list[str] | None:
 def _built(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
-        docs.activate_group(project.group, embed_keys=docs.embed_keys, analysers=[_ANALYSER])
+        docs.activate_group(project.group, analysers=[_ANALYSER])  # first: it needs no model
+        if docs.embed_keys:
+            docs.activate_group(project.group, embed_keys=docs.embed_keys)
     except IngestionError:
         if not docs.last_report.failed:
             raise
-    return _reported(docs, project)
+    found = _reported(docs, project)
+    if any(one.stage.startswith("embed ") for one in docs.last_report.failed):
+        msg = "Vectors are missing; keyword search works. To try again: lazyrag sync"
+        return replace(found, lines=[*found.lines, *terminal.wrapped(msg, terminal.width())])
+    return found
 
 
 def _require_group(docs: Document, group: str) -> None:
@@ -302,15 +308,29 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
 # Query
 
 
+def _readable(project: Project, kind: str | None) -> Document:
+    """A project's Document to search; without its embedding model if that is missing and no retriever needs it."""
+    try:
+        return project.open(embeds=kind != "keyword")
+    except (ConfigError, MissingDependencyError) as exc:
+        if kind is not None or not project.embed:
+            raise
+        _complain(f"Note: keyword search only. {exc}")
+        return project.open(embeds=False)
+
+
 def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
     from lazyrag.retrieval import HybridRetriever, Retriever
 
     _require_group(docs, group)
-    kind = kind or ("hybrid" if docs.embed_keys else "keyword")
-    if kind != "keyword" and not docs.embed_keys:
+    if kind not in (None, "keyword") and not docs.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(group, ())
+    if kind is None:
+        kind = "hybrid" if docs.embed_keys and {*docs.embed_keys} <= {*indexes} else "keyword"
+        if kind == "keyword" and docs.embed_keys and _ANALYSER in indexes:
+            _complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
     needed = {_ANALYSER} if kind == "keyword" else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
     if not needed <= {*indexes}:
         raise ConfigError(f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}")
@@ -341,7 +361,7 @@ def search(
     """Find the best passages for QUERY: a question or keywords."""
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
-    with project.open(embeds=retriever != "keyword") as docs:
+    with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
         filters = output.parse_where(where, docs.fields)
         explanation = search.explain(query, filters) if explain else None
@@ -393,7 +413,7 @@ def ask(
     """
     question = " ".join(words)
     project = find_project(store).with_options(group=group)
-    with project.open(embeds=retriever != "keyword") as docs:
+    with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
         filters = output.parse_where(where, docs.fields)
         if model:

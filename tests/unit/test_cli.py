@@ -398,9 +398,28 @@ def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monk
     assert run("sync")[0] == 0
     monkeypatch.delenv("OPENAI_BASE_URL")
     (folder / "new.md").write_text("White tea", encoding="utf-8")
-    for command in (("sync",), ("sync", "--plan"), ("index",), ("search", "tea")):
+    for command in (("sync",), ("sync", "--plan"), ("index",), ("search", "tea", "--retriever", "hybrid")):
         status, output, errors = run(*command)
         assert (status, output) == (1, "")
         assert model.url in errors
         assert "https://api.openai.com/v1" in errors
     assert run("search", "tea", "--retriever", "keyword")[0] == 0
+    status, output, errors = run("search", "tea")
+    assert (status, output[:2]) == (0, "1.")
+    assert errors.startswith("Note: keyword search only. ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytest.MonkeyPatch):
+    """The index says what is missing; a search says so on stderr until a sync has made the vectors."""
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    model.faults = [answered({"error": {"message": "wrong key"}}, 401)] * 8
+    status, output, errors = run("index", "--embed", "openai:m")
+    assert (status, errors) == (1, "")
+    assert output.endswith("Vectors are missing; keyword search works. To try again: lazyrag sync\n")
+    status, output, errors = run("search", "green tea")
+    assert (status, output[:8]) == (0, "1. tea.m")
+    assert errors == "Note: keyword search only, as vectors are missing. Run: lazyrag sync\n"
+    model.faults = []
+    assert run("sync")[0] == 0
+    assert run("search", "green tea")[2] == ""
