@@ -62,11 +62,17 @@ def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
     docs = Document(root, use_gitignore=True)
     assert paths(docs) == ["docs/c.md"]
     assert dict(docs.last_report.skipped)["a.md"] == "excluded by .gitignore"
-    (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n", encoding="utf-8")
+    (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n[z-a]\n", encoding="utf-8")
     (root / "docs" / "e.txt").write_text("puer tea", encoding="utf-8")
     docs = Document(root)
     assert paths(docs) == ["a.md", "docs/c.md", "docs/e.txt", "docs/old/d.md"]
-    assert ("docs/.lazyragignore", "invalid pattern '\\\\'") in docs.last_report.skipped
+    for number, pattern in ((2, r"'\\'"), (3, "'[z-a]'")):
+        reason = f"line {number} of docs/.lazyragignore is no pattern of gitignore: {pattern}. Correct or remove it"
+        assert ("docs/.lazyragignore", reason) in docs.last_report.skipped
+    (root / "docs" / ".lazyragignore").unlink()
+    (root / "docs" / ".lazyragignore").mkdir()
+    with pytest.raises(ConfigError, match=r"docs.\.lazyragignore cannot be read .*or remove it"):
+        docs.sync()
 
 
 def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path):
