@@ -123,7 +123,7 @@ def new_project(path: Path, store: Path | None = None) -> Project:
 
     Raises:
         DatasetPathError: If the folder does not exist, or is a file.
-        ConfigError: If its store belongs to another user.
+        ConfigError: If its store belongs to another user, or has the index of another folder.
     """
     folder = path.expanduser().absolute()
     if folder.is_file():
@@ -139,7 +139,11 @@ def new_project(path: Path, store: Path | None = None) -> Project:
         raise DatasetPathError(f"There is no folder {path}.{hint}")
     place = folder / STORE_FOLDER if store is None else store.expanduser().absolute()
     if (place / _CONFIG).is_file():
-        return replace(_read(place), folder=folder)
+        project = _read(place)
+        if project.folder.exists() and not project.folder.samefile(folder):
+            msg = f"{place} has the index of {project.folder}; got the folder {folder}. One store is for one folder: "
+            raise ConfigError(f"{msg}pass another one with --store, or delete {place}.")
+        return replace(project, folder=folder)
     return Project(place, folder)
 
 

@@ -95,6 +95,21 @@ def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pyt
     assert "belongs to another user" in errors
 
 
+def test_one_store_is_for_one_folder(folder: Path, tmp_path: Path, run):
+    """Another folder is refused, which would delete the documents of the first; a moved one is not."""
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "a.md").write_text("tea", encoding="utf-8")
+    assert run("index", folder, "--store", tmp_path / "st")[0] == 0
+    status, output, errors = run("index", other, "--store", tmp_path / "st")
+    assert (status, output) == (1, "")
+    assert f"has the index of {folder}; got the folder {other}." in errors
+    shutil.rmtree(other)
+    assert run("search", "tea", "--store", tmp_path / "st")[0] == 0
+    shutil.move(folder, other)
+    assert run("index", other, "--store", tmp_path / "st")[0] == 0
+
+
 def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
     """A new file is found after a sync; a Document opens the store that the command made."""
     run("index")
