@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
+_INGESTING = {"index", "sync", "repair"}
 _EPILOGUE = "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
 
 
@@ -42,14 +43,24 @@ def run(arguments: Sequence[str]) -> int:
         try:
             return app.main(list(arguments), prog_name="lazyrag", standalone_mode=False) or OK
         except click.ClickException as exc:
-            exc.show()
+            if "--json" in arguments:
+                name = getattr(getattr(exc, "ctx", None), "info_name", None) or "lazyrag"
+                output.write([output.as_json(name, None, click.UsageError(exc.format_message()))])
+            else:
+                exc.show()
             return exc.exit_code
         except (click.Abort, KeyboardInterrupt):
-            _complain("Interrupted. What is ingested is stored; lazyrag sync continues from there.")
+            stored = " What is ingested is stored; lazyrag sync continues from there."
+            _complain(f"Interrupted.{stored if {*arguments[:1]} & _INGESTING else ''}")
             return INTERRUPTED
-        except BrokenPipeError:  # of `lazyrag search ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return OK
+        except OSError as exc:  # of the output: a command reports its own
+            if "--debug" in arguments:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered
+            if isinstance(exc, BrokenPipeError):  # of `lazyrag search ... | head`
+                return OK
+            _complain(f"Error: The output cannot be written: {_message(exc)}")
+            return FAILED
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -213,13 +224,13 @@ def _reported(docs: Document, project: Project) -> Output:
         "documents": status.documents,
         "nodes": nodes,
     }
-    lines = output.report_lines(report)
+    lines = [*output.report_lines(report), *output.unread_lines(report)]
     if status.documents:
         lines.append(f"{status.documents} files, {nodes} passages.")
     else:
         why = "" if report.skipped or report.failed else ": the folder has no files"
         lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width())
-    return Output(result, lines, FAILED if report.failed else OK)
+    return Output(result, lines, output.status_of(report))
 
 
 @app.command(cls=_Command)
@@ -269,12 +280,12 @@ def _planned(project: Project, **chosen: Any) -> Output:
             "calls": plan.calls,
             "tokens": tokens,
         }
-        lines = output.report_lines(plan.files)
+        lines = [*output.report_lines(plan.files), *output.unread_lines(plan.files)]
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
         if is_new and project.embed:
             lines += terminal.wrapped(f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width())
         lines.append("Nothing was done.")
-        return Output(result, lines)
+        return Output(result, lines, output.status_of(plan.files))
 
 
 @app.command(cls=_Command)

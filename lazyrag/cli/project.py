@@ -153,16 +153,18 @@ def _read(store: Path) -> Project:
     Raises:
         ConfigError: If the store belongs to another user, or its settings are damaged or of a newer release.
     """
-    user = os.geteuid() if hasattr(os, "geteuid") else None
-    for path in (store, store / _CONFIG):
-        owner = path.stat().st_uid
-        if user is not None and owner != user:
-            msg = f"{path} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
-            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
     path = store / _CONFIG
+    user = os.geteuid() if hasattr(os, "geteuid") else None
+    for own in (store, path):
+        owner = own.stat().st_uid
+        if user is not None and owner != user:
+            msg = f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
+            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read ({exc.strerror}). Make it readable for you.") from exc
+    except ValueError as exc:
         raise ConfigError(f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH") from exc
     number = told.get("format") if isinstance(told, Mapping) else None
     if isinstance(number, int) and number > _FORMAT:

@@ -438,3 +438,83 @@ def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytes
     model.faults = []
     assert run("sync")[0] == 0
     assert run("search", "green tea")[2] == ""
+
+
+def test_a_folder_that_cannot_be_read_is_a_failure(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Its path is shown and the exit status is 1: for a sync, and for its plan. Unreadable settings are not damaged."""
+    run("index")
+    scan = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("notes"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for command in (("sync",), ("sync", "--plan")):
+        status, output, errors = run(*command)
+        assert (status, errors) == (1, "")
+        assert "  failed: notes (cannot be listed: Permission denied)\n" in output
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+
+    def read_text(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert "config.json cannot be read (Permission denied)" in run("status")[2]
+
+
+@pytest.mark.usefixtures("folder")
+def test_usage_errors_are_json_too(run):
+    """One object with the command and the message, and exit status 2."""
+    for arguments, command in ((("search", "--json"), "search"), (("index", "a", "b", "--json"), "index")):
+        status, output, errors = run(*arguments)
+        assert (status, errors) == (2, "")
+        told = json.loads(output)
+        assert (told["command"], told["ok"], told["error"]["type"]) == (command, False, "UsageError")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.usefixtures("folder")
+def test_output_that_cannot_be_written_is_one_line(run):
+    """As on a full disk; no traceback, also of what is buffered."""
+    run("index")
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "lazyrag", "search", "tea"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: The output cannot be written: No space left on device\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_interrupted_search_does_not_speak_of_ingestion(run, monkeypatch: pytest.MonkeyPatch):
+    """Nor is there a traceback if Ctrl-C comes during the imports."""
+    run("index")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lazyrag.cli.commands.find_project", interrupted)
+    assert run("search", "tea") == (130, "", "\nInterrupted.\n")
+    code = """
+import builtins, sys
+from lazyrag.cli.main import main
+
+def stop(name, *arguments, old=builtins.__import__):
+    if name == "lazyrag.cli.commands":
+        raise KeyboardInterrupt
+    return old(name, *arguments)
+
+builtins.__import__ = stop
+sys.argv = ["lazyrag", "status"]
+main()
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
