@@ -18,7 +18,9 @@ from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
+from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
+from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -177,6 +179,9 @@ def index(
     from lazyrag.document import Document
 
     _require_group(Document(), project.group)  # before anything is written
+    above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
+    if not project.store.exists() and (outer := next(above, None)) is not None:
+        _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
     with project.open(write=True, **chosen) as docs:
         project.save()
         found = _built(docs, project)
@@ -207,10 +212,11 @@ def _built(docs: Document, project: Project) -> Output:
 
 
 def _require_group(docs: Document, group: str) -> None:
-    if group not in docs.groups:
+    groups = [one for one in docs.groups if one != LAZY_ROOT_NAME]  # whole files are no passages
+    if group not in groups:
         from lazyrag.errors import known_names
 
-        raise ConfigError(f"Unknown node group {group!r}. {known_names(group, docs.groups)}")
+        raise ConfigError(f"Unknown node group {group!r}. {known_names(group, groups)}")
 
 
 def _reported(docs: Document, project: Project) -> Output:
@@ -385,7 +391,7 @@ def search(
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query))
+        return Output(result, lines[1:] or _nothing_found(docs, query, where))
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
@@ -394,9 +400,10 @@ def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str) -> list[str]:
+def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str]:
     count = docs.status().documents
-    text = f"Nothing found for {terminal.printable(query)!r} in {count} files."
+    among = f"those of {count} files that --where allows" if where else f"{count} files"
+    text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrapped(text, terminal.width())
 
 
@@ -433,7 +440,7 @@ def ask(
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question), ""]
+        lines = lines or [*_nothing_found(docs, question, where), ""]
         hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
         result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
@@ -480,7 +487,7 @@ def status(store: Path | None) -> Output:
     rows += [
         [one.name, str(one.nodes), _indexes(one.indexes, is_current=one.is_current, is_complete=one.is_complete)]
         for one in found.groups
-        if one.name != "lazyllm_root"
+        if one.name != LAZY_ROOT_NAME
     ]
     lines += terminal.table(rows, right=(1,), indent="  ")
     lines += terminal.wrapped(
@@ -546,6 +553,9 @@ def repair(store: Path | None) -> Output:
 def export_(folder: Path, store: Path | None) -> Output:
     """Write the index into the new folder FOLDER."""
     project = find_project(store)
+    place = folder.expanduser().resolve()
+    if place.is_relative_to(project.folder.resolve()) and not place.is_relative_to(project.store.resolve()):
+        raise ConfigError(f"The next sync would index {folder}: pass a folder outside of {project.folder}.")
     with project.open(embeds=False) as docs:
         made = docs.export(folder)
         count = docs.status().documents

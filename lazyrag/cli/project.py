@@ -108,6 +108,7 @@ def find_project(store: Path | None = None, start: Path | None = None) -> Projec
         ConfigError: If there is none, or it belongs to another user.
     """
     if store is not None:
+        store = store.expanduser()
         if not (store / _CONFIG).is_file():
             raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
         return _read(store.absolute())

@@ -518,3 +518,29 @@ main()
 """
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_folders_inside_of_an_indexed_folder(folder: Path, run):
+    """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
+    assert run("index", "--store=~/st")[0] == 0
+    assert run("search", "tea", "--store=~/st")[0] == 0
+    assert run("index")[2] == ""
+    status, output, errors = run("export", "notes/backup")
+    assert (status, output) == (1, "")
+    assert errors == f"Error: The next sync would index notes/backup: pass a folder outside of {folder}.\n"
+    status, _, errors = run("index", "notes")
+    assert status == 0
+    assert errors.startswith(f"Note: {folder} has an index already. ")
+    assert run("index", "notes")[2] == ""
+
+
+@pytest.mark.usefixtures("folder")
+def test_messages_of_groups_and_filters(run):
+    """Whole files are no passages to offer; what a filter leaves is said where nothing is found."""
+    run("index")
+    status, _, errors = run("search", "tea", "--group", "lazyllm_root")
+    assert status == 1
+    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk.\n")
+    assert run("search", "tea", "--where", "file_size > 9000")[1] == (
+        "Nothing found for 'tea' in those of 2 files that --where allows.\n"
+    )
