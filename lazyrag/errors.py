@@ -188,7 +188,7 @@ class AnswerWarning(UserWarning):
 
 
 def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:
-    """The error for an optional package that is not installed, with the command that installs it.
+    r"""The error for an optional package that is not installed, with the command that installs it.
 
     Args:
         what: What needs it: ``"OnnxEmbedder"``.
@@ -196,12 +196,13 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
         extra: The extra of this package that brings it.
 
     Example:
-        >>> print(missing_package("This", ModuleNotFoundError(name="httpx"), "openai"))
-        This needs the package 'httpx', which is not installed. Install it with: pip install "lazyrag[openai]"
+        >>> print(str(missing_package("This", ModuleNotFoundError(name="httpx"), "openai")).replace(". ", ".\n"))
+        This needs the package 'httpx', which is not installed.
+        Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
     """
     msg = (
         f"{what} needs the package {missing.name!r}, which is not installed. "
-        f'Install it with: pip install "lazyrag[{extra}]"'
+        f'Install it with: pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
     )
     return MissingDependencyError(msg, name=missing.name)
 

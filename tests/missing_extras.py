@@ -100,7 +100,9 @@ def main() -> int:
         for name, (_, extra) in CASES.items():
             said = message(name, empty)
             print(f"{name}: {said}")
-            wrong += not said.endswith(f'not installed. Install it with: pip install "lazyrag[{extra}]"')
+            wrong += not said.endswith(
+                f'not installed. Install it with: pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
+            )
     return int(wrong > 0)
 
 

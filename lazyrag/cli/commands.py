@@ -18,7 +18,9 @@ from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
-from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
+from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
+from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
+_INGESTING = {"index", "sync", "repair"}
 _EPILOGUE = "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
 
 
@@ -42,14 +45,24 @@ def run(arguments: Sequence[str]) -> int:
         try:
             return app.main(list(arguments), prog_name="lazyrag", standalone_mode=False) or OK
         except click.ClickException as exc:
-            exc.show()
+            if "--json" in arguments:
+                name = getattr(getattr(exc, "ctx", None), "info_name", None) or "lazyrag"
+                output.write([output.as_json(name, None, click.UsageError(exc.format_message()))])
+            else:
+                exc.show()
             return exc.exit_code
         except (click.Abort, KeyboardInterrupt):
-            _complain("Interrupted. What is ingested is stored; lazyrag sync continues from there.")
+            stored = " What is ingested is stored; lazyrag sync continues from there."
+            _complain(f"Interrupted.{stored if {*arguments[:1]} & _INGESTING else ''}")
             return INTERRUPTED
-        except BrokenPipeError:  # of `lazyrag search ... | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return OK
+        except OSError as exc:  # of the output: a command reports its own
+            if "--debug" in arguments:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered
+            if isinstance(exc, BrokenPipeError):  # of `lazyrag search ... | head`
+                return OK
+            _complain(f"Error: The output cannot be written: {_message(exc)}")
+            return FAILED
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -166,6 +179,9 @@ def index(
     from lazyrag.document import Document
 
     _require_group(Document(), project.group)  # before anything is written
+    above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
+    if not project.store.exists() and (outer := next(above, None)) is not None:
+        _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
     with project.open(write=True, **chosen) as docs:
         project.save()
         found = _built(docs, project)
@@ -182,18 +198,25 @@ def _patterns(given: tuple[str, ...]) -> list[str] | None:
 def _built(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
-        docs.activate_group(project.group, embed_keys=docs.embed_keys, analysers=[_ANALYSER])
+        docs.activate_group(project.group, analysers=[_ANALYSER])  # first: it needs no model
+        if docs.embed_keys:
+            docs.activate_group(project.group, embed_keys=docs.embed_keys)
     except IngestionError:
         if not docs.last_report.failed:
             raise
-    return _reported(docs, project)
+    found = _reported(docs, project)
+    if any(one.stage.startswith("embed ") for one in docs.last_report.failed):
+        msg = "Vectors are missing; keyword search works. To try again: lazyrag sync"
+        return replace(found, lines=[*found.lines, *terminal.wrapped(msg, terminal.width())])
+    return found
 
 
 def _require_group(docs: Document, group: str) -> None:
-    if group not in docs.groups:
+    groups = [one for one in docs.groups if one != LAZY_ROOT_NAME]  # whole files are no passages
+    if group not in groups:
         from lazyrag.errors import known_names
 
-        raise ConfigError(f"Unknown node group {group!r}. {known_names(group, docs.groups)}")
+        raise ConfigError(f"Unknown node group {group!r}. {known_names(group, groups)}")
 
 
 def _reported(docs: Document, project: Project) -> Output:
@@ -207,13 +230,13 @@ def _reported(docs: Document, project: Project) -> Output:
         "documents": status.documents,
         "nodes": nodes,
     }
-    lines = output.report_lines(report)
+    lines = [*output.report_lines(report), *output.unread_lines(report)]
     if status.documents:
         lines.append(f"{status.documents} files, {nodes} passages.")
     else:
         why = "" if report.skipped or report.failed else ": the folder has no files"
         lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width())
-    return Output(result, lines, FAILED if report.failed else OK)
+    return Output(result, lines, output.status_of(report))
 
 
 @app.command(cls=_Command)
@@ -263,12 +286,12 @@ def _planned(project: Project, **chosen: Any) -> Output:
             "calls": plan.calls,
             "tokens": tokens,
         }
-        lines = output.report_lines(plan.files)
+        lines = [*output.report_lines(plan.files), *output.unread_lines(plan.files)]
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
         if is_new and project.embed:
             lines += terminal.wrapped(f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width())
         lines.append("Nothing was done.")
-        return Output(result, lines)
+        return Output(result, lines, output.status_of(plan.files))
 
 
 @app.command(cls=_Command)
@@ -302,15 +325,29 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
 # Query
 
 
+def _readable(project: Project, kind: str | None) -> Document:
+    """A project's Document to search; without its embedding model if that is missing and no retriever needs it."""
+    try:
+        return project.open(embeds=kind != "keyword")
+    except (ConfigError, MissingDependencyError) as exc:
+        if kind is not None or not project.embed:
+            raise
+        _complain(f"Note: keyword search only. {exc}")
+        return project.open(embeds=False)
+
+
 def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
     from lazyrag.retrieval import HybridRetriever, Retriever
 
     _require_group(docs, group)
-    kind = kind or ("hybrid" if docs.embed_keys else "keyword")
-    if kind != "keyword" and not docs.embed_keys:
+    if kind not in (None, "keyword") and not docs.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(group, ())
+    if kind is None:
+        kind = "hybrid" if docs.embed_keys and {*docs.embed_keys} <= {*indexes} else "keyword"
+        if kind == "keyword" and docs.embed_keys and _ANALYSER in indexes:
+            _complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
     needed = {_ANALYSER} if kind == "keyword" else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
     if not needed <= {*indexes}:
         raise ConfigError(f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}")
@@ -341,7 +378,7 @@ def search(
     """Find the best passages for QUERY: a question or keywords."""
     query = " ".join(words)
     project = find_project(store).with_options(group=group)
-    with project.open(embeds=retriever != "keyword") as docs:
+    with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
         filters = output.parse_where(where, docs.fields)
         explanation = search.explain(query, filters) if explain else None
@@ -354,7 +391,7 @@ def search(
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query))
+        return Output(result, lines[1:] or _nothing_found(docs, query, where))
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
@@ -363,9 +400,10 @@ def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str) -> list[str]:
+def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str]:
     count = docs.status().documents
-    text = f"Nothing found for {terminal.printable(query)!r} in {count} files."
+    among = f"those of {count} files that --where allows" if where else f"{count} files"
+    text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrapped(text, terminal.width())
 
 
@@ -393,7 +431,7 @@ def ask(
     """
     question = " ".join(words)
     project = find_project(store).with_options(group=group)
-    with project.open(embeds=retriever != "keyword") as docs:
+    with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
         filters = output.parse_where(where, docs.fields)
         if model:
@@ -402,7 +440,7 @@ def ask(
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question), ""]
+        lines = lines or [*_nothing_found(docs, question, where), ""]
         hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
         result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
@@ -449,7 +487,7 @@ def status(store: Path | None) -> Output:
     rows += [
         [one.name, str(one.nodes), _indexes(one.indexes, is_current=one.is_current, is_complete=one.is_complete)]
         for one in found.groups
-        if one.name != "lazyllm_root"
+        if one.name != LAZY_ROOT_NAME
     ]
     lines += terminal.table(rows, right=(1,), indent="  ")
     lines += terminal.wrapped(
@@ -515,9 +553,13 @@ def repair(store: Path | None) -> Output:
 def export_(folder: Path, store: Path | None) -> Output:
     """Write the index into the new folder FOLDER."""
     project = find_project(store)
+    place = folder.expanduser().resolve()
+    if place.is_relative_to(project.folder.resolve()) and not place.is_relative_to(project.store.resolve()):
+        raise ConfigError(f"The next sync would index {folder}: pass a folder outside of {project.folder}.")
     with project.open(embeds=False) as docs:
         made = docs.export(folder)
         count = docs.status().documents
+    replace(project, store=made, folder=made).save()
     lines = terminal.wrapped(f"Exported {count} files to {terminal.home(made)}.", terminal.width())
     return Output({"export": str(made), "documents": count}, lines)
 
@@ -533,6 +575,11 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
     """
     project = new_project(path, store)
     is_new = not project.store.exists()
+    if is_new and (export.expanduser() / "config.json").is_file():
+        try:
+            project = replace(find_project(export.expanduser()), store=project.store, folder=project.folder)
+        except ConfigError as exc:
+            _complain(f"Note: the settings of the export are not used. {exc}")
     try:
         with project.open(write=True, files=False, embeds=False) as docs:
             count = docs.import_from(export)

@@ -12,6 +12,10 @@ def main() -> None:
 
         sys.stdout.write(f"lazyrag {__version__}\n")
         return
-    from lazyrag.cli.commands import run
+    try:
+        from lazyrag.cli.commands import run
 
-    sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # of the imports; `run` has its own message
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)

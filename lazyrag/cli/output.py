@@ -152,6 +152,27 @@ def report_lines(report: IngestReport) -> list[str]:
     return lines
 
 
+def _unread(report: IngestReport) -> list[str]:
+    """The folders and links that could not be read: no files of theirs failed, as none were seen."""
+    return [f"{path} ({reason})" for path, reason in report.skipped if reason.startswith("cannot be ")]
+
+
+def unread_lines(report: IngestReport) -> list[str]:
+    """The folders and links that could not be read."""
+    found = _unread(report)
+    more = [f"and {len(found) - 5} more"] if len(found) > 5 else []
+    return [
+        line
+        for one in [*(f"failed: {terminal.printable(one)}" for one in found[:5]), *more]
+        for line in terminal.wrapped(f"  {one}", terminal.width(), first="  ", rest="    ")
+    ]
+
+
+def status_of(report: IngestReport) -> int:
+    """The exit status: `FAILED` if a file failed or a folder could not be read."""
+    return FAILED if report.failed or _unread(report) else OK
+
+
 def golden_lines(report: GoldenReport) -> list[str]:
     """Golden questions: means beside thresholds, and the missed questions."""
     rows = [["measure", "mean", "threshold", "questions", ""]]

@@ -28,12 +28,14 @@ class Project:
         folder: The folder with the files.
         group: The node group to search.
         embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
+        url: The endpoint of an ``"openai:NAME"``; "" in the settings of earlier releases.
     """
 
     store: Path
     folder: Path
     group: str = "MediumChunk"
     embed: str = ""
+    url: str = ""
 
     @property
     def store_conf(self) -> dict[str, Any]:
@@ -41,7 +43,9 @@ class Project:
         return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store / "store.db")}}}
 
     def with_options(self, **options: Any) -> Project:
-        """The project with other settings; None leaves one as it is."""
+        """The project with other settings; None leaves one as it is. A new model comes from OPENAI_BASE_URL."""
+        if options.get("embed") is not None:
+            options["url"] = base_url() if options["embed"].startswith("openai:") else ""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
     def open(self, *, write: bool = False, files: bool = True, embeds: bool = True, **chosen: Any) -> Document:
@@ -55,10 +59,14 @@ class Project:
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
-            ConfigError: If the embedding model is not on this machine.
+            ConfigError: If the embedding model is not on this machine, or its endpoint is not that of the environment.
         """
         from lazyrag.document import Document
 
+        if embeds and self.url and self.url != base_url():
+            msg = f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is {base_url()}. Set "
+            msg += f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder} --embed {self.embed}"
+            raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
         if write:
             self._write(".gitignore", "*\n")
@@ -100,6 +108,7 @@ def find_project(store: Path | None = None, start: Path | None = None) -> Projec
         ConfigError: If there is none, or it belongs to another user.
     """
     if store is not None:
+        store = store.expanduser()
         if not (store / _CONFIG).is_file():
             raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
         return _read(store.absolute())
@@ -115,7 +124,7 @@ def new_project(path: Path, store: Path | None = None) -> Project:
 
     Raises:
         DatasetPathError: If the folder does not exist, or is a file.
-        ConfigError: If its store belongs to another user.
+        ConfigError: If its store belongs to another user, or has the index of another folder.
     """
     folder = path.expanduser().absolute()
     if folder.is_file():
@@ -131,7 +140,11 @@ def new_project(path: Path, store: Path | None = None) -> Project:
         raise DatasetPathError(f"There is no folder {path}.{hint}")
     place = folder / STORE_FOLDER if store is None else store.expanduser().absolute()
     if (place / _CONFIG).is_file():
-        return replace(_read(place), folder=folder)
+        project = _read(place)
+        if project.folder.exists() and not project.folder.samefile(folder):
+            msg = f"{place} has the index of {project.folder}; got the folder {folder}. One store is for one folder: "
+            raise ConfigError(f"{msg}pass another one with --store, or delete {place}.")
+        return replace(project, folder=folder)
     return Project(place, folder)
 
 
@@ -141,22 +154,25 @@ def _read(store: Path) -> Project:
     Raises:
         ConfigError: If the store belongs to another user, or its settings are damaged or of a newer release.
     """
-    user = os.geteuid() if hasattr(os, "geteuid") else None
-    for path in (store, store / _CONFIG):
-        owner = path.stat().st_uid
-        if user is not None and owner != user:
-            msg = f"{path} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
-            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
     path = store / _CONFIG
+    user = os.geteuid() if hasattr(os, "geteuid") else None
+    for own in (store, path):
+        owner = own.stat().st_uid
+        if user is not None and owner != user:
+            msg = f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
+            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read ({exc.strerror}). Make it readable for you.") from exc
+    except ValueError as exc:
         raise ConfigError(f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH") from exc
     number = told.get("format") if isinstance(told, Mapping) else None
     if isinstance(number, int) and number > _FORMAT:
         msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
+    told = {"url": "", **told} if isinstance(told, Mapping) else {}
     is_valid = number == _FORMAT and all(isinstance(told.get(name), str) for name in ("folder", *names))
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
@@ -189,4 +205,4 @@ def make_embedder(model: str) -> Any:
 
 def base_url() -> str:
     """The OpenAI-compatible endpoint of the environment."""
-    return os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    return (os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").strip().rstrip("/")

@@ -11,17 +11,22 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
 from lazyrag.loaders.directory import IGNORE_FILES, FoundFile, Listing, Selection, Signature, find_files, signature_of
+from lazyrag.storage.arrays import sync_folder
 from lazyrag.validation import require, validate_number, validate_text
+
+if TYPE_CHECKING:
+    from lazyrag.stores.sqlite import StoreFile
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 FileMetadata: TypeAlias = "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
 
 _RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT's) ticks every two seconds
+_EVERYTHING = Selection()
 _FEW_FILES = 10  # may be deleted at once, independent of their share of the dataset
 
 
@@ -36,7 +41,9 @@ class Dataset:
         folder: The folder, if it is one.
         is_given: Whether there is a dataset at all; without one, nothing counts as deleted.
         follow_links: Whether links out of the folder are read.
-        store_selection: Stores the selection if the user gave one.
+        selection: What is chosen of the folder.
+        is_chosen: Whether the user chose it now, and not before.
+        store_selection: Stores a selection.
     """
 
     where: str
@@ -45,15 +52,16 @@ class Dataset:
     folder: Path | None = None
     is_given: bool = True
     follow_links: bool = False
-    store_selection: Callable[[], None] = lambda: None
+    selection: Selection = _EVERYTHING
+    is_chosen: bool = False
+    store_selection: Callable[[Selection], None] = lambda _: None
 
-    def selected(self, store: Path | None, name: str, *, read_only: bool, **given: Any) -> Dataset:
+    def selected(self, store: StoreFile, name: str, **given: Any) -> Dataset:
         """Return the dataset with what the user chose of its folder, now or before.
 
         Args:
-            store: The file of the ledger, beside which the choice is stored; None in memory.
+            store: The file of the ledger, beside which the choice is stored.
             name: Of the Document.
-            read_only: Whether nothing may be written.
             given: Arguments of `Selection`; None for what is stored.
 
         Raises:
@@ -64,15 +72,16 @@ class Dataset:
         if self.folder is None:
             hint = "They choose files of a folder: pass dataset_path=."
             require(not is_chosen, "include, exclude and use_gitignore", given, "None without a folder", hint)
-            return self
-        file = Path(f"{store}.selection")
-        stored = {} if store is None else _read_selections(file)
-        chosen = stored.get(name, Selection()).changed(**given)
-        files = _lists_again(self.folder, follow_links=self.follow_links, selection=chosen)
-        if store is None or read_only or not is_chosen:
-            return replace(self, list_files=files)
-        selections = {one: asdict(selection) for one, selection in {**stored, name: chosen}.items()}
-        return replace(self, list_files=files, store_selection=functools.partial(_write_selections, file, selections))
+        stored = _read_selections(store).get(name, Selection())
+        save = functools.partial(_write_selection, store, name)
+        return replace(self, is_chosen=is_chosen, store_selection=save).with_selection(stored.changed(**given))
+
+    def with_selection(self, chosen: Selection) -> Dataset:
+        """Return the dataset with other files chosen of its folder."""
+        files = self.list_files
+        if self.folder is not None:
+            files = _lists_again(self.folder, follow_links=self.follow_links, selection=chosen)
+        return replace(self, list_files=files, selection=chosen)
 
     def relative_path(self, path: Path) -> str:
         """Return the identity of a file in the dataset's folder; "" for a file elsewhere."""
@@ -151,20 +160,29 @@ def make_dataset(
     return Dataset(os.fspath(dataset_path), lambda: _with_signatures([FoundFile(path.name, path)]), file_metadata)
 
 
-def _read_selections(file: Path) -> dict[str, Selection]:
+def _read_selections(store: StoreFile) -> dict[str, Selection]:
     """Read what was chosen, by name of Document."""
+    file = Path(f"{store.path}.selection")
     try:
-        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        stored = json.loads(file.read_text(encoding="utf-8")) if store.path is not None and file.exists() else {}
         return {name: Selection().changed(**one) for name, one in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError) as exc:
         msg = f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and use_gitignore= again."
         raise StoreError(msg) from exc
 
 
-def _write_selections(file: Path, selections: Mapping[str, Any]) -> None:
-    draft = Path(f"{file}.new")
-    draft.write_text(json.dumps(selections), encoding="utf-8")
-    draft.replace(file)
+def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
+    if store.path is None or _read_selections(store).get(name) == chosen:
+        return
+    file, draft = Path(f"{store.path}.selection"), Path(f"{store.path}.selection.new")
+    with store.writing():  # other programs write the choices of other Documents
+        selections = {**_read_selections(store), name: chosen}
+        with draft.open("w", encoding="utf-8") as out:
+            json.dump({one: asdict(selection) for one, selection in selections.items()}, out)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+        sync_folder(file.parent)
 
 
 def _lists_again(folder: Path, *, follow_links: bool, selection: Selection | None = None) -> Callable[[], Listing]:

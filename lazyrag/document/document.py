@@ -1041,7 +1041,7 @@ def _open_indexer(
                 "Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
             )
             raise ConfigError(msg)
-        dataset = dataset.selected(file.path, name, read_only=options.read_only, **chosen)
+        dataset = dataset.selected(file, name, **chosen)
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)

@@ -122,6 +122,7 @@ class _Exporter:
             "lazyrag export": _FORMAT,
             "name": self._indexer.name,
             "fields": schema_digest(self._indexer.nodes.schema),
+            "selection": dataclasses.asdict(self._indexer.dataset.selection),
             "groups": [dataclasses.asdict(group) for group in groups],
             "files": {
                 name: {"rows": rows, "sha256": _file_digest(self._folder / name)} for name, rows in self._rows.items()
@@ -211,6 +212,7 @@ class _Importer:
     def __init__(self, indexer: Indexer, folder: Path) -> None:
         self._indexer = indexer
         self._folder = folder
+        self._selection = indexer.dataset.selection
         self._groups, self._files = self._read_manifest()
         for name, expected in (self._files or {}).items():
             self._verify_file(name, expected)
@@ -223,6 +225,8 @@ class _Importer:
 
     def run(self) -> int:
         """Write everything, and make it live in one transaction; return the number of documents."""
+        self._indexer.dataset = self._indexer.dataset.with_selection(self._selection)
+        self._indexer.dataset.store_selection(self._selection)
         self._indexer.ensure_root()
         self._open_groups()
         flips: list[Flip] = []
@@ -254,6 +258,8 @@ class _Importer:
             if manifest["fields"] != schema_digest(self._indexer.nodes.schema):
                 msg = f"The export in {self._folder} was written with other doc_fields. Pass the same ones to Document."
                 raise ConfigError(msg)
+            if not self._indexer.dataset.is_chosen:
+                self._selection = self._selection.changed(**manifest.get("selection", {}))
             groups = [
                 _Group(**{**group, "spaces": tuple(_Space(**space) for space in group["spaces"])})
                 for group in manifest["groups"]

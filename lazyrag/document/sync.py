@@ -122,7 +122,8 @@ def ingest_changes(
         DatasetPathError: If the dataset's folder cannot be listed.
         IngestionError: If every file failed, or if one did and ``stop`` is set.
     """
-    indexer.dataset.store_selection()
+    if indexer.dataset.is_chosen:
+        indexer.dataset.store_selection(indexer.dataset.selection)
     repaired = indexer.on_check() if repairs else ()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)

@@ -6,6 +6,7 @@ import datetime as dt
 import errno
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
-from lazyrag.errors import DatasetPathError
+from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.validation import require, validate_boolean, validate_texts
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
 def _is_pattern(pattern: str) -> bool:
     try:
         return _spec([pattern]) is not None
-    except ValueError:
+    except (ValueError, re.error):  # pathspec lets the second pass, as of "[z-a]"
         return False
 
 
@@ -166,6 +167,7 @@ def find_files(
 
     Raises:
         DatasetPathError: If the folder itself cannot be listed.
+        ConfigError: If an ignore file cannot be read.
 
     Example:
         >>> import tempfile
@@ -221,7 +223,8 @@ class _Walk:
         """List one folder; those in it become pending.
 
         Raises:
-            OSError: If it cannot be listed, or an ignore file in it cannot be read.
+            OSError: If it cannot be listed.
+            ConfigError: If an ignore file in it cannot be read: what it leaves out must not be ingested.
         """
         with os.scandir(current) as scan:
             entries = [entry for entry in scan if entry.name != STORE_FOLDER]
@@ -262,10 +265,16 @@ class _Walk:
     def _own_rules(self, entries: Sequence[os.DirEntry[str]], prefix: str) -> Iterator[Rules]:
         """Yield the rules of the ignore files in a folder, the strongest last; report lines that are no pattern."""
         for name, path in sorted((entry.name, entry.path) for entry in entries if entry.name in self._ignore_files):
-            lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-            valid = [line for line in lines if _is_pattern(line)]
-            self.skipped += [(prefix + name, f"invalid pattern {line!r}") for line in lines if line not in valid]
-            yield prefix, name, _spec(valid)
+            try:
+                lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError as exc:
+                msg = f"The ignore file {path} cannot be read ({exc.strerror}). Make it a readable file, or remove it."
+                raise ConfigError(msg) from exc
+            wrong = {number: line for number, line in enumerate(lines, start=1) if not _is_pattern(line)}
+            reason = "line {} of {} is no pattern of gitignore: {!r}. Correct or remove it"
+            where = prefix + name
+            self.skipped += [(where, reason.format(number, where, line)) for number, line in wrong.items()]
+            yield prefix, name, _spec(line for number, line in enumerate(lines, start=1) if number not in wrong)
 
     def _reason(self, identity: str, *, is_folder: bool, rules: tuple[Rules, ...]) -> str:
         """Return why a file or folder is left out; "" if it is not."""

@@ -95,6 +95,21 @@ def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pyt
     assert "belongs to another user" in errors
 
 
+def test_one_store_is_for_one_folder(folder: Path, tmp_path: Path, run):
+    """Another folder is refused, which would delete the documents of the first; a moved one is not."""
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "a.md").write_text("tea", encoding="utf-8")
+    assert run("index", folder, "--store", tmp_path / "st")[0] == 0
+    status, output, errors = run("index", other, "--store", tmp_path / "st")
+    assert (status, output) == (1, "")
+    assert f"has the index of {folder}; got the folder {other}." in errors
+    shutil.rmtree(other)
+    assert run("search", "tea", "--store", tmp_path / "st")[0] == 0
+    shutil.move(folder, other)
+    assert run("index", other, "--store", tmp_path / "st")[0] == 0
+
+
 def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
     """A new file is found after a sync; a Document opens the store that the command made."""
     run("index")
@@ -247,14 +262,18 @@ def test_status_verify_repair_and_plan(run):
 
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
-    run("index")
+    run("index", "--include", "*.md", "--group", "FineChunk")
     assert run("export", tmp_path / "export")[0] == 0
     shutil.rmtree(folder / ".lazyrag")
     there = tmp_path / "there"
     there.mkdir()
     monkeypatch.chdir(there)
     assert run("import", tmp_path / "export")[0] == 0
-    assert run("search", "green tea")[1].startswith("1. tea.md  Tea, lines 1-5")
+    assert run("search", "green tea")[1].startswith("1. tea.md  Tea, lines 1-")
+    assert "FineChunk" in run("status")[1]
+    (there / "tea.md").write_text(f"# Tea\n\n{TEA}", encoding="utf-8")
+    (there / "other.txt").write_text("tea", encoding="utf-8")
+    assert run("sync")[1].startswith("0 added, 1 ")
     assert "contains documents already" in run("import", tmp_path / "export")[2]
 
 
@@ -385,3 +404,143 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert run("search", "green tea", "--retriever", "keyword")[0] == 0
     assert len(model.bodies) == asked
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
+
+
+def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+    """Without OPENAI_BASE_URL, texts would go to another company's servers."""
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
+    assert run("index", "--embed", "openai:m")[0] == 0
+    assert run("sync")[0] == 0
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    (folder / "new.md").write_text("White tea", encoding="utf-8")
+    for command in (("sync",), ("sync", "--plan"), ("index",), ("search", "tea", "--retriever", "hybrid")):
+        status, output, errors = run(*command)
+        assert (status, output) == (1, "")
+        assert model.url in errors
+        assert "https://api.openai.com/v1" in errors
+    assert run("search", "tea", "--retriever", "keyword")[0] == 0
+    status, output, errors = run("search", "tea")
+    assert (status, output[:2]) == (0, "1.")
+    assert errors.startswith("Note: keyword search only. ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytest.MonkeyPatch):
+    """The index says what is missing; a search says so on stderr until a sync has made the vectors."""
+    monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+    model.faults = [answered({"error": {"message": "wrong key"}}, 401)] * 8
+    status, output, errors = run("index", "--embed", "openai:m")
+    assert (status, errors) == (1, "")
+    assert output.endswith("Vectors are missing; keyword search works. To try again: lazyrag sync\n")
+    status, output, errors = run("search", "green tea")
+    assert (status, output[:8]) == (0, "1. tea.m")
+    assert errors == "Note: keyword search only, as vectors are missing. Run: lazyrag sync\n"
+    model.faults = []
+    assert run("sync")[0] == 0
+    assert run("search", "green tea")[2] == ""
+
+
+def test_a_folder_that_cannot_be_read_is_a_failure(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Its path is shown and the exit status is 1: for a sync, and for its plan. Unreadable settings are not damaged."""
+    run("index")
+    scan = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("notes"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for command in (("sync",), ("sync", "--plan")):
+        status, output, errors = run(*command)
+        assert (status, errors) == (1, "")
+        assert "  failed: notes (cannot be listed: Permission denied)\n" in output
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+
+    def read_text(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert "config.json cannot be read (Permission denied)" in run("status")[2]
+
+
+@pytest.mark.usefixtures("folder")
+def test_usage_errors_are_json_too(run):
+    """One object with the command and the message, and exit status 2."""
+    for arguments, command in ((("search", "--json"), "search"), (("index", "a", "b", "--json"), "index")):
+        status, output, errors = run(*arguments)
+        assert (status, errors) == (2, "")
+        told = json.loads(output)
+        assert (told["command"], told["ok"], told["error"]["type"]) == (command, False, "UsageError")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.usefixtures("folder")
+def test_output_that_cannot_be_written_is_one_line(run):
+    """As on a full disk; no traceback, also of what is buffered."""
+    run("index")
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "lazyrag", "search", "tea"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: The output cannot be written: No space left on device\n"
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_interrupted_search_does_not_speak_of_ingestion(run, monkeypatch: pytest.MonkeyPatch):
+    """Nor is there a traceback if Ctrl-C comes during the imports."""
+    run("index")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lazyrag.cli.commands.find_project", interrupted)
+    assert run("search", "tea") == (130, "", "\nInterrupted.\n")
+    code = """
+import builtins, sys
+from lazyrag.cli.main import main
+
+def stop(name, *arguments, old=builtins.__import__):
+    if name == "lazyrag.cli.commands":
+        raise KeyboardInterrupt
+    return old(name, *arguments)
+
+builtins.__import__ = stop
+sys.argv = ["lazyrag", "status"]
+main()
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+def test_folders_inside_of_an_indexed_folder(folder: Path, run):
+    """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
+    assert run("index", "--store=~/st")[0] == 0
+    assert run("search", "tea", "--store=~/st")[0] == 0
+    assert run("index")[2] == ""
+    status, output, errors = run("export", "notes/backup")
+    assert (status, output) == (1, "")
+    assert errors == f"Error: The next sync would index notes/backup: pass a folder outside of {folder}.\n"
+    status, _, errors = run("index", "notes")
+    assert status == 0
+    assert errors.startswith(f"Note: {folder} has an index already. ")
+    assert run("index", "notes")[2] == ""
+
+
+@pytest.mark.usefixtures("folder")
+def test_messages_of_groups_and_filters(run):
+    """Whole files are no passages to offer; what a filter leaves is said where nothing is found."""
+    run("index")
+    status, _, errors = run("search", "tea", "--group", "lazyllm_root")
+    assert status == 1
+    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk.\n")
+    assert run("search", "tea", "--where", "file_size > 9000")[1] == (
+        "Nothing found for 'tea' in those of 2 files that --where allows.\n"
+    )

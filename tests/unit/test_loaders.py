@@ -212,7 +212,9 @@ def test_a_loader_whose_package_is_missing_says_how_to_install_it(tmp_path, monk
     monkeypatch.syspath_prepend(str(tmp_path))
     loaders.declare(".own", "needs_more_for_own:Loader", extra="pdf")
     (tmp_path / "a.own").write_text("x", encoding="utf-8")
-    with pytest.raises(LoadError, match=r'Install it with: pip install "lazyrag\[pdf\]"$') as caught:
+    with pytest.raises(
+        LoadError, match=r'Install it with: pip install "lazyrag\[pdf\]" \(in a checkout: "\.\[pdf\]"\)$'
+    ) as caught:
         load_file(tmp_path / "a.own")
     assert isinstance(caught.value.__cause__, ImportError)
 

@@ -62,11 +62,17 @@ def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
     docs = Document(root, use_gitignore=True)
     assert paths(docs) == ["docs/c.md"]
     assert dict(docs.last_report.skipped)["a.md"] == "excluded by .gitignore"
-    (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n", encoding="utf-8")
+    (root / "docs" / ".lazyragignore").write_text("!*.txt\n\\\n[z-a]\n", encoding="utf-8")
     (root / "docs" / "e.txt").write_text("puer tea", encoding="utf-8")
     docs = Document(root)
     assert paths(docs) == ["a.md", "docs/c.md", "docs/e.txt", "docs/old/d.md"]
-    assert ("docs/.lazyragignore", "invalid pattern '\\\\'") in docs.last_report.skipped
+    for number, pattern in ((2, r"'\\'"), (3, "'[z-a]'")):
+        reason = f"line {number} of docs/.lazyragignore is no pattern of gitignore: {pattern}. Correct or remove it"
+        assert ("docs/.lazyragignore", reason) in docs.last_report.skipped
+    (root / "docs" / ".lazyragignore").unlink()
+    (root / "docs" / ".lazyragignore").mkdir()
+    with pytest.raises(ConfigError, match=r"docs.\.lazyragignore cannot be read .*or remove it"):
+        docs.sync()
 
 
 def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path):
@@ -87,6 +93,28 @@ def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path)
     (tmp_path / "store" / "tea.db.selection").write_text("[", encoding="utf-8")
     with pytest.raises(StoreError, match="pass include="):
         Document(root, store_conf=conf)
+
+
+def test_documents_in_one_store_file_keep_their_own_choice(folder, tmp_path: Path):
+    """Each of two open Documents stores its own, after the other was opened."""
+    root = folder({"a.md": "tea", "b.txt": "tea", "c.rst": "tea"})
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "tea.db"}}}
+    with (
+        Document(root, name="a", store_conf=conf, include=["*.md"]) as first,
+        Document(root, name="b", store_conf=conf, include=["*.txt"]) as second,
+    ):
+        assert (paths(first), paths(second)) == (["a.md"], ["b.txt"])
+    for name, expected in (("a", ["a.md"]), ("b", ["b.txt"])):
+        with Document(root, name=name, store_conf=conf) as docs:
+            assert paths(docs) == expected
+            docs.export(tmp_path / name)
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "copy.db"}}}
+    with Document(root, name="a", store_conf=conf) as docs:
+        docs.import_from(tmp_path / "a")
+        assert docs.sync().added == ()
+    with Document(root, name="a", store_conf=conf) as docs:
+        assert docs.sync().added == ()
+        assert paths(docs) == ["a.md"]
 
 
 def test_an_ignore_file_that_changes_is_seen_by_the_next_sync(folder):
