@@ -99,6 +99,16 @@ def lines(count: int) -> bytes:
     return zlib.compress(b"0 0 1 1 re f " * count)
 
 
+def predicted(count: int) -> bytes:
+    """The packed content of a page that draws so many rectangles, each as its difference to the one before."""
+    return zlib.compress(b"\x020 0 1 1 re f " + (b"\x02" + bytes(13)) * count)
+
+
+def _with_flaw(old: bytes, new: bytes) -> bytes:
+    """A PDF of many strings, whose stream is described in a way that only lenient readers accept."""
+    return long_pdf(1, [strings(2_000_000)]).replace(old, new, 1)
+
+
 def packed(size: int) -> bytes:
     """So many MiB of blanks, deflated, without deflating them all."""
     deflating = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
@@ -182,8 +192,42 @@ HOSTILE = {
     "predicted.pdf": (
         lambda: long_pdf(
             1,
-            [zlib.compress(b"\x02" + b"(a) Tj\n" + bytes(8_000_000))],
-            b"/FlateDecode/DecodeParms<</Predictor 12/Columns 7>>",
+            [predicted(2_000_000)],
+            b"/FlateDecode/DecodeParms<</Predictor 12/Columns 13>>",
+        ),
+        "more than 600,000 strings",
+    ),
+    **{
+        f"{name}.pdf": (functools.partial(_with_flaw, *flaw), "more than 600,000 strings")
+        for name, flaw in {
+            "short-length": (b"/Length", b"/Length 10/X "),
+            "no-length": (b"/Length", b"/Length 0/X "),
+            "nested-length": (b"<</Length", b"<</X<</Length 5>>/Length"),
+            "carriage-return": (b">>stream\n", b">>stream\r"),
+            "blank": (b">>stream\n", b">>stream \n"),
+            "comment": (b">>stream\n", b">>stream%\n"),
+            "other-filter": (b"/Filter ", b"/X<</Filter/AHx>>/Filter "),
+            "escaped-filter": (b"/Filter /Flate", b"/F#69lter /Fl#61te"),
+            "far-filter": (b">>stream", b"/X(%s)>>stream" % (b"a" * 9000)),
+            "second-stream": (b">>stream\n", b">>stream 9 0 obj<</Length 0>>stream\n"),
+        }.items()
+    },
+    "flawed85.pdf": (
+        lambda: long_pdf(1, [base64.a85encode(strings(2_000_000)) + b"uuuuu~>"], b"[/A85/Fl]"),
+        "more than 600,000 strings",
+    ),
+    "flawed-hex.pdf": (
+        lambda: long_pdf(1, [b"x" + strings(2_000_000).hex().encode() + b">"], b"[/AHx/Fl]"),
+        "more than 600,000 strings",
+    ),
+    "predicted-elsewhere.pdf": (
+        lambda: long_pdf(
+            1,
+            [predicted(2_000_000), b""],
+            b"/FlateDecode/DecodeParms 5 0 R",
+        ).replace(
+            b"<</Length 0/Filter /FlateDecode/DecodeParms 5 0 R>>stream\n\nendstream",
+            b"<</Predictor 12/Columns 13>>".ljust(69),
         ),
         "more than 600,000 strings",
     ),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import mmap
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
 
 from lazyrag.errors import LoadError
 
@@ -19,12 +19,22 @@ MAX_STREAM = 1 << 26
 _PIECE = 1 << 16
 _UNPACKED_PIECE = 1 << 20
 _MAX_FILTERS = 8
-_DICTIONARY = 2048  # bytes before a stream that are searched for its type
-_STREAM = re.compile(rb"(?<!end)stream\r?\n")
+_DICTIONARY = 1 << 16  # bytes before a stream that are searched for its type
+# As pdfium reads them: the data begin in the line after the keyword, whatever else is in its line.
+_STREAM = re.compile(rb"(?<!end)stream")
+_LINE_END = re.compile(rb"\r\n?|\n")
+_END = re.compile(rb"[\0\s]{0,9}endstream")
+_ESCAPED = re.compile(rb"#([0-9A-Fa-f]{2})")
 _PICTURE = re.compile(rb"/Subtype\s*/Image\b")
-_LENGTH = re.compile(rb"/Length\s+(\d+)\b(?!\s+\d+\s+R\b)")
+_LENGTH = re.compile(rb"/Length\s+(\d{1,12})\b(\s+\d+\s+R\b)?")
+_FILTERS = re.compile(rb"/Filter[^/\[]*?(\[[^\[\]]*|/\w+|\d+\s+\d+\s+R\b)")
+_PREDICTED = re.compile(rb"/Predictor|/DecodeParms(?!\s*\[?\s*(?:<<|null))|/DecodeParms\s*\[[^\[\]]*\sR\b")
 _FILTER = re.compile(rb"/(ASCIIHex|AHx|ASCII85|A85|LZW|RunLength|RL|Flate|Fl)(?:Decode)?\b")
 _PREDICTED_BYTES = 6  # for an object: differences of bytes cannot be counted as they are
+_BASE85 = re.compile(rb"[!-uz\0\s]*")
+_POWERS_OF_85 = np.array([85**4, 85**3, 85**2, 85, 1], np.uint32)
+_BLANK = b" \0\t\n\f\r\v"
+_NOT_HEX = bytes(set(range(256)) - set(b"0123456789abcdefABCDEF"))
 _BLANKS = bytes.maketrans(b"\0\t\n\f\r", b"     ")
 # Beginnings of strings, and of operators that paint or save state: pdfium holds 200 to 600 bytes for each. Counting
 # them is ten times as fast as a regular expression.
@@ -51,12 +61,37 @@ def count_objects(path: Path, max_objects: int, check_time: Callable[[], None]) 
             return 0
         total = 0
         with data:
-            for found in _STREAM.finditer(data):
+            for dictionary, start in _streams(data):
                 check_time()
-                dictionary = data[max(0, found.start() - _DICTIONARY) : found.start()].rpartition(b" obj")[2]
-                pieces = _unpacked(data, dictionary, found.end())
-                total += _checked(pieces, max_objects, is_predicted=b"/Predictor" in dictionary)
+                is_predicted = _PREDICTED.search(dictionary) is not None
+                total += max(
+                    _checked(_unpacked(data, dictionary, start, filters), max_objects, is_predicted=is_predicted)
+                    for filters in _filters(dictionary, data[start : start + 2])
+                )
         return total
+
+
+def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, int]]:
+    """The dictionary and the beginning of each stream."""
+    start = 0
+    for found in _STREAM.finditer(data):
+        if found.start() >= start:
+            end = _LINE_END.search(data, found.end())
+            start = end.end() if end else len(data)
+        object_start = data.rfind(b"obj", max(0, found.start() - _DICTIONARY), found.start())
+        dictionary = data[max(object_start, found.start() - _DICTIONARY, 0) : found.start()]
+        yield _ESCAPED.sub(lambda code: bytes([int(code[1], 16)]), dictionary).translate(_BLANKS), start
+
+
+def _filters(dictionary: bytes, beginning: bytes) -> set[tuple[bytes, ...]]:
+    """The filters that a stream may have: more than one candidate if its dictionary is ambiguous."""
+    values = _FILTERS.findall(dictionary)
+    found = {tuple(_FILTER.findall(value)[:_MAX_FILTERS]) for value in values} or {()}
+    if any(value.endswith(b"R") for value in values):  # the filter is an object of its own
+        found |= {(name,) for name in _DECODERS}
+    if _is_zlib(beginning):
+        found = found - {()} | {(b"Flate",)}
+    return found
 
 
 def _checked(pieces: Iterable[bytes], max_objects: int, *, is_predicted: bool) -> int:
@@ -87,16 +122,19 @@ def _count(piece: bytes) -> int:
     return sum(map(piece.translate(_BLANKS).count, _OBJECTS))
 
 
-def _unpacked(data: mmap.mmap, dictionary: bytes, start: int) -> Iterator[bytes]:
+def _unpacked(data: mmap.mmap, dictionary: bytes, start: int, filters: tuple[bytes, ...]) -> Iterator[bytes]:
     """The unpacked bytes of a stream; of a picture none."""
-    if b"/Filter" not in dictionary:
-        end = data.find(b"endstream", start)
-        yield from (data[at : min(at + _PIECE, end)] for at in range(start, end, _PIECE))
-        return
-    length = _LENGTH.search(dictionary)
-    end = min(len(data), start + int(length[1])) if length else len(data)  # "endstream" may be within the data
+    lengths = _LENGTH.findall(dictionary)
+    ends = [start + int(length) for length, is_reference in lengths if not is_reference]
+    # pdfium ignores a length that "endstream" does not follow; "endstream" may be within the data, which end themselves
+    end = max((at for at in ends if _END.match(data, at)), default=0)
+    if not filters:
+        end = end or data.find(b"endstream", start)
+    elif any(is_reference for _, is_reference in lengths):
+        end = 0
+    end = end if end > 0 else len(data)
     pieces: Iterator[bytes] = (data[at : min(at + _PIECE, end)] for at in range(start, end, _PIECE))
-    for name in _FILTER.findall(dictionary)[:_MAX_FILTERS] or [b"Flate"]:  # the filter may be an object of its own
+    for name in filters:
         is_late = name == b"LZW" and re.search(rb"/EarlyChange\s+0\b", dictionary) is not None
         pieces = _DECODERS[name](pieces) if not is_late else _lzw_decoded(pieces, early=0)
     for _ in range(_MAX_FILTERS):
@@ -110,25 +148,27 @@ def _unpacked(data: mmap.mmap, dictionary: bytes, start: int) -> Iterator[bytes]
 
 
 def _base85_decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    packed = bytearray()
-    for piece in pieces:
-        packed += piece
-        if b"~>" in packed[-len(piece) - 1 :]:
-            break
-    with suppress(ValueError):
-        yield base64.a85decode(bytes(packed).partition(b"~>")[0])
+    held = b""
+    for piece in itertools.chain(pieces, [b"~"]):
+        digits = _BASE85.match(piece)[0]  # type: ignore[index]
+        held += digits.translate(None, _BLANK).replace(b"z", b"!!!!!")
+        missing = -len(held) % 5 if len(digits) < len(piece) else 0
+        held += b"u" * missing
+        size = len(held) // 5 * 5
+        values = (np.frombuffer(held, np.uint8, size).reshape(-1, 5) - 33) @ _POWERS_OF_85  # overflows as in pdfium
+        yield values.astype(">u4").tobytes()[: -missing or None]
+        held = held[size:]
+        if len(digits) < len(piece):
+            return
 
 
 def _hex_decoded(pieces: Iterator[bytes]) -> Iterator[bytes]:
     digit = b""
     for piece in pieces:
         digits, end, _ = piece.partition(b">")
-        digits = digit + digits.translate(None, b" \0\t\n\f\r")
+        digits = digit + digits.translate(None, _NOT_HEX)  # pdfium ignores what else is there
         digit = digits[len(digits) // 2 * 2 :]
-        try:
-            yield bytes.fromhex(digits[: len(digits) // 2 * 2].decode("latin-1"))
-        except ValueError:
-            return
+        yield bytes.fromhex(digits[: len(digits) // 2 * 2].decode("ascii"))
         if end:
             return
 
