@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from lazyrag.models.embedding_cache import EmbeddingCache
 
 
-_CACHED_DAYS = 90  # that superseded vectors are cached; live ones are in the store
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
 _MAX_WORKERS = 4
 
@@ -612,9 +611,10 @@ class Document:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
 
         A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps
-        vectors of superseded texts and models for 90 days. What was superseded in the last ten seconds stays
-        for running queries until the next sync or call. It may be interrupted at any point. The files are
-        rewritten, which takes their size on the disk meanwhile; other programs wait with their writes.
+        vectors of superseded texts and models until nobody used them for 90 days. What was superseded in the
+        last ten seconds stays for running queries until the next sync or call. It may be interrupted at any
+        point. The files are rewritten, which takes their size on the disk meanwhile; other programs wait with
+        their writes.
 
         Raises:
             StoreBusyError: If another program writes the store.
@@ -1050,7 +1050,7 @@ def _open_indexer(
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
 
-            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings"), max_age_days=_CACHED_DAYS))
+            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
             cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:

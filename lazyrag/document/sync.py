@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, check_metadata, digest, root_uid
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, check_metadata, content_text, digest, root_uid
 from lazyrag.document.build_plan import BuildPlan, index_step
 from lazyrag.document.changes import (
     Changes,
@@ -32,7 +32,7 @@ from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.nodes import batches_reaching
-from lazyrag.document.report import Failure, IngestReport
+from lazyrag.document.report import Failure, IngestReport, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import (
     ConfigError,
@@ -40,6 +40,7 @@ from lazyrag.errors import (
     IngestionWarning,
     LazyRAGError,
     LoadError,
+    StoreError,
     known_names,
     sentence,
     warn_user,
@@ -51,6 +52,7 @@ from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
 
 OnError: TypeAlias = Literal["collect", "raise"]
+_CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
 _READ, _READ_BYTES = 256, 8 * 2**20  # root nodes that are read at once
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
@@ -148,6 +150,8 @@ def ingest_changes(
     indexer.report = replace(_final_report(compared, done), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
+    with suppress(StoreError):  # the next sync tries again
+        evict_superseded(indexer, _CACHED_DAYS)
     if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
         unchanged = {one.file.identity: one.file for one in changes.unchanged}
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
@@ -537,6 +541,22 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
             make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
             versions.append(PendingVersion(row, make_root))
         return _ingest_documents(indexer, versions, rows)
+
+
+def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
+    """Delete cached vectors of superseded texts and models that were not used for so many days."""
+    if indexer.cache is not None:
+        models = indexer.ledger.groups.models()
+        own = [(collection, model) for ledger, collection, model in models if ledger == indexer.ledger.id]
+        others = {model for ledger, _, model in models if ledger != indexer.ledger.id}  # whose texts are not known
+        indexer.cache.retain(_texts(indexer, own), others, unused_days=unused_days)
+
+
+def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the identity of each model with the texts that it embeds, in pages."""
+    for collection, model in models:
+        for rows in pages(functools.partial(indexer.nodes.segments.scan, collection)):
+            yield model, [content_text(one.content) for one in rows]
 
 
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:

@@ -6,19 +6,19 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text, key_build
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
 from lazyrag.document.report import Findings, Problem, ProblemKind, pages
-from lazyrag.document.sync import ingest_changes, ingest_missing
+from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
 from lazyrag.stores.protocol import (
@@ -284,18 +284,7 @@ def compact(indexer: Indexer) -> None:
                     vectors.compact(index.collection)
         indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
         indexer.ledger.file.shrink()
-        if indexer.cache is not None:
-            models = indexer.ledger.groups.models()
-            own = [(collection, model) for ledger, collection, model in models if ledger == indexer.ledger.id]
-            others = {model for ledger, _, model in models if ledger != indexer.ledger.id}  # whose texts are not known
-            indexer.cache.retain(_texts(indexer, own), others)
-
-
-def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the identity of each model with the texts that it embeds, in pages."""
-    for collection, model in models:
-        for rows in pages(functools.partial(indexer.nodes.segments.scan, collection)):
-            yield model, [content_text(one.content) for one in rows]
+        evict_superseded(indexer)
 
 
 def _discard(indexer: Indexer, findings: Findings) -> None:

@@ -276,7 +276,7 @@ ON CONFLICT (space, text_hash) DO UPDATE SET
 _DELETE_SUPERSEDED = """
 DELETE FROM vector WHERE used < ? AND NOT EXISTS (
     SELECT 1 FROM space WHERE space.id = vector.space AND (
-        (input_type = 'query' AND identity IN (SELECT identity FROM kept))
+        (? AND input_type = 'query' AND identity IN (SELECT identity FROM kept))
         OR EXISTS (SELECT 1 FROM kept WHERE kept.identity = space.identity
                    AND kept.text_hash IN ('all', vector.text_hash))
     )
@@ -342,8 +342,6 @@ class EmbeddingCache:
         max_bytes: At least 1. Counted are vectors and 512 bytes for each. The file itself may be a little larger: by a
             quarter for vectors of 1536 numbers, at worst by two thirds, for 512.
         timeout_s: How long to wait for another process that writes.
-        max_age_days: A write also evicts vectors that were neither stored nor used for so many days. None: it
-            does not.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -365,10 +363,8 @@ class EmbeddingCache:
         *,
         max_bytes: int = _DEFAULT_MAX_BYTES,
         timeout_s: float = 30.0,
-        max_age_days: int | None = None,
     ) -> None:
         self.max_bytes = validate_integer("max_bytes", max_bytes, 1)
-        self.max_age_days = None if max_age_days is None else validate_integer("max_age_days", max_age_days, 1)
         self._counting = threading.Lock()
         self._stats = CacheStats()
         self._used: set[int] = set()
@@ -497,21 +493,29 @@ class EmbeddingCache:
             connection.execute("DELETE FROM space")
         self._database.shrink()
 
-    def retain(self, texts: Iterable[tuple[str, Iterable[str]]], identities: Collection[str] = ()) -> None:
+    def retain(
+        self, texts: Iterable[tuple[str, Iterable[str]]], identities: Collection[str] = (), *, unused_days: int = 0
+    ) -> None:
         """Delete superseded vectors, and give the room back to the disk. It may be interrupted at any point.
 
-        What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named.
+        What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named. What
+        stays counts as used now.
 
         Args:
             texts: Identities of models, each with texts of documents whose vectors stay; a model may come
                 repeatedly.
             identities: Models whose vectors all stay.
+            unused_days: Only delete superseded vectors, and those of queries, that were neither stored nor used for so
+                many days; the file keeps its size then. If there are no such vectors, texts are not read.
 
         Raises:
             StoreError: If the file cannot be written.
         """
         with self._database.writing() as connection:
             tick = self._flush_uses(connection)
+            before = tick - validate_integer("unused_days", unused_days, 0) * _DAY_S
+            if not connection.execute("SELECT 1 FROM vector WHERE used < ? LIMIT 1", (before,)).fetchone():
+                return
             connection.execute(
                 "CREATE TEMP TABLE IF NOT EXISTS kept (identity, text_hash, UNIQUE (identity, text_hash))"
             )
@@ -522,8 +526,10 @@ class EmbeddingCache:
             with self._database.writing() as connection:
                 connection.executemany("INSERT OR IGNORE INTO kept VALUES (?, ?)", rows)
         with self._database.writing() as connection:
-            connection.execute(_DELETE_SUPERSEDED, (tick,))
-        self._database.shrink()
+            connection.execute(_DELETE_SUPERSEDED, (before, not unused_days))
+            connection.execute("UPDATE vector SET used = ? WHERE used < ?", (tick, before))
+        if not unused_days:
+            self._database.shrink()
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -607,9 +613,7 @@ class EmbeddingCache:
         return int(tick) + 1
 
     def _evict(self, connection: sqlite3.Connection) -> None:
-        """Delete rows that are too old, and the least recently used ones if the size exceeds ``max_bytes``."""
-        if self.max_age_days is not None:
-            connection.execute("DELETE FROM vector WHERE used < ?", (time.time() - self.max_age_days * _DAY_S,))
+        """Delete the least recently used rows if the size exceeds ``max_bytes``."""
         total = _total(connection)
         if total <= self.max_bytes:
             return

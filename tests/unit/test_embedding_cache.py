@@ -478,21 +478,30 @@ def test_clear_empties_it_and_gives_the_room_back(path, cache):
 
 
 def test_what_was_not_used_for_long_goes(path, monkeypatch):
-    """With the next write; what was looked up or stored later stays."""
+    """What was looked up or stored later stays, and what is named: that counts as used now."""
     now = 1_800_000_000
     monkeypatch.setattr(cache_module.time, "time", lambda: now)
-    with EmbeddingCache(path, max_age_days=2) as cache:
-        fill(cache, *"abc")
+    read = []
+
+    def texts():
+        read.append(now)
+        yield SPACE.identity, ["f"]
+
+    with EmbeddingCache(path) as cache:
+        fill(cache, *"abcf")
         now += 86_400
         cache.get_many(SPACE, ["a"])
         fill(cache, "b")
         now += 100_000
         cache.get_many(SPACE, ["c"])  # a use that is not written yet
         fill(cache, "d")
-        assert len(cache) == 4
+        cache.retain(texts(), unused_days=3)
+        assert (len(cache), read) == (5, [])
         now += 80_000
-        fill(cache, "e")
-        assert there(path) == set("cde")
+        cache.retain(texts(), unused_days=2)
+        assert there(path) == set("cdf")
+        cache.retain(texts(), unused_days=2)
+        assert read == [now]
 
 
 def test_a_file_of_the_first_format_keeps_its_vectors(path):
@@ -501,9 +510,9 @@ def test_a_file_of_the_first_format_keeps_its_vectors(path):
         fill(cache, *"ab")
     raw(path, "UPDATE vector SET used = 1")
     raw(path, "PRAGMA user_version = 1")
-    with EmbeddingCache(path, max_age_days=1) as cache:
-        fill(cache, "c")
-    assert there(path) == set("abc")
+    with EmbeddingCache(path) as cache:
+        cache.retain([], unused_days=1)
+    assert there(path) == set("ab")
 
 
 def test_only_what_is_named_is_retained(path):

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -325,6 +326,25 @@ def test_compact_drops_cached_vectors_that_nobody_needs(root):
         docs.add_files([root / "dataset/00.txt"])
         assert count() == 40
         assert docs.verify() == ()
+
+
+def test_unused_vectors_of_superseded_texts_are_cached_for_90_days(root, monkeypatch):
+    """A sync after that deletes them. Live ones stay, however long nothing changes."""
+
+    def cached():
+        with closing(sqlite3.connect(root / "store.db.embeddings")) as connection:
+            return connection.execute("SELECT count(*) FROM vector JOIN space ON space.id = space").fetchone()[0]
+
+    with open_document(root, embed=lambda text: [1.0, float(len(text))]) as docs:
+        docs.activate_group("line", embed_keys=["default"])
+        write(root, "00.txt", "green tea\noat milk")
+        docs.sync()
+        assert cached() == 42
+        begin = time.time()
+        for days, expected in ((80, 42), (100, 40), (200, 40)):
+            monkeypatch.setattr("time.time", lambda now=begin + days * 86_400: now)
+            docs.sync()
+            assert cached() == expected
 
 
 def test_other_dates_are_no_other_content(root):
