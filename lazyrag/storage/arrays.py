@@ -579,7 +579,7 @@ def flushed(path: str | None) -> Iterator[None]:
     root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{os.urandom(8).hex()}")
     with _flushing(root), locked(root.parent):
         lock = mark.open("xb")
-        _lock(lock.fileno())
+        _lock(lock.fileno(), fcntl.LOCK_EX)
         sync_folder(root.parent)
     try:
         yield
@@ -609,18 +609,17 @@ def _flushing(path: Path) -> Iterator[None]:
 def locked(folder: Path) -> Iterator[None]:
     """Exclude other programs that mark the stores of a folder, or set them aside. (Only Linux has marks.)"""
     descriptor = os.open(folder, os.O_RDONLY)
-    is_locked = _lock(descriptor)
+    _lock(descriptor, fcntl.LOCK_EX)
     try:
         yield
     finally:
-        if is_locked:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child process may have inherited it
+        _lock(descriptor, fcntl.LOCK_UN)  # a child process may have inherited it
         os.close(descriptor)
 
 
-def _lock(descriptor: int, mode: int = 0) -> bool:
+def _lock(descriptor: int, operation: int) -> bool:
     with suppress(OSError):  # another program has it, or the file system has no locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX | mode)
+        fcntl.flock(descriptor, operation)
         return True
     return False
 
@@ -628,7 +627,7 @@ def _lock(descriptor: int, mode: int = 0) -> bool:
 def _has_ended(mark: Path) -> bool:
     """Whether the writer of a mark was killed."""
     with suppress(FileNotFoundError), mark.open("rb") as file:
-        return _lock(file.fileno(), fcntl.LOCK_NB)
+        return _lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     return False
 
 
