@@ -185,6 +185,12 @@ def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
         sync_folder(file.parent)
 
 
+def copy_selection(source: StoreFile, target: StoreFile, name: str) -> None:
+    """Copy what was chosen for a Document to another ledger's file."""
+    if (chosen := _read_selections(source).get(name)) is not None:
+        _write_selection(target, name, chosen)
+
+
 def _lists_again(folder: Path, *, follow_links: bool, selection: Selection | None = None) -> Callable[[], Listing]:
     """Return a function that lists a folder; files that are the same as the last time are the same objects."""
     last: Listing | None = None

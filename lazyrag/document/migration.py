@@ -13,6 +13,7 @@ import numpy as np
 
 from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
+from lazyrag.document.changes import copy_selection
 from lazyrag.document.ingest import output_digest
 from lazyrag.document.lease import WAIT_S, LedgerConnection
 from lazyrag.document.ledger import (
@@ -140,6 +141,8 @@ def migrate(
                 copy.run(is_complete=is_complete)
         if not is_complete:
             copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
+        for here in ledgers:
+            copy_selection(opened.ledger, into.ledger, here.name)
         _copy_cache(opened, into)  # last: it only saves calls
     return Migration(
         tuple(here.name for here in ledgers),

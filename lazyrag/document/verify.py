@@ -49,7 +49,7 @@ class GroupStatus:
         is_complete: Whether it is built for every document.
         documents: Number of documents with nodes in it.
         nodes: Number of its nodes.
-        indexes: Its indexes: analysers and embed keys.
+        indexes: Its complete indexes: analysers and embed keys, these if their vectors are of the present model.
     """
 
     name: str
@@ -95,6 +95,7 @@ class DocumentStatus:
 def describe_status(indexer: Indexer) -> DocumentStatus:
     """Return the status of a Document; loads and builds nothing."""
     tree = indexer.ledger.tree
+    models = {("vectors", key): identity for key, identity in indexer.planner.identities.items()}
     groups = [
         GroupStatus(
             name,
@@ -102,7 +103,13 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
             group.complete,
             sum(build.size > 0 for build in group.builds.values()),
             sum(build.size for build in group.builds.values()),
-            tuple(sorted(index.name for index in group.indexes.values() if index.complete)),
+            tuple(
+                sorted(
+                    index.name
+                    for index in group.indexes.values()
+                    if index.complete and models.get((index.kind, index.name), index.identity) == index.identity
+                )
+            ),
         )
         for name, group in sorted(tree.groups.items())
     ]

@@ -438,6 +438,10 @@ def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytes
     model.faults = []
     assert run("sync")[0] == 0
     assert run("search", "green tea")[2] == ""
+    model.faults = [answered({"error": {"message": "wrong key"}}, 401)] * 8
+    assert run("index", "--embed", "openai:other")[0] == 1
+    model.faults = []
+    assert run("search", "green tea")[2].startswith("Note: keyword search only")
 
 
 def test_a_folder_that_cannot_be_read_is_a_failure(folder: Path, run, monkeypatch: pytest.MonkeyPatch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, IngestReport
+from lazyrag import Document, IngestReport, migrate
 from lazyrag.document import Failure
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionWarning, LoadError, StoreError
 
@@ -108,6 +108,10 @@ def test_documents_in_one_store_file_keep_their_own_choice(folder, tmp_path: Pat
         with Document(root, name=name, store_conf=conf) as docs:
             assert paths(docs) == expected
             docs.export(tmp_path / name)
+    moved = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "moved.db"}}}
+    migrate(conf, moved)
+    with Document(root, name="b", store_conf=moved) as docs:
+        assert paths(docs) == ["b.txt"]
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "copy.db"}}}
     with Document(root, name="a", store_conf=conf) as docs:
         docs.import_from(tmp_path / "a")
