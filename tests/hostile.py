@@ -132,6 +132,24 @@ def encrypted(pdf: bytes, algorithm: str) -> bytes:
     return data.getvalue()
 
 
+def packed_pdf(content: bytes, times: int, pages: int) -> bytes:
+    """A PDF whose objects are in an object stream; its pages show the same content so many times each."""
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents[%s]>>" % (b"4 0 R " * times)
+    kids = b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, b"3 0 R " * pages)
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>", kids, page]
+    starts = [0, *itertools.accumulate(map(len, objects))]
+    header = b" ".join(b"%d %d" % pair for pair in zip((1, 2, 3), starts, strict=False)) + b" "
+    inner = zlib.compress(header + b"".join(objects))
+    stream = b"%d 0 obj<</Length %d/Filter/FlateDecode%s>>stream\n%s\nendstream endobj\n"
+    data = b"%PDF-1.5\n" + stream % (4, len(content), b"", content)
+    offset = len(data)
+    data += stream % (5, len(inner), b"/Type/ObjStm/N 3/First %d" % len(header), inner)
+    rows = [(0, 0, 0), (2, 5, 0), (2, 5, 1), (2, 5, 2), (1, 9, 0), (1, offset, 0), (1, len(data), 0)]
+    table = zlib.compress(b"".join(bytes([kind]) + at.to_bytes(4, "big") + bytes([index]) for kind, at, index in rows))
+    end = b"startxref\n%d\n%%%%EOF" % len(data)
+    return data + stream % (6, len(table), b"/Type/XRef/Size 7/Root 1 0 R/W[1 4 1]", table) + end
+
+
 def many_mails(mails: int, attachments: int) -> bytes:
     """A mail with so many mails in it, each with so many small attachments."""
     outer = EmailMessage()
@@ -170,6 +188,14 @@ HOSTILE = {
     "flate.pdf": (
         lambda: long_pdf(1, [zlib.compress(packed(256))], b"[/FlateDecode/FlateDecode]"),
         "more than 64 MiB",
+    ),
+    "repeated.pdf": (
+        lambda: long_pdf(12, [strings(250_000)]).replace(b"[15 0 R]", b"[%s]" % (b"15 0 R " * 10), 1),
+        "more than 600,000 strings",
+    ),
+    "repeated-by-packed-object.pdf": (
+        lambda: packed_pdf(strings(250_000), 10, 12),
+        "more than 600,000 strings",
     ),
     "plain.pdf": (lambda: long_pdf(1, [b"(a) Tj\n" * 1_000_000], b"null").replace(b"/Filter null", b""), "strings"),
     "picture.pdf": (

@@ -24,6 +24,9 @@ _DICTIONARY = 1 << 16  # bytes before a stream that are searched for its type
 _STREAM = re.compile(rb"(?<!end)stream")
 _LINE_END = re.compile(rb"\r\n?|\n")
 _END = re.compile(rb"[\0\s]{0,9}endstream")
+_NUMBER = re.compile(rb"0*(\d+)[\0\s]+\d+[\0\s]+$")
+_REFERENCE = re.compile(rb"\b0*(\d+)[\0\s]+\d+[\0\s]+R\b")
+_ARRAY = re.compile(rb"\[[\0\s\dR]+\]")
 _ESCAPED = re.compile(rb"#([0-9A-Fa-f]{2})")
 _PICTURE = re.compile(rb"/Subtype\s*/Image\b")
 _LENGTH = re.compile(rb"/Length\s+(\d{1,12})\b(\s+\d+\s+R\b)?")
@@ -59,28 +62,47 @@ def count_objects(path: Path, max_objects: int, check_time: Callable[[], None]) 
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError:  # an empty file
             return 0
-        total = 0
+        total, objects, packed_objects = 0, dict[bytes, int](), list[bytes]()
         with data:
-            for dictionary, start in _streams(data):
+            for number, dictionary, start in _streams(data):
                 check_time()
                 is_predicted = _PREDICTED.search(dictionary) is not None
-                total += max(
-                    _checked(_unpacked(data, dictionary, start, filters), max_objects, is_predicted=is_predicted)
-                    for filters in _filters(dictionary, data[start : start + 2])
+                filters = _filters(dictionary, data[start : start + 2])
+                count = max(
+                    _checked(_unpacked(data, dictionary, start, names), max_objects, is_predicted=is_predicted)
+                    for names in filters
                 )
+                total += count
+                objects[number] = max(objects.get(number, 0), count)
+                if b"/ObjStm" in dictionary:
+                    for names in filters:
+                        packed_objects += _arrays(b"".join(_unpacked(data, dictionary, start, names)))
+            for array in itertools.chain(_arrays(data), packed_objects):
+                if sum(objects.get(number, 0) for number in _REFERENCE.findall(array)) > max_objects:
+                    raise too_many_objects(max_objects)
         return total
 
 
-def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, int]]:
-    """The dictionary and the beginning of each stream."""
+def _arrays(data: bytes | mmap.mmap) -> Iterator[bytes]:
+    """Arrays of references, as of the streams of a page."""
+    return (found[0] for found in _ARRAY.finditer(data) if b"R" in found[0])
+
+
+def _streams(data: mmap.mmap) -> Iterator[tuple[bytes, bytes, int]]:
+    """The object number, the dictionary and the beginning of each stream."""
     start = 0
     for found in _STREAM.finditer(data):
         if found.start() >= start:
             end = _LINE_END.search(data, found.end())
             start = end.end() if end else len(data)
         object_start = data.rfind(b"obj", max(0, found.start() - _DICTIONARY), found.start())
+        number = _NUMBER.search(data[max(0, object_start - 99) : max(0, object_start)])
         dictionary = data[max(object_start, found.start() - _DICTIONARY, 0) : found.start()]
-        yield _ESCAPED.sub(lambda code: bytes([int(code[1], 16)]), dictionary).translate(_BLANKS), start
+        yield (
+            number[1] if number else b"",
+            _ESCAPED.sub(lambda code: bytes([int(code[1], 16)]), dictionary).translate(_BLANKS),
+            start,
+        )
 
 
 def _filters(dictionary: bytes, beginning: bytes) -> set[tuple[bytes, ...]]:

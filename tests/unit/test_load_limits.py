@@ -19,7 +19,8 @@ from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import LoadLimits, load_file, pdf_streams
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
-from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, zipped
+from lazyrag.loaders.pdf import PdfLoader
+from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, strings, zipped
 from tests.interpreter import ROOT
 
 
@@ -50,6 +51,15 @@ def test_pdf_bombs_stay_small(tmp_path, name):
     assert words in found
     assert peak < PEAK_MEBIBYTES
     assert seconds < 30
+
+
+def test_a_stream_of_many_pages_counts_once_for_each(folder):
+    """Pages may share contents, as letterheads do; a page that lists them twice has twice as many."""
+    loader, shared = PdfLoader(max_objects=1000), long_pdf(12, [strings(900)])
+    path = folder({"a.pdf": shared, "b.pdf": shared.replace(b"[15 0 R]", b"[15 0 R 15 0 R]", 1)})
+    assert loader.load(path / "a.pdf").text.count("a") == 12 * 900
+    with pytest.raises(LoadError, match="more than 1,000 strings"):
+        loader.load(path / "b.pdf")
 
 
 @pytest.mark.parametrize("size", [0, 1, 300, 5000, 50_000])
