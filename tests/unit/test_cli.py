@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -381,11 +382,15 @@ def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "lazyrag", "watch", "--poll", "0.1"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        alarm = threading.Timer(60, process.kill)  # a watcher that misses the file would never end
+        alarm.start()
         assert process.stdout.readline() == "Watching ~/tea. Ctrl-C ends it.\n"
-        (folder / "oolong.txt").write_text("Oolong is steeped at 95 degrees.", encoding="utf-8")
-        assert process.stdout.readline().startswith("1 added, ")
+        (folder.parent / "new").write_text("Oolong is steeped at 95 degrees.", encoding="utf-8")
+        (folder.parent / "new").rename(folder / "oolong.txt")  # never seen half written
+        assert any(line.startswith("1 added, ") for line in process.stdout)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
+        alarm.cancel()
     assert (process.returncode, output) == (0, "Stopped. What is ingested is stored.\n")
     assert run("search", "oolong")[1].startswith("1. oolong.txt")
 
