@@ -335,7 +335,15 @@ def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyP
     assert python("-m", "lazyrag").stdout == "plain,--retriever\n"
 
 
-def test_an_interrupt_leaves_everything_resumable(folder: Path, run):
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts programs that are started here: what a shell starts with & ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptible):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
     if sys.platform == "win32":
         pytest.skip("signals of POSIX")
@@ -374,7 +382,7 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
     assert len(model.bodies) == 2
 
 
-def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run):
+def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run, interruptible):
     """It says where it watches; Ctrl-C ends it with status 0."""
     if sys.platform == "win32":
         pytest.skip("signals of POSIX")
