@@ -279,8 +279,6 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     import difflib
 
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    if name == "filters" and "where" in by_folded:  # the same in Document.search
-        return by_folded["where"]
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
     return by_folded[matches[0]] if matches else None
 
