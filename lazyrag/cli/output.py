@@ -53,12 +53,12 @@ def write(lines: Iterable[str]) -> None:
 
 def as_json(command: str, result: Mapping[str, Any] | None, error: BaseException | None = None) -> str:
     """The JSON of a command: ``result`` if it worked, else ``error``."""
-    told: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
+    found: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
     if error is None:
-        told["result"] = _plain(result)
+        found["result"] = _plain(result)
     else:
-        told["error"] = {"type": type(error).__name__, "message": str(error)}
-    return json.dumps(told, ensure_ascii=False, indent=2, allow_nan=False)
+        found["error"] = {"type": type(error).__name__, "message": str(error)}
+    return json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

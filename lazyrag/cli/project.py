@@ -83,8 +83,8 @@ class Project:
             StoreError: If they cannot be written.
         """
         settings = {name: value for name, value in asdict(self).items() if name not in ("store", "folder")}
-        told = {"format": _FORMAT, "folder": os.path.relpath(self.folder, self.store), **settings}
-        self._write(_CONFIG, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+        stored = {"format": _FORMAT, "folder": os.path.relpath(self.folder, self.store), **settings}
+        self._write(_CONFIG, json.dumps(stored, ensure_ascii=False, indent=1) + "\n")
 
     def _write(self, name: str, text: str) -> None:
         try:
@@ -162,21 +162,21 @@ def _read(store: Path) -> Project:
             msg = f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
             raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read ({exc.strerror}). Make it readable for you.") from exc
     except ValueError as exc:
         raise ConfigError(f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH") from exc
-    number = told.get("format") if isinstance(told, Mapping) else None
+    number = stored.get("format") if isinstance(stored, Mapping) else None
     if isinstance(number, int) and number > _FORMAT:
         msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
-    told = {"url": "", **told} if isinstance(told, Mapping) else {}
-    is_valid = number == _FORMAT and all(isinstance(told.get(name), str) for name in ("folder", *names))
+    stored = {"url": "", **stored} if isinstance(stored, Mapping) else {}
+    is_valid = number == _FORMAT and all(isinstance(stored.get(name), str) for name in ("folder", *names))
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
-    return Project(store, Path(os.path.normpath(store / told["folder"])), **{name: told[name] for name in names})
+    return Project(store, Path(os.path.normpath(store / stored["folder"])), **{name: stored[name] for name in names})
 
 
 def make_embedder(model: str) -> Any:
