@@ -8,6 +8,7 @@ import inspect
 import math
 import numbers
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
@@ -696,7 +697,7 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     given = list(getattr(records, "samples", records))
     records = [_validate_record(number, record) for number, record in enumerate(given, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
-    twice = next((one for number, one in enumerate(ids) if one in ids[:number]), None)
+    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
     found = _call_batch(rag, "batch_retrieve_with_metadata", queries)
