@@ -358,11 +358,7 @@ class EmbeddingCache:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        max_bytes: int = _DEFAULT_MAX_BYTES,
-        timeout_s: float = 30.0,
+        self, path: str | os.PathLike[str], *, max_bytes: int = _DEFAULT_MAX_BYTES, timeout_s: float = 30.0
     ) -> None:
         self.max_bytes = validate_integer("max_bytes", max_bytes, 1)
         self._counting = threading.Lock()

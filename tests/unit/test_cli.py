@@ -345,8 +345,6 @@ def interruptible():
 
 def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptible):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
-    if sys.platform == "win32":
-        pytest.skip("signals of POSIX")
     for number in range(600):
         (folder / f"{number}.txt").write_text(f"Tea number {number}. " * 300, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -384,8 +382,6 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
 
 def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run, interruptible):
     """It says where it watches; Ctrl-C ends it with status 0."""
-    if sys.platform == "win32":
-        pytest.skip("signals of POSIX")
     run("index")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "lazyrag", "watch", "--poll", "0.1"]
