@@ -11,7 +11,7 @@ from lazyrag.data.fields import schema_text
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.fingerprint import fingerprint
-from lazyrag.document.groups import Definitions, Step
+from lazyrag.document.groups import Definitions, IndexText, Step
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
@@ -59,12 +59,14 @@ class TermsTarget:
         group: Row of its group.
         step: The step that builds it.
         terms_of: From a text to its terms.
+        text: What it reads of a node.
     """
 
     id: int
     group: int
     step: Step
     terms_of: Callable[[str], list[str]]
+    text: IndexText
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class VectorsTarget:
         collection: Of the vectors.
         dimension: Of the vectors, or `SPARSE`; 0 until the first one is written.
         embedder: The embed callable.
+        text: What it reads of a node.
     """
 
     id: int
@@ -88,6 +91,16 @@ class VectorsTarget:
     collection: str
     dimension: int
     embedder: CheckedEmbedder
+    text: IndexText
+
+
+TEXT_MARK = " text="
+"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
+
+
+def model_identity(identity: str) -> str:
+    """The identity of the model or analyser of an index."""
+    return identity.partition(TEXT_MARK)[0]
 
 
 IndexTarget: TypeAlias = "TermsTarget | VectorsTarget"
@@ -195,11 +208,18 @@ class BuildPlanner:
     def index_key(self, step: Step) -> IndexKey | None:
         """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
         if step.analyser is not None:
-            return ("terms", step.analyser, _analyser_identity(step.analyser)) if step.analyser in analysers else None
-        if step.embed_key is not None:
-            known = self.identities.get(step.embed_key)
-            return None if known is None else ("vectors", step.embed_key, known)
-        return None
+            model = _analyser_identity(step.analyser) if step.analyser in analysers else None
+        else:
+            model = self.identities.get(step.embed_key or "")
+        if model is None:
+            return None
+        text = self.definitions.index_text(step).identity
+        identity = f"{model}{TEXT_MARK}{text}" if text else model
+        return (
+            ("terms", step.analyser, identity)
+            if step.analyser is not None
+            else ("vectors", step.embed_key or "", identity)
+        )
 
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
@@ -247,7 +267,12 @@ class BuildPlanner:
         with self.definitions.graph.locked():
             tree = self.ledger.tree
             current = self.definitions.current(tree)
-            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self.definitions.needed(step.group)))]
+            ends = [
+                step.group,
+                *filter(None, [self.definitions.index_text(step).group] if step != Step(step.group) else []),
+            ]
+            groups = [one.name for end in ends for one in reversed(self.definitions.needed(end))]
+            line = list(dict.fromkeys([LAZY_ROOT_NAME, *groups]))
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
             for name in tree.groups:
@@ -353,10 +378,11 @@ class BuildPlanner:
     def _index_target(self, index: LiveIndex, group: int, step: Step) -> IndexTarget | None:
         if self.index_key(step) != index.key:
             return None
+        text = self.definitions.index_text(step)
         if index.kind == "terms":
-            return TermsTarget(index.id, group, step, term_function(index.name))
+            return TermsTarget(index.id, group, step, term_function(index.name), text)
         embedder = self.embedders[index.name]
-        return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder)
+        return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder, text)
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
         definition = self.definitions.line(group.name)[0]

@@ -236,6 +236,8 @@ class Document:
         ref: str | None = None,
         num_workers: int = 0,
         memo: bool = False,
+        index_fields: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        index_text: Callable[[DocNode], str] | str | None = None,
         replace: bool = False,
         version: str | None = None,
         **kwargs: Any,
@@ -264,6 +266,12 @@ class Document:
                 and equal texts call the transform once. For functions that are slow or cost money, such as
                 calls of a model. The transform may read nothing but the text; other attributes of a node
                 raise a TransformError.
+            index_fields: What keyword indexes and embeddings read before a node's text: ``"path"``, the words of the
+                file's path; ``"title"``; ``"headings"``, the headings above it; or the name of metadata of the node or
+                its file. ``node.text`` and ``span`` do not change. A mapping gives each embed key, and ``"bm25"`` for
+                keyword indexes, fields of its own. The built-in groups have ``["path", "title", "headings"]``.
+            index_text: What they read in place of the node's text: a function of the node; or the name of a group
+                below it, such as summaries by a model, whose texts they read before the node's own.
             replace: Replace another definition of that name; the groups below it are rebuilt.
             version: Distinguishes definitions that look the same: the version of a model or a prompt.
             kwargs: Parameters of a transform class.
@@ -277,7 +285,7 @@ class Document:
             >>> docs = Document()
             >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
         """
-        options = GroupOptions(trans_node, version, num_workers, memo, ref)
+        options = GroupOptions(trans_node, version, num_workers, memo, ref, index_fields, index_text)
         group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)
 

@@ -33,11 +33,14 @@ from lazyrag.transforms.base import (
     transforms,
 )
 from lazyrag.transforms.splitters import SentenceSplitter
-from lazyrag.validation import keyword_names, require, validate_boolean, validate_integer, validate_text
+from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
 
 _revisions = itertools.count(1)
+_INDEX_TEXT = "1"  # incremented when the text of equal fields changes
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
-_KEYWORDS = "name transform parent trans_node ref num_workers memo replace version".split()  # of create_node_group
+_KEYWORDS = (
+    "name transform parent trans_node ref num_workers memo replace version index_fields index_text".split()
+)  # of create_node_group
 
 
 def group_name(name: str) -> str:
@@ -48,6 +51,22 @@ def group_name(name: str) -> str:
         'lazyllm_root'
     """
     return LAZY_ROOT_NAME if validate_text("The name of a node group", name) in _ROOT_NAMES else name
+
+
+class IndexText(NamedTuple):
+    """What an index reads of a node: fields of its document, and a text in place of its own.
+
+    Args:
+        fields: Names of the fields that come before the text.
+        write: Returns the text of a node; None takes its own.
+        group: Name of a child group whose texts come before the node's own; "" for none.
+        identity: Distinguishes it from others; "" if it is the node's own text.
+    """
+
+    fields: tuple[str, ...] = ()
+    write: Callable[[DocNode], str] | None = None
+    group: str = ""
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,8 @@ class NodeGroup:
         given: The user's transform, instantiated.
         ref: Name of the group whose nodes the transform receives, too.
         memo: Whether results are used again by the parents' texts.
+        index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or ``""`` for all.
+        index_text: A function or the name of a child group, see `IndexText`; None for the node's own text.
     """
 
     name: str
@@ -78,6 +99,8 @@ class NodeGroup:
     given: Any = None
     ref: str | None = None
     memo: bool = False
+    index_fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    index_text: Callable[[DocNode], str] | str | None = None
 
     @property
     def above(self) -> list[str]:
@@ -90,6 +113,8 @@ class NodeGroup:
             return "another parent" if self.parent != other.parent else "another ref"
         if self.fingerprint.value != other.fingerprint.value:
             return "another transform"
+        if (self.index_fields, self.index_text) != (other.index_fields, other.index_text):
+            return "another index_text" if self.index_fields == other.index_fields else "other index_fields"
         if self.version is not None or not self.fingerprint.tells_apart(other.fingerprint):
             return ""
         names = ", ".join(repr(name) for name, _ in self.fingerprint.unseen)
@@ -104,6 +129,8 @@ class GroupOptions(NamedTuple):
     num_workers: int = 0
     memo: bool = False
     ref: str | None = None
+    index_fields: Any = ()
+    index_text: Callable[[DocNode], str] | str | None = None
 
 
 _DEFAULTS = GroupOptions()
@@ -121,7 +148,7 @@ def make_group(
     name = group_name(name)
     if name == LAZY_ROOT_NAME:
         raise ConfigError(f"{name!r} is the group of whole documents, made by loaders. Choose another name.")
-    _, version, workers, memo, ref = options
+    _, version, workers, memo, ref, index_fields, index_text = options
     require(version is None or isinstance(version, str), "version", version, "a text such as '2', or None")
     entries, parent = listed_transforms(name, transform), group_name(parent)
     validate_integer("num_workers", workers, 0)
@@ -131,13 +158,25 @@ def make_group(
     require(
         not (validate_boolean("memo", memo) and ref), "memo", memo, "False with ref=", "Results depend on more there."
     )
+    is_valid = index_text is None or callable(index_text) or isinstance(index_text, str)
+    require(is_valid, "index_text", index_text, "a function of a node, the name of a child group, or None")
     if entries is None:
-        return _prepare(name, parent, transform, kwargs, options)
-    return _prepare_entries(name, parent, entries, kwargs, options)
+        group = _prepare(name, parent, transform, kwargs, options)
+    else:
+        group = _prepare_entries(name, parent, entries, kwargs, options)
+    return dataclasses.replace(group, index_fields=_fields_by_key(index_fields), index_text=index_text)
+
+
+def _fields_by_key(given: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    by_key = given if isinstance(given, Mapping) else {"": given} if given else {}
+    expected = "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and 'bm25' to lists"
+    is_valid = all(isinstance(key, str) and is_list_of(names, str) for key, names in by_key.items())
+    require(is_valid, "index_fields", given, expected)
+    return tuple((key, tuple(names)) for key, names in sorted(by_key.items()))
 
 
 def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions) -> NodeGroup:
-    trans_node, version, workers, memo, ref = options
+    trans_node, version, workers, memo, ref, *_ = options
     given = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
     reads = "source" if getattr(given, "reads_source", False) else "path" if hasattr(type(given), "path_key") else ""
@@ -353,12 +392,16 @@ class GroupGraph:
         return line
 
 
+INDEX_FIELDS = {"": ("title", "headings"), "bm25": ("path", "title", "headings")}
+"""Fields that the indexes of the built-in groups read. Without the path a moved file is not embedded again."""
+
+
 def built_in_groups() -> GroupGraph:
     """Return the three groups that every Document has (spec 001)."""
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, kwargs)
+        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
         graph.define(group, replace=False)
     return graph
 
@@ -433,6 +476,28 @@ class Definitions:
             line = digest([*(f"{group.name}={group.fingerprint.value}" for group in needed), *refs])
             found = self._fingerprints[name] = digest([line, self._root])
         return found
+
+    def index_text(self, step: Step) -> IndexText:
+        """Return what the index of a step reads of a node.
+
+        Raises:
+            NotRegisteredError: If the child group that it names is not defined.
+            ConfigError: If that is not below the group.
+        """
+        if step.group not in self.graph:  # the root group, or one that this program does not define
+            return IndexText()
+        group = self.graph[step.group]
+        key = "bm25" if step.embed_key is None else step.embed_key
+        by_key, given = dict(group.index_fields), group.index_text
+        fields = by_key.get(key, by_key.get("", ()))
+        if not fields and given is None:
+            return IndexText()
+        child = group_name(given) if isinstance(given, str) else ""
+        if child and group.name not in [one.name for one in self.line(child)[1:]]:
+            raise ConfigError(f"index_text must be a function or a group below {group.name!r}; got {given!r}.")
+        of_text = self.fingerprint(child) if child else fingerprint(given).value if given is not None else ""
+        own = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
+        return IndexText(fields, given if callable(given) else None, child, own)
 
     def is_defined(self, name: str) -> bool:
         """Whether a group and its ancestors are defined."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -59,6 +61,7 @@ from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields
+from lazyrag.validation import require
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -448,7 +451,7 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self.owner, version, plan, self._fetch, target, self._source)
+        source = _PendingSource(self.owner, version, plan, self._fetch, self._source, target)
         schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [_content_key(above) if reusable else None for above in parents]
         new = [
@@ -517,7 +520,8 @@ class IngestionEngine:
         def texts() -> Iterator[tuple[PendingVersion, Sequence[str]]]:
             for version in ready:
                 known.update(self._stored_vectors(target, version, batch.plan))
-                yield version, [content_text(one.content) for one in version.segments[target.group]]
+                if read := self._index_texts(target, version, batch.plan):
+                    yield version, read
 
         rows: list[VectorRow] = []
         done: list[PendingVersion] = []
@@ -552,9 +556,10 @@ class IngestionEngine:
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
         found: dict[str, Embedded] = {}
-        group = self.ledger.tree.groups.get(plan.names[target.group])
-        if group is None:
-            return found
+        groups, text = self.ledger.tree.groups, target.text
+        group = groups.get(plan.names[target.group])
+        if group is None or text.write or text.group or (text.fields and group.parent != LAZY_ROOT_NAME):
+            return found  # what was read of its nodes is not known
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
         if index is None or not index.dimension:
             return found
@@ -563,7 +568,14 @@ class IngestionEngine:
             if build is None or build.number == version.current[target.group].number:
                 continue
             with self._reading(vectors=True):
-                texts = {one.key: content_text(one.content) for one in self.nodes.of_build(group.collection, build)}
+                nodes = self.nodes.of_build(group.collection, build)
+                texts = {one.key: content_text(one.content) for one in nodes}
+                if text.fields:
+                    [root] = self.nodes.of_build(
+                        groups[LAZY_ROOT_NAME].collection, groups[LAZY_ROOT_NAME].builds[row.uid]
+                    )
+                    fields = FieldReader(text.fields, root)
+                    texts = {one.key: fields.read(one, root, texts[one.key]) for one in nodes}
                 stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
         return found
@@ -574,14 +586,55 @@ class IngestionEngine:
             batch.meter.tick(target.step)
             segments = version.segments[target.group]
             try:
-                terms = [target.terms_of(content_text(one.content)) for one in segments]
+                terms = list(map(target.terms_of, self._index_texts(target, version, batch.plan)))
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
+                continue
+            if not terms:
                 continue
             number = version.current[target.group].number
             keys, fields = [one.key for one in segments], [one.fields for one in segments]
             version.terms[target.id] = BuildTerms(number, keys, terms, fields)
             version.covered.append((target.id, number))
+
+    def _index_texts(self, target: IndexTarget, version: PendingVersion, plan: BuildPlan) -> list[str]:
+        """What an index reads of a document's nodes; [] if that failed."""
+        segments, wanted = version.segments[target.group], target.text
+        if not wanted.identity or not segments:
+            return [content_text(one.content) for one in segments]
+        source = _PendingSource(self.owner, version, plan, self._fetch, self._source)
+        try:
+            fields = FieldReader(wanted.fields, source.root(segments[0]).segment)
+            written = {} if not wanted.group else source.texts_below(plan, target.group, wanted.group)
+            texts = []
+            for one in segments:
+                own = content_text(one.content) if wanted.write is None else wanted.write(source.show(one))
+                require(isinstance(own, str) and own != "", "index_text", own, "a function that returns a text")
+                own = "\n".join([*written.get(one.uid, ()), own])
+                texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
+        except Exception as exc:  # noqa: BLE001  whatever the user's function raises is the document's failure
+            if isinstance(exc, _BATCH_ERRORS):
+                raise
+            msg = f"index_text of {target.step.group!r} raised {type(exc).__name__}: {exc}"
+            error = exc if isinstance(exc, LazyRAGError) else TransformError(sentence(msg), group=target.step.group)
+            self._fail(target.step, version, error)
+            return []
+        return texts
+
+    def indexed_texts(self, plan: BuildPlan) -> Iterator[tuple[str, list[str]]]:
+        """What the vector indexes of a plan read that is not the nodes' own text, by identity, in pages."""
+        targets = [one for one in plan.vectors if one.text.identity]
+        rows = list(self.ledger.documents.all().values()) if targets else []
+        for some in batches_reaching(map(PendingVersion, rows), _file_size, _BATCH_BYTES, most_items=_BATCH):
+            with self._reading():
+                live = self.ledger.builds.live({one.row.id for one in some})
+                for version in some:
+                    version.current = dict(live.get(version.row.id, {}))
+                pairs = [(target, one) for target in targets for one in some if target.group in one.current]
+                for target, version in pairs:
+                    self._fetch([version], target.group, plan)
+                found = [(target, self._index_texts(target, one, plan)) for target, one in pairs]
+            yield from ((target.identity, texts) for target, texts in found)
 
     def _uncovered(self, target: IndexTarget, batch: _Batch) -> list[PendingVersion]:
         """The documents with nodes that an index lacks; their nodes are read."""
@@ -716,6 +769,42 @@ def _make_root(item: tuple[PendingVersion, MakeRoot, int]) -> Root:
     return make_root(build)
 
 
+class FieldReader:
+    """Reads the fields of a document's nodes that indexes read before their text.
+
+    Args:
+        names: ``"path"``, ``"title"``, ``"headings"``, or names of metadata of the node or its file.
+        root: The root node of the document.
+    """
+
+    def __init__(self, names: Sequence[str], root: Segment) -> None:
+        self._names = names
+        self._root = root
+        self._headings = [one for one in root.locations if one.kind == "heading"]
+        self._starts = [one.start for one in self._headings]
+        words = _WORD.findall(root.path.rpartition(".")[0] or root.path)
+        self._path = " ".join(word for word in words if not word.isdecimal())
+
+    def read(self, node: Segment, source: Segment | None, text: str) -> str:
+        """The fields that a node has, each once, and a text; its headings if its span counts in the root node."""
+        fields = (self._read(name, node, source) for name in self._names)
+        return "\n".join([*dict.fromkeys(filter(None, fields)), text])
+
+    def _read(self, name: str, node: Segment, source: Segment | None) -> str:
+        if name == "path":
+            return self._path
+        if name == "headings":
+            if node.span is None or source is None or source.group != LAZY_ROOT_NAME:
+                return ""
+            at = bisect_right(self._starts, node.span[0]) - 1
+            return self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+        value = node.metadata.get(name, self._root.metadata.get(name))
+        return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
 class _PendingSource:
     """Source of the nodes that a transform sees: their neighbours in the version that is being built.
 
@@ -724,8 +813,8 @@ class _PendingSource:
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
-        target: The group that is made.
         load_source: Loads the source texts of the document's file, given its root node.
+        target: The group that is made, if one is.
     """
 
     def __init__(
@@ -734,8 +823,8 @@ class _PendingSource:
         version: PendingVersion,
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
-        target: GroupTarget,
         load_source: Callable[[PendingVersion, Segment], Sequence[tuple[str, str]]],
+        target: GroupTarget | None = None,
     ) -> None:
         self._target = target
         self._refs: Mapping[str, list[DocNode]] | None = None
@@ -767,6 +856,7 @@ class _PendingSource:
 
     def ref_nodes(self, segment: Segment) -> list[DocNode]:
         """The nodes of the target's ref group that belong to a node: those below the lowest group above both."""
+        assert self._target is not None
         own, other = self._plan.line(self._target.parent), self._plan.line(self._target.ref)
         shared = next(row for row in own if row in other)
         if self._refs is None:
@@ -775,6 +865,20 @@ class _PendingSource:
                 refs.setdefault(self._ancestor(node, other, shared), []).append(self.show(node))
             self._refs = refs
         return list(self._refs.get(self._ancestor(segment, own, shared), ()))
+
+    def texts_below(self, plan: BuildPlan, group: int, name: str) -> dict[str, list[str]]:
+        """The texts of a group's nodes by the uid of the node above them in another group.
+
+        Raises:
+            TransformError: If the group was not made.
+        """
+        child = next((one.id for one in plan.groups if one.name == name), 0)
+        if child not in self._version.current:
+            raise TransformError(f"The group {name!r}, which index_text reads, was not made.", group=name)
+        line, found = plan.line(child), dict[str, list[str]]()
+        for node in self._segments(child):
+            found.setdefault(self._ancestor(node, line, group), []).append(content_text(node.content))
+        return found
 
     def _ancestor(self, segment: Segment, line: Sequence[int], shared: int) -> str:
         """Uid of a node's ancestor in a group of its line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import heapq
+import itertools
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, check_metadata, content_text, digest, root_uid
-from lazyrag.document.build_plan import BuildPlan, index_step
+from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, index_step, model_identity
 from lazyrag.document.changes import (
     Changes,
     ComparedFile,
@@ -546,10 +547,16 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
 def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
     """Delete cached vectors of superseded texts and models that were not used for so many days."""
     if indexer.cache is not None:
-        models = indexer.ledger.groups.models()
-        own = [(collection, model) for ledger, collection, model in models if ledger == indexer.ledger.id]
-        others = {model for ledger, _, model in models if ledger != indexer.ledger.id}  # whose texts are not known
-        indexer.cache.retain(_texts(indexer, own), others, unused_days=unused_days)
+        plan = indexer.planner.plan_live()
+        known = {one.identity for one in plan.vectors}
+        own, others = [], set()  # the models whose texts are not known
+        for ledger, collection, model in indexer.ledger.groups.models():
+            if ledger != indexer.ledger.id or (TEXT_MARK in model and model not in known):
+                others.add(model_identity(model))
+            elif TEXT_MARK not in model:
+                own.append((collection, model))
+        fields = ((model_identity(model), texts) for model, texts in indexer.engine.indexed_texts(plan))
+        indexer.cache.retain(itertools.chain(_texts(indexer, own), fields), others, unused_days=unused_days)
 
 
 def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:

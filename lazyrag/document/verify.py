@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.document.build_plan import index_step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
@@ -95,7 +96,6 @@ class DocumentStatus:
 def describe_status(indexer: Indexer) -> DocumentStatus:
     """Return the status of a Document; loads and builds nothing."""
     tree = indexer.ledger.tree
-    models = {("vectors", key): identity for key, identity in indexer.planner.identities.items()}
     groups = [
         GroupStatus(
             name,
@@ -107,7 +107,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
                 sorted(
                     index.name
                     for index in group.indexes.values()
-                    if index.complete and models.get((index.kind, index.name), index.identity) == index.identity
+                    if index.complete and indexer.planner.index_key(index_step(name, index)) == index.key
                 )
             ),
         )
