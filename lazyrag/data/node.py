@@ -426,7 +426,8 @@ class DocNode:
 
     @property
     def location(self) -> str:
-        """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
+        """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``,
+        ``"page 3, Setup"`` of a PDF with an outline.
 
         The heading is the deepest that covers the whole text: of a node under two headings the one above
         both. Of a chunk of a file's source text that differs from the document's, it is the place in the
@@ -444,18 +445,21 @@ class DocNode:
     def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        locations = innermost(touched)
+        pages = [location for location in touched if location.kind == "page"]  # which sections may begin or end within
+        headings = [location for location in touched if location.kind == "heading"]
+        start, end = self._inked_span(self.span)
+        covering = _common_heading(headings) if headings and headings[0].start <= start else ""
+        locations = pages or innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
+            under = f", {covering}" if pages and covering else ""
             if first is last:
-                return f"{first.kind} {first.label}"
+                return f"{first.kind} {first.label}{under}"
             if first.kind != last.kind:  # a row of one sheet, and the next sheet
                 return f"{first.kind} {first.label} to {last.kind} {last.label}"
             reach = "-" if first.label.isdecimal() else " to "
-            return f"{first.kind}s {first.label}{reach}{last.label}"
-        start, end = self._inked_span(self.span)
-        covering = _common_heading(locations) if locations and locations[0].start <= start else ""
+            return f"{first.kind}s {first.label}{reach}{last.label}{under}"
         if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
             return covering or touched[0].label
         text = content_text(source.content)

@@ -32,7 +32,7 @@ from lazyrag.transforms.base import (
     reads_text_only,
     transforms,
 )
-from lazyrag.transforms.splitters import SentenceSplitter
+from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
 
 _revisions = itertools.count(1)
@@ -401,7 +401,7 @@ def built_in_groups() -> GroupGraph:
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(name, SentenceSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
+        group = make_group(name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
         graph.define(group, replace=False)
     return graph
 

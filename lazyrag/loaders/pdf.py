@@ -12,7 +12,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
+from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.pdf_layout import (
@@ -33,6 +34,7 @@ from lazyrag.loaders.pdf_layout import (
     without_repeated_lines,
 )
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
+from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -51,7 +53,7 @@ _MAX_PAGES_NAMED = 20
 
 @known_arguments
 class PdfLoader:
-    """Reads the text layer of a PDF, page by page; each page is a location.
+    """Reads the text layer of a PDF, page by page; each page is a location, and so are the sections of its outline.
 
     Columns are read one after the other, and rows of tables become lines with ``|`` between the cells. Spaces between
     Chinese characters, line ends inside Chinese paragraphs and hyphens at line ends are removed. Title, author,
@@ -129,12 +131,14 @@ class PdfLoader:
             read = self._read_pages(file, until)
             if self.ocr is not None:
                 self._recognize_pages(self.ocr, file, read, until)
-            metadata = file.metadata()
+            metadata, outline = file.metadata(), file.outline()
         if not any(read.texts):
             raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        return LoadedFile(text, locations, {**metadata, **read.metadata()})
+        headings = heading_locations(_headings(outline, text, locations), len(text))
+        sections = [section for section in headings if section.start < section.end]
+        return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
 
     def _open(self, path: Path) -> PdfFile:
         passwords = ("", *self._passwords)
@@ -338,10 +342,33 @@ class PdfFile:
             name: text.encode("utf-8", "replace").decode() for name, text in found.items() if text not in _PLACEHOLDERS
         }
 
+    def outline(self) -> list[tuple[int, str, int]]:
+        """Level from 1, title and index of the page of each entry; those without a page or a title are skipped."""
+        found = []
+        with _LOCK, suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
+            for entry in self._document.get_toc():
+                target, title = entry.get_dest(), " ".join(entry.get_title().replace("\x00", "").split())
+                page = None if target is None else target.get_index()
+                if title and page is not None and 0 <= page < self.count:
+                    found.append((entry.level + 1, title, page))
+        return found
+
     def close(self) -> None:
         """Close the file. The garbage collector would do it in any thread."""
         with _LOCK:
             self._document.close()
+
+
+def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequence[Location]) -> list[Heading]:
+    """Find the entries of an outline in the text: the line of its page that begins with the title, else its page."""
+    found: list[Heading] = []
+    for level, title, page in outline:
+        least = max(pages[page].start, found[-1].start if found else 0)
+        words = r"\s+".join(map(re.escape, title.split()))
+        line = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}", re.MULTILINE).search(text, least, pages[page].end)
+        if line or least == pages[page].start:  # else it comes after an entry of a later page
+            found.append(Heading(line.start() if line else least, level, title))
+    return found
 
 
 def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:

@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.transforms.base": "NodeTransform TransformArgs register_transform transforms",
         "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",
         "lazyrag.transforms.splitters": "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter "
-        "SentenceWindow TokenSplitter",
+        "SectionSplitter SentenceWindow TokenSplitter",
         "lazyrag.transforms.structured": "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter "
         "XMLSplitter YAMLSplitter",
     },

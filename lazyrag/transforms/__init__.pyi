@@ -10,6 +10,7 @@ from lazyrag.transforms.dify_rules import Rule as Rule
 from lazyrag.transforms.dify_rules import Segmentation as Segmentation
 from lazyrag.transforms.splitters import CharacterSplitter as CharacterSplitter
 from lazyrag.transforms.splitters import RecursiveSplitter as RecursiveSplitter
+from lazyrag.transforms.splitters import SectionSplitter as SectionSplitter
 from lazyrag.transforms.splitters import SemanticSplitter as SemanticSplitter
 from lazyrag.transforms.splitters import SentenceSplitter as SentenceSplitter
 from lazyrag.transforms.splitters import SentenceWindow as SentenceWindow

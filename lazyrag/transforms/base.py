@@ -534,10 +534,8 @@ transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_gro
 """Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
 for _module, _splitters in (
-    (
-        "splitters",
-        "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter SentenceWindow TokenSplitter",
-    ),
+    ("splitters", "CharacterSplitter RecursiveSplitter SectionSplitter SemanticSplitter SentenceSplitter"),
+    ("splitters", "SentenceWindow TokenSplitter"),
     ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter XMLSplitter YAMLSplitter"),
 ):
     for _name in _splitters.split():

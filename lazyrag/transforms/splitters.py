@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from array import array
 from bisect import bisect_left, bisect_right
@@ -96,6 +97,42 @@ class SentenceSplitter(TextSplitter):
 
     def _levels(self, text: str) -> list[array[int]]:
         return [sentence_ends(text)]
+
+
+@known_arguments
+class SectionSplitter(SentenceSplitter):
+    """Splits text at its headings where sections are long enough, and as `SentenceSplitter` elsewhere.
+
+    The headings are those that the file's loader found, in any format: see `DocNode.locations`. A chunk ends before the
+    last heading, of those of the highest level, that leaves it at least 60 % full; without one, sentences are packed
+    on. No overlap reaches across a heading. The built-in groups use it.
+
+    Args:
+        chunk_size: Maximum tokens of a chunk, at least 1; about as many tokens of cl100k_base.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+    """
+
+    reads_text_only = False  # but headings, too
+
+    def __init__(
+        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "average"
+    ) -> None:
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split the node's text into chunks with spans."""
+        text, first = node.get_text(), (node.span or (0, 0))[0]
+        headings = {one.start - first: one.label.count(" > ") for one in node.locations if one.kind == "heading"}
+        inside = {start: depth for start, depth in headings.items() if 0 < start < len(text)}
+        if not inside:
+            return chunks(text, self.split(text))
+        ends = array("q", sorted({*sentence_ends(text), *inside}))
+        return chunks(text, self._packer.spans(text, [ends], inside))
 
 
 class _SeparatorSplitter(TextSplitter):
@@ -426,6 +463,9 @@ def _sentences(text: str) -> list[Span]:
     return found
 
 
+_FULL_ENOUGH = 0.6  # of a chunk's size, for its end at a heading
+
+
 class Packer:
     """Packs the parts of a text into spans; for its arguments see `TextSplitter`."""
 
@@ -442,7 +482,7 @@ class Packer:
         """Everything that affects the spans, for a transform's identity."""
         return f"size={self.size} overlap={self.overlap} counter={self.counter.name}"
 
-    def spans(self, text: str, levels: Sequence[array[int]]) -> list[Span]:
+    def spans(self, text: str, levels: Sequence[array[int]], headings: Mapping[int, int] | None = None) -> list[Span]:
         """Return the spans of a text, in order.
 
         Args:
@@ -450,22 +490,33 @@ class Packer:
             levels: Where its parts end, from large parts (sections) to small ones (sentences): ascending arrays whose
                 last item is ``len(text)``. A part that does not fit is split at the next level, at last at the end of
                 a line, a clause, a word, a character.
+            headings: Where sections begin that spans end before if that leaves them full enough, and their depths;
+                in order, and ends of parts as well.
 
         Returns:
             Spans (start, end) with ``count(text[start:end]) <= size``, unless a single character has more tokens. Each
             begins at or before the end of the previous one and ends after it; together they cover the text.
         """
         spans: list[Span] = []
+        starts = [*headings] if headings else []
         start = end = 0
         while end < len(text):
+            passed = bisect_right(starts, end)
             found = self._next(text, levels, start, end)
             while found[0] > start and 2 * self.overlap > self.size and start < end:
                 # The part after so large an overlap does not fit: a smaller one leaves room for it.
                 start = self._overlap_start(text, levels, start, end)
                 found = self._next(text, levels, start, end)
             start, end = found
+            inside = starts[passed : bisect_right(starts, end)]
+            if headings and inside and end < len(text):
+                least = self._fitting.fit_forward(text, start, math.ceil(_FULL_ENOUGH * self.size) - 1)
+                full = [one for one in inside if one > least]
+                end = min(full, key=lambda one: (headings[one], -one), default=end)
             spans.append((start, end))
             start = self._overlap_start(text, levels, start, end)
+            if inside := [one for one in inside if one <= end]:
+                start = max(start, inside[-1])
         return spans
 
     def _next(self, text: str, levels: Sequence[array[int]], start: int, done: int) -> Span:

@@ -716,7 +716,7 @@ def _heading(section: Location) -> dict[str, str]:
     return {"heading": section.label} if section.label else {}
 
 
-class _SectionSplitter(TextSplitter):
+class _MarkupSplitter(TextSplitter):
     """Base of splitters that split at headings first."""
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
@@ -740,7 +740,7 @@ class _SectionSplitter(TextSplitter):
 
 
 @known_arguments
-class MarkdownSplitter(_SectionSplitter):
+class MarkdownSplitter(_MarkupSplitter):
     r"""Splits Markdown at its headings, and longer sections into chunks of as many blocks as fit.
 
     A block is a paragraph, a table or fenced code. A block that does not fit is split: code and tables at the ends of
@@ -804,7 +804,7 @@ def _heading_end(text: str) -> int:
 
 
 @known_arguments
-class HTMLSplitter(_SectionSplitter):
+class HTMLSplitter(_MarkupSplitter):
     r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
 
     A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays together;

@@ -87,6 +87,7 @@ SPLITTERS = [
     "JSONSplitter",
     "MarkdownSplitter",
     "RecursiveSplitter",
+    "SectionSplitter",
     "SentenceSplitter",
     "TokenSplitter",
     "XMLSplitter",
@@ -98,15 +99,16 @@ SPLITTERS = [
 def test_a_groups_counter_is_part_of_its_fingerprint(name, monkeypatch):
     """「Token计数（使用tiktoken）」 is for contexts; the chunks of a group never depend on what is installed.
 
-    The default is "utf8", with tiktoken and without it. Another counter is another definition of the group, which is
+    The default is the same with tiktoken and without it. Another counter is another definition of the group, which is
     refused under the same name.
     """
     splitter = getattr(lazyrag.transforms, name)
+    default = inspect.signature(splitter).parameters["counter"].default
     docs = lazyrag.Document()
     docs.create_node_group("block", transform=splitter(chunk_size=9))
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     docs.create_node_group("block", transform=splitter(chunk_size=9))
-    docs.create_node_group("block", transform=splitter(chunk_size=9, counter="utf8"))
+    docs.create_node_group("block", transform=splitter(chunk_size=9, counter=default))
     with pytest.raises(lazyrag.LazyRAGError, match="block"):
         docs.create_node_group("block", transform=splitter(chunk_size=9, counter="estimate"))
 
@@ -119,7 +121,10 @@ def test_these_are_all_that_count():
         if inspect.isclass(getattr(lazyrag.transforms, name))
     }
     found = {name: counter.default for name, counter in counting.items() if counter is not None}
-    assert found == dict.fromkeys([*SPLITTERS, "SemanticSplitter", "Rule"], "utf8")
+    assert found == {
+        **dict.fromkeys([*SPLITTERS, "SemanticSplitter", "Rule"], "utf8"),
+        "SectionSplitter": "average",
+    }
 
 
 def test_tokens_are_counted_by_tiktoken():

@@ -239,3 +239,44 @@ def test_a_file_that_pdfium_cannot_open_is_rewritten(written):
     assert PdfLoader("key").load(locked).text == "secret tea"
     with pytest.raises(LoadError, match="needs a password"):
         PdfLoader().load(locked)
+
+
+def with_outline(*entries: tuple[str, int, str], text: str = "") -> bytes:
+    """A PDF with a page for each entry (title, level, key), which begins with the title; the outline names all."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    for title, level, body in entries:
+        if body:
+            canvas.showPage()
+            for number, line in enumerate([title, *body.split("\n")]):
+                canvas.drawString(60, 700 - 20 * number, line)
+        canvas.bookmarkPage(title)
+        canvas.addOutlineEntry(title, title, level=level)
+    canvas.save()
+    return data.getvalue()
+
+
+def test_entries_of_an_outline_are_places(tmp_path):
+    """A chunk of a PDF names its pages, and the deepest entry of the outline that covers it."""
+    (tmp_path / "tea.pdf").write_bytes(
+        with_outline(
+            ("Tea", 0, "It keeps for a year."),
+            ("Picking", 1, "By hand.\nFrom April on.\n1.2 Withering\nFor a day."),
+            ("Withering", 2, ""),
+            ("Water", 0, "Eighty degrees."),
+        )
+    )
+    docs = Document(tmp_path)
+    docs.create_node_group("line", transform=lambda text: [one for one in text.split("\n") if one])
+    found = {node.text: node.location for node in docs.get_nodes("line")}
+    assert found == {
+        "Tea": "page 2, Tea",
+        "It keeps for a year.": "page 2, Tea",
+        "Picking": "page 3, Tea > Picking",
+        "By hand.": "page 3, Tea > Picking",
+        "From April on.": "page 3, Tea > Picking",
+        "1.2 Withering": "page 3, Tea > Picking > Withering",
+        "For a day.": "page 3, Tea > Picking > Withering",
+        "Eighty degrees.": "page 4, Water",
+        "Water": "page 4, Water",
+    }

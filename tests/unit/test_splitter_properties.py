@@ -23,6 +23,7 @@ from lazyrag.transforms import (
     JSONSplitter,
     MarkdownSplitter,
     RecursiveSplitter,
+    SectionSplitter,
     SemanticSplitter,
     SentenceWindow,
     TokenSplitter,
@@ -71,6 +72,7 @@ SPLITTERS = {
     "by function": lambda size, overlap, counter: RecursiveSplitter(
         [lambda text: text.split("。"), "\n"], size, overlap, counter=counter
     ),
+    "section": lambda size, overlap, counter: SectionSplitter(size, overlap, counter=counter),
     "sentence": lambda size, overlap, counter: SentenceSplitter(size, overlap, counter=counter),
     "token": lambda size, overlap, counter: TokenSplitter(size, overlap, counter=counter),
 }

@@ -311,5 +311,7 @@ def test_a_counter_may_be_named():
     with token_counters.isolated():
         token_counters.register("words", Words())
         assert SentenceSplitter(4, 0, counter="words").counter.name == "words"
-    with pytest.raises(NotRegisteredError, match=r"No token counter is registered as 'gpt'\. Known: estimate, utf8"):
+    with pytest.raises(
+        NotRegisteredError, match=r"No token counter is registered as 'gpt'\. Known: average, estimate, utf8"
+    ):
         SentenceSplitter(10, 0, counter="gpt")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import re
 import time
 
@@ -12,10 +14,12 @@ import pytest
 from lazyrag import DocNode, Document, IngestionWarning, Retriever
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
+from lazyrag.text.sentences import sentence_ends
 from lazyrag.transforms import (
     CodeSplitter,
     HTMLSplitter,
     JSONSplitter,
+    SectionSplitter,
     SemanticSplitter,
     TransformArgs,
     XMLSplitter,
@@ -474,3 +478,53 @@ def test_many_small_values_of_json_take_no_quadratic_time():
     [*nodes] = JSONSplitter(chunk_size=20_000).transform(DocNode(text='""' * 60_000))
     assert time.perf_counter() - since < 5
     assert sum(node.text.count('""') for node in nodes) == 60_000
+
+
+def _sections(folder, text, **kwargs):
+    """The chunks of a Markdown file, split at its headings."""
+    (folder / "tea.md").write_text(text, encoding="utf-8")
+    docs = Document(folder)
+    docs.create_node_group("section", transform=SectionSplitter, **kwargs)
+    return docs.get_nodes("section")
+
+
+def test_chunks_end_before_headings(tmp_path):
+    """Before the last one of the highest level that leaves a chunk full enough; short sections stay together."""
+    text = "# Tea\nIt keeps. It sells.\n## Green\nFired.\n## Black\nDried.\n# Water\n## Heat\nEighty degrees.\n"
+    chunks = [(node.text.split(), node.location) for node in _sections(tmp_path, text, chunk_size=30, chunk_overlap=10)]
+    assert chunks == [
+        (
+            ["#", "Tea", "It", "keeps.", "It", "sells.", "##", "Green", "Fired.", "##", "Black", "Dried."],
+            "Tea, lines 1-6",
+        ),
+        (["#", "Water", "##", "Heat", "Eighty", "degrees."], "Water, lines 7-9"),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_overlap_reaches_across_a_heading(tmp_path, seed):
+    """Chunks cover the text, keep to the size, and are 60 % full where they end before a heading."""
+    draw = random.Random(seed)
+    parts = [
+        "# 茶\n",
+        "## Water\n\n",
+        "### Heat\n",
+        *["It keeps for a year. ", "当天采摘。", "one two\n\n"] * draw.choice([1, 4]),
+    ]
+    text = "".join(draw.choices(parts, k=300))
+    size, overlap = draw.choice([(20, 5), (60, 12), (40, 39)])
+    nodes = _sections(tmp_path, text, chunk_size=size, chunk_overlap=overlap)
+    starts = {one.start for one in nodes[0].root.locations}
+    count = SectionSplitter().counter.count
+    assert nodes[0].span[0] == 0
+    assert nodes[-1].span[1] == len(text)
+    assert all(count(node.text) <= size for node in nodes)
+    assert any(node.span[1] in starts for node in nodes)
+    for node, following in itertools.pairwise(nodes):
+        start, end = following.span[0], node.span[1]
+        assert node.span[0] < start <= end < following.span[1]
+        assert count(text[start:end]) <= overlap
+        assert not starts & {*range(start + 1, end + 1)}
+        more = min(one for one in {*starts, *sentence_ends(text)} if one > node.span[1])
+        is_full = count(node.text) >= 0.6 * size or count(text[node.span[0] : more]) > size
+        assert is_full or node.span[1] not in starts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ from lazyrag.text.tokens import (
     EstimatedTokenCounter,
     FittingTokenCounter,
     Utf8TokenCounter,
+    _BisectingCounter,
     token_counters,
     with_fit_methods,
 )
 from tests.interpreter import ROOT
 
-_text = st.text(st.sampled_from("ab é茶𝕏👩\u200d\u0301\r\n") | st.characters(), max_size=30)
+_text = st.text(st.sampled_from("abABC12-=. é茶𝕏👩\u200d\u0301\r\n\t\x1c") | st.characters(), max_size=30)
 
 
 class Words:
@@ -75,7 +77,13 @@ def test_adding_text_never_lowers_the_count(text, more):
 
 
 @pytest.mark.parametrize(
-    "counter", [Utf8TokenCounter(), with_fit_methods(Words()), with_fit_methods(Letters())], ids=lambda one: one.name
+    "counter",
+    [
+        Utf8TokenCounter(),
+        *(EstimatedTokenCounter(margin=margin) for margin in (True, False)),
+        *map(with_fit_methods, (Words(), Letters())),
+    ],
+    ids=lambda one: one.name,
 )
 @given(text=_text, at=st.integers(0, 30), limit=st.integers(0, 12))
 def test_fit_forward_finds_the_largest_end(counter, text, at, limit):
@@ -86,7 +94,13 @@ def test_fit_forward_finds_the_largest_end(counter, text, at, limit):
 
 
 @pytest.mark.parametrize(
-    "counter", [Utf8TokenCounter(), with_fit_methods(Words()), with_fit_methods(Letters())], ids=lambda one: one.name
+    "counter",
+    [
+        Utf8TokenCounter(),
+        *(EstimatedTokenCounter(margin=margin) for margin in (True, False)),
+        *map(with_fit_methods, (Words(), Letters())),
+    ],
+    ids=lambda one: one.name,
 )
 @given(text=_text, at=st.integers(0, 30), limit=st.integers(0, 12))
 def test_fit_backward_finds_the_smallest_start(counter, text, at, limit):
@@ -94,6 +108,24 @@ def test_fit_backward_finds_the_smallest_start(counter, text, at, limit):
     end = min(at, len(text))
     fits = [start for start in range(end + 1) if counter.count(text[start:end]) <= limit]
     assert counter.fit_backward(text, end, limit) == fits[0]
+
+
+@pytest.mark.parametrize("limit", [1, 40, 9000])
+def test_an_estimate_fits_in_long_texts(limit):
+    """As bisection finds, from one position after the other, also in long words and lines."""
+
+    class Searched(EstimatedTokenCounter):
+        fit_forward = fit_backward = None  # type: ignore[assignment]
+
+    parts = ["Tea ", "HTTPServer", "x" * 40_000, "1234567", "\n\n", "绿茶。", "-" * 50, "  \t", "a.b==c, ", "É", "\x1f"]
+    text = "".join(random.Random(4).choices(parts, [9, 5, 0.01, 5, 2, 5, 1, 1, 5, 1, 1], k=20_000))
+    counter, searched = EstimatedTokenCounter(), _BisectingCounter(Searched())
+    start = 0
+    for _ in range(30):
+        end = counter.fit_forward(text, start, limit)
+        assert end == searched.fit_forward(text, start, limit)
+        assert counter.fit_backward(text, end, limit) == searched.fit_backward(text, end, limit)
+        start = min(max(start + 1, end - start % 3), len(text))
 
 
 def test_a_long_text_is_not_counted_as_a_whole():
