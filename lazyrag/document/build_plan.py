@@ -231,6 +231,43 @@ class BuildPlanner:
             tuple(partial_indexes),
         )
 
+    def reason(self, step: Step) -> str:
+        """Why a step is to be done for every document; "" if it is done.
+
+        One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
+        ``"definition"`` if an earlier release has not stored what it consisted of.
+        """
+        group, key = self.ledger.tree.groups.get(step.group), self.index_key(step)
+        if group is None:
+            return "missing"
+        if not self.definitions.is_current(group):
+            described, fields = self.ledger.groups.descriptions().get(group.id, ("", ""))
+            same = fields in ("", schema_text(self.nodes.schema))
+            return self.definitions.reason(group, described, same)
+        if key is not None and key not in group.indexes:
+            before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+            if not before:
+                return "missing"
+            return f"model {before[-1]} -> {key[2]}" if key[0] == "vectors" else f"code of function {key[1]}"
+        return "" if (group if key is None else group.indexes[key]).complete else "missing"
+
+    def plan_preview(self) -> BuildPlan:
+        """Plan for the present definitions of live groups whose transforms call no model; opens no rows.
+
+        Groups that are not built by these definitions have negative ids.
+        """
+        tree, definitions = self.ledger.tree, self.definitions
+        names = {one.name for name in tree.groups if definitions.is_defined(name) for one in definitions.needed(name)}
+        names = {name for name in names if not any(one.may_call_model for one in definitions.needed(name))}
+        root = tree.groups[LAZY_ROOT_NAME]
+        groups = {LAZY_ROOT_NAME: root}
+        for number, name in enumerate(sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1):
+            live = tree.groups.get(name)
+            is_current = live is not None and definitions.is_current(live)
+            groups[name] = live if live and is_current else LiveGroup(-number, name, None, "", "", complete=False)
+        targets = [self._group_target(one, groups) for one in groups.values() if one is not root]
+        return BuildPlan(root.id, root.collection, {one.id: one.name for one in groups.values()}, targets)
+
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
         live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)

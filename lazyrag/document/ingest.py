@@ -427,6 +427,13 @@ class IngestionEngine:
             if time.monotonic() - batch.written_at > _WRITTEN_EVERY_S:
                 self._write(batch)
 
+    def preview(self, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment]:
+        """Return the nodes that a transform would make of a document; nothing is written."""
+        for group in plan.made_of(target):
+            self._fetch([version], group, plan)
+        _, version.segments[target.id] = self._run_transform(target, version, 0, plan, {})
+        return version.segments[target.id]
+
     def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
         """Take over the nodes of earlier builds, which were made of equal parents."""
         if not copies:
