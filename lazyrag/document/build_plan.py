@@ -237,13 +237,14 @@ class BuildPlanner:
         One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
         ``"definition"`` if an earlier release has not stored what it consisted of.
         """
-        group, key = self.ledger.tree.groups.get(step.group), self.index_key(step)
+        group = self.ledger.tree.groups.get(step.group)
         if group is None:
             return "missing"
         if not self.definitions.is_current(group):
             described, fields = self.ledger.groups.descriptions().get(group.id, ("", ""))
             same = fields in ("", schema_text(self.nodes.schema))
             return self.definitions.reason(group, described, same)
+        key = self.index_key(step)
         if key is not None and key not in group.indexes:
             before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
             if not before:

@@ -101,6 +101,7 @@ class Indexer:
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
+        self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
         self.is_checked = False  # whether this program has looked for losses in the stores
@@ -298,7 +299,9 @@ class Indexer:
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
-        self.rebuilt |= {str(one): why for one in rebuild.steps if (why := self.planner.reason(one))}
+        for one in rebuild.steps:
+            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
+                self.rebuilt[str(one)] = why
         self._discard_old_failures(rebuild)
         todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
@@ -328,6 +331,7 @@ class Indexer:
         old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
         if old is not None:
             self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
+            self._dropped = {name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups}
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             live = [row for row in rows if row.uid in old.builds]
 

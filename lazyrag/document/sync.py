@@ -443,7 +443,7 @@ def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[st
         metadata = compared.metadata.get(name, EMPTY)
         same = not isinstance(metadata, LazyRAGError) and json.loads(rows[name].user_metadata) == _stored(metadata)
         found[name] = "reader" if same else "metadata"
-    return found | {one.file.identity: "date" for one in changes.touched}
+    return found | {one.file.identity: "date" for one in changes.touched if not _is_of_the_day(one, rows)}
 
 
 def _stored(metadata: Mapping[str, Any]) -> Any:
@@ -460,7 +460,8 @@ def _stored(metadata: Mapping[str, Any]) -> Any:
 def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     """Return what a sync would report if nothing failed."""
     changes = compared.changes
-    files = (*changes.added, *changes.changed, *changes.reconfigured, *changes.touched, *changes.moved)
+    touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
+    files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     incomplete = []
     if root is not None and indexer.definitions.is_current(root):
