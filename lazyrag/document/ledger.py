@@ -851,7 +851,7 @@ class GroupTable(_Table):
     def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
         """Store what the definitions of groups consist of, for messages; by name with their fingerprints.
 
-        The column is no part of a format: earlier releases ignore it.
+        Earlier releases made files of the same format without the column, and ignore it.
         """
         if not definitions:
             return
