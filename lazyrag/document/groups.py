@@ -497,8 +497,8 @@ class Definitions:
         return {name: self.fingerprint(name) for name in (LAZY_ROOT_NAME, *self.graph) if self.is_defined(name)}
 
     def described(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Return fingerprint and parts of groups' definitions, as JSON, by name; without the root group."""
-        known = [name for name in names if name != LAZY_ROOT_NAME and self.is_defined(name)]
+        """Return fingerprint and parts, as JSON, of the definitions of some groups; without the root group."""
+        known = [name for name in names if name != LAZY_ROOT_NAME]
         return {name: (self.fingerprint(name), json.dumps(self._parts(name))) for name in known}
 
     def _parts(self, name: str) -> dict[str, dict[str, str]]:

@@ -426,7 +426,8 @@ class Indexer:
             self.ledger.builds.mark_orphans_dead()
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
             self.ledger.documents.delete_document_rows()
-            self.ledger.groups.describe(self.definitions.described(self.ledger.tree.groups))  # of an earlier release
+            current = self.definitions.current(self.ledger.tree)
+            self.ledger.groups.describe(self.definitions.described(current))  # those of an earlier release
         with self.ledger.reading():
             self.ledger.state()
             waste = any(find_waste(self.ledger, before))

@@ -961,18 +961,17 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
         for name in sorted({*rows, *to_load}):
             one, row = to_load.get(name), rows.get(name) or _new_row(name)
             version = PendingVersion(row)
-            if name not in deleted:
+            if one is not None:
+                row = _file_row(row, one, compared.listing.seen_ns)
+                load = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))
+                version = PendingVersion(row, load)
                 try:
-                    if one is not None:
-                        row = _file_row(row, one, compared.listing.seen_ns)
-                        load = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))
-                        version = PendingVersion(row, load)
-                        version.segments[plan.root] = [load(0).segment]
-                    else:
-                        version.segments[plan.root] = nodes.of_build(plan.root_collection, roots.builds[row.uid])
-                        version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
-                except (LoadError, ConfigError):
+                    version.segments[plan.root] = [load(0).segment]
+                except LazyRAGError:
                     continue  # its live version stays
+            elif name not in deleted and row.uid in roots.builds:
+                version.segments[plan.root] = nodes.of_build(plan.root_collection, roots.builds[row.uid])
+                version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
             for target in plan.groups:
                 is_stored = target.id in version.current
                 made = [] if name in deleted else None if is_stored else _previewed(indexer, target, version, plan)
