@@ -92,7 +92,8 @@ class IngestReport:
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
         again = [f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()]
-        steps = [f"{step} ({reason})" for step, reason in self.rebuilt.items() if reason != "missing"]
+        first = {reason: step for step, reason in reversed([*self.rebuilt.items()]) if reason != "missing"}
+        steps = [f"{step} ({reason})" for reason, step in reversed(first.items())]
         if steps or {*self.reasons.values()} - _EXPECTED:
             again += steps
             text = f"again: {', '.join(again)}"
