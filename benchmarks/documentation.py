@@ -98,7 +98,7 @@ def main() -> int:
             for fields in given.fields:
                 label = f"index_fields={fields}"
                 groups[label] = "with " + (fields or "none")
-                splitter = docs._graph[GROUP].given  # noqa: SLF001  the same chunks with other fields
+                splitter = docs._graph[GROUP].given
                 docs.create_node_group(groups[label], splitter, index_fields=[one for one in fields.split(",") if one])
             for label, group in groups.items():
                 found = row(docs, questions, group, hybrid=given.hybrid)

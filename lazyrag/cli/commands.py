@@ -243,13 +243,14 @@ def _reported(docs: Document, project: Project) -> Output:
 @_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
 @_plan
-def sync(store: Path | None, delete: bool, plan: bool) -> Output:
+@click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
+def sync(store: Path | None, delete: bool, plan: bool, diff: bool) -> Output:
     """Ingest what changed since the last time."""
     from lazyrag.document.sync import MAX_DELETED
 
     project = find_project(store)
-    if plan:
-        return _planned(project)
+    if plan or diff:
+        return _planned(project, diff=diff)
     with project.open(write=True) as docs:
         try:
             docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
@@ -259,14 +260,14 @@ def sync(store: Path | None, delete: bool, plan: bool) -> Output:
         return _built(docs, project)
 
 
-def _planned(project: Project, **chosen: Any) -> Output:
+def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
     is_new = not (project.store / "store.db").exists()
     with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
-        plan = docs.plan()
+        plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
         rows = [["step", "files", "passages", "tokens", "model calls"]]
         rows += [
@@ -283,11 +284,16 @@ def _planned(project: Project, **chosen: Any) -> Output:
             "folder": str(project.folder),
             "report": output.report_dict(plan.files),
             "steps": [{name: getattr(step, name) for name in step.__slots__} for step in plan.steps],
+            "diffs": [asdict(one) for one in plan.diffs],
             "calls": plan.calls,
             "tokens": tokens,
         }
-        lines = [*output.report_lines(plan.files), *output.unread_lines(plan.files)]
+        lines = [*output.report_lines(plan.files), *output.reason_lines(plan.files.reasons)]
+        lines += output.unread_lines(plan.files)
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
+        lines += output.reason_lines({one.step: one.reason for one in plan.steps if one.reason and one.step != "load"})
+        for one in plan.diffs:
+            lines += terminal.wrapped(str(one), terminal.width(), rest="  ")
         if is_new and project.embed:
             lines += terminal.wrapped(f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width())
         lines.append("Nothing was done.")
@@ -307,7 +313,7 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
     def show(report: IngestReport) -> None:
         if as_json:
             output.write([output.as_json("watch", {"report": output.report_dict(report)})])
-        elif any((report.added, report.updated, report.deleted, report.moved, report.failed, report.withheld)):
+        elif output.is_changed(report):
             output.write(output.report_lines(report))
 
     def complain(exc: Exception) -> None:
@@ -467,10 +473,11 @@ def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, t
 @app.command(cls=_Command)
 @_store
 def status(store: Path | None) -> Output:
-    """Show what is indexed, and what failed."""
+    """Show what is indexed, what failed, and what has changed since."""
     project = find_project(store)
-    with project.open(embeds=False) as docs:
+    with project.open(files=project.folder.is_dir(), embeds=False) as docs:
         found = docs.status()
+        changes = docs.sync(dry_run=True)
     groups = [{name: getattr(one, name) for name in one.__slots__} for one in found.groups]
     failed = [{"path": path, "stage": stage} for path, stage in found.failed]
     result = {
@@ -481,6 +488,7 @@ def status(store: Path | None) -> Output:
         "embed": project.embed or None,
         "failed": failed,
         "writer": found.writer,
+        "changes": output.report_dict(changes),
     }
     lines = terminal.wrapped(f"{terminal.home(project.folder)}: {found.documents} files", terminal.width())
     rows = [["group", "passages", "indexes"]]
@@ -490,6 +498,7 @@ def status(store: Path | None) -> Output:
         if one.name != LAZY_ROOT_NAME
     ]
     lines += terminal.table(rows, right=(1,), indent="  ")
+    lines += output.reason_lines({one.name: one.reason for one in found.groups if one.reason})
     lines += terminal.wrapped(
         f"  Embedding model: {project.embed or 'none'}", terminal.width(), first="  ", rest="    "
     )
@@ -499,6 +508,8 @@ def status(store: Path | None) -> Output:
         lines += terminal.wrapped(f"failed: {terminal.printable(path)} ({stage})", terminal.width(), rest="  ")
     if len(found.failed) > 5:
         lines.append(f"and {len(found.failed) - 5} more failed steps")
+    if output.is_changed(changes):
+        lines += [*output.report_lines(changes), *output.reason_lines(changes.reasons), "To ingest this: lazyrag sync"]
     return Output(result, lines)
 
 

@@ -137,7 +137,7 @@ def report_dict(report: IngestReport) -> dict[str, Any]:
         {"path": one.path, "stage": one.stage, "error": type(one.error).__name__, "message": str(one.error)}
         for one in report.failed
     ]
-    return {name: getattr(report, name) for name in names} | {"failed": failed}
+    return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt")} | {"failed": failed}
 
 
 def report_lines(report: IngestReport) -> list[str]:
@@ -150,6 +150,19 @@ def report_lines(report: IngestReport) -> list[str]:
         msg = "So many files are missing at once that their documents are kept. If that is right: lazyrag sync --delete"
         lines += terminal.wrapped(msg, terminal.width())
     return lines
+
+
+def is_changed(report: IngestReport) -> bool:
+    """Whether something was done, or is to be done."""
+    return any((report.added, report.updated, report.deleted, report.moved, report.failed, report.withheld))
+
+
+def reason_lines(reasons: Mapping[str, str], most: int = 5) -> list[str]:
+    """Why files, groups and indexes are done again."""
+    lines: list[str] = []
+    for name, why in list(reasons.items())[:most]:
+        lines += terminal.wrapped(f"{terminal.printable(name)}: {why}", terminal.width(), first="  ", rest="    ")
+    return [*lines, f"  and {len(reasons) - most} more"] if len(reasons) > most else lines
 
 
 def _unread(report: IngestReport) -> list[str]:

@@ -48,12 +48,12 @@ class Project:
             options["url"] = base_url() if options["embed"].startswith("openai:") else ""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
-    def open(self, *, write: bool = False, files: bool = True, embeds: bool = True, **chosen: Any) -> Document:
+    def open(self, *, write: bool = False, files: bool | None = None, embeds: bool = True, **chosen: Any) -> Document:
         """Open the Document, read-only by default.
 
         Args:
             write: Open it for writing; makes the folder of the store.
-            files: With ``write``, open it with its files, so that it syncs.
+            files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps.
 
@@ -73,7 +73,7 @@ class Project:
         elif not (self.store / "store.db").exists():
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
-        folder = self.folder if write and files else None
+        folder = self.folder if (write if files is None else files) else None
         return Document(folder, embed, store_conf=self.store_conf, read_only=not write, **chosen)
 
     def save(self) -> None:

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.document": "Document",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
-        "lazyrag.document.sync": "DocumentVersion PlannedStep SyncPlan",
+        "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
         "lazyrag.document.verify": "DocumentStatus GroupStatus",
         "lazyrag.document.watch": "Watcher",
     },

@@ -8,6 +8,7 @@ from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem
 from lazyrag.document.report import Progress as Progress
 from lazyrag.document.sync import DocumentVersion as DocumentVersion
+from lazyrag.document.sync import GroupDiff as GroupDiff
 from lazyrag.document.sync import PlannedStep as PlannedStep
 from lazyrag.document.sync import SyncPlan as SyncPlan
 from lazyrag.document.verify import DocumentStatus as DocumentStatus

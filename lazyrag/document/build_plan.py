@@ -251,6 +251,47 @@ class BuildPlanner:
             tuple(partial_indexes),
         )
 
+    def reason(self, step: Step) -> str:
+        """Why a step is to be done for every document; "" if it is done.
+
+        One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
+        ``"definition"`` if an earlier release has not stored what it consisted of.
+        """
+        group = self.ledger.tree.groups.get(step.group)
+        if group is None:
+            return "missing"
+        if not self.definitions.is_current(group):
+            described, fields = self.ledger.groups.descriptions().get(group.id, ("", ""))
+            same = fields in ("", schema_text(self.nodes.schema))
+            return self.definitions.reason(group, described, same)
+        key = self.index_key(step)
+        if key is not None and key not in group.indexes:
+            before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+            if not before:
+                return "missing"
+            old, new = model_identity(before[-1]), model_identity(key[2])
+            if old == new:
+                return "parameter index_fields or index_text"
+            return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
+        return "" if (group if key is None else group.indexes[key]).complete else "missing"
+
+    def plan_preview(self) -> BuildPlan:
+        """Plan for the present definitions of live groups whose transforms call no model; opens no rows.
+
+        Groups that are not built by these definitions have negative ids.
+        """
+        tree, definitions = self.ledger.tree, self.definitions
+        names = {one.name for name in tree.groups if definitions.is_defined(name) for one in definitions.needed(name)}
+        names = {name for name in names if not any(one.may_call_model for one in definitions.needed(name))}
+        root = tree.groups[LAZY_ROOT_NAME]
+        groups = {LAZY_ROOT_NAME: root}
+        for number, name in enumerate(sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1):
+            live = tree.groups.get(name)
+            is_current = live is not None and definitions.is_current(live)
+            groups[name] = live if live and is_current else LiveGroup(-number, name, None, "", "", complete=False)
+        targets = [self._group_target(one, groups) for one in groups.values() if one is not root]
+        return BuildPlan(root.id, root.collection, {one.id: one.name for one in groups.values()}, targets)
+
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
         live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
@@ -267,12 +308,10 @@ class BuildPlanner:
         with self.definitions.graph.locked():
             tree = self.ledger.tree
             current = self.definitions.current(tree)
-            ends = [
-                step.group,
-                *filter(None, [self.definitions.index_text(step).group] if step != Step(step.group) else []),
-            ]
-            groups = [one.name for end in ends for one in reversed(self.definitions.needed(end))]
-            line = list(dict.fromkeys([LAZY_ROOT_NAME, *groups]))
+            child = "" if step == Step(step.group) else self.definitions.index_text(step).group
+            ends = [step.group, child] if child else [step.group]
+            line = [LAZY_ROOT_NAME, *(one.name for end in ends for one in reversed(self.definitions.needed(end)))]
+            line = list(dict.fromkeys(line))
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
             for name in tree.groups:

@@ -377,15 +377,20 @@ class Document:
         )
 
     @known_keywords
-    def plan(self, *, max_deleted: float = MAX_DELETED) -> SyncPlan:
-        """Estimate what `sync` would do and cost. Loads changed files; calls no transform and no model.
+    def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
+        """Estimate what `sync` would do and cost, and why. Loads changed files; calls no transform and no model.
+
+        Args:
+            max_deleted: As for `sync`.
+            diff: Run the transforms of built groups that call no model, to count the chunks that stay, come and go, and
+                the texts to embed. Nothing is written.
 
         Example:
             >>> from lazyrag import Document
             >>> Document().plan().calls
             0
         """
-        return syncing.plan_sync(self._unrestricted("plan"), max_deleted)
+        return syncing.plan_sync(self._unrestricted("plan"), max_deleted, diff=validate_boolean("diff", diff))
 
     def retry_failed(self) -> IngestReport:
         """Retry failed files, transforms and embeddings. Return the new `last_report`.

@@ -26,7 +26,7 @@ import time
 import types
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
@@ -230,10 +230,12 @@ class Fingerprint:
     Args:
         value: 32 hexadecimal digits.
         unseen: Names and objects that the value does not cover.
+        parts: What the value covers, by name, to tell what has changed: see `changed_parts`.
     """
 
     value: str
     unseen: tuple[tuple[str, Any], ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def tells_apart(self, other: Fingerprint) -> bool:
         """Whether two definitions differ, by value or by an unseen object's identity."""
@@ -254,12 +256,55 @@ def fingerprint(transform: Any, *parts: str) -> Fingerprint:
         >>> fingerprint(lambda d: d.split("a")).value == fingerprint(lambda d: d.split("b")).value
         False
     """
-    describer = _Describer(_top(_innermost(transform).__module__))
+    innermost = _innermost(transform)
+    describer = _Describer(_top(innermost.__module__))
     try:
         description = describer.describe("transform", transform)
     except RecursionError:  # deeper than Python's stack
         return Fingerprint(digest(["unseen", *parts]), (("transform", transform),))
-    return Fingerprint(digest([description, *parts]), tuple(describer.unseen))
+    found = {**describer.parts, "transform": _short_name(innermost)}
+    return Fingerprint(digest([description, *parts]), tuple(describer.unseen), found)
+
+
+_MAX_SHOWN = 24  # characters of a parameter's value; keys of services are longer
+_MAX_REASONS = 3
+_NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
+_SETTINGS = "settings"  # all of them: for those that no public attribute shows
+_SECRET = re.compile("key|secret|passw|credential|auth|token$", re.IGNORECASE)
+
+
+def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the difference between the `parts` of two fingerprints; "" for none.
+
+    Example:
+        >>> changed_parts({"parameter chunk_size": "256"}, {"parameter chunk_size": "512"})
+        'parameter chunk_size: 256 -> 512'
+    """
+    old, new = before.get("transform"), now.get("transform")
+    if old != new and old and new:
+        return f"code of function {new} (was {old})"
+    changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    if len(changed) > 1 and f"parameter {_SETTINGS}" in changed:
+        changed.remove(f"parameter {_SETTINGS}")
+    changed.sort(key=lambda name: (name not in before or name not in now, name))  # the caller of a new helper first
+    texts = []
+    for name in changed:
+        values = [one.get(name, "none") for one in (before, now)]
+        is_shown = not name.startswith("code ") and not any(value.startswith("#") for value in values)
+        label = "model" if name.startswith("model ") else f"{name}:"
+        texts.append(f"{label} {' -> '.join(values)}" if is_shown else name)
+    more = [f"{len(texts) - _MAX_REASONS} more"] if len(texts) > _MAX_REASONS else []
+    return ", ".join([*texts[:_MAX_REASONS], *more])
+
+
+def _short_name(function: Any) -> str:
+    return str(function.__qualname__).rpartition("<locals>.")[2]
+
+
+def _kind_of(value: Any) -> str:
+    """Return whether an object is a model, as it says which one, or a parameter: a token counter, a transform."""
+    is_model = hasattr(type(value), "embed") or hasattr(type(value), "chat") or hasattr(type(value), "rerank")
+    return "model" if is_model else "parameter"
 
 
 class _CannotSee(Exception):  # noqa: N818  no error: a library's object is unseen as a whole
@@ -277,6 +322,7 @@ class _Describer:
 
     def __init__(self, home: str) -> None:
         self.unseen: list[tuple[str, Any]] = []
+        self.parts: dict[str, str] = {}
         self._home = home
         self._complete = False  # raise _CannotSee instead of listing unseen objects
         self._met: dict[int, tuple[int, Any]] = {}  # number by id; the object keeps the id in use
@@ -285,13 +331,47 @@ class _Describer:
     def describe(self, name: str, value: Any) -> str:
         plain = _immutable(value)
         if plain is not None:
+            self._note(name, plain, repr(value))
             return plain
         if isinstance(value, (tuple, frozenset)):
             return self._collection(name, value)
         if id(value) in self._met:
             return f"again:{self._met[id(value)][0]}"
         self._met[id(value)] = (len(self._met), value)
-        return self._named(value) or self._callable(name, value) or self._instance(name, value)
+        named = self._named(value)
+        if named is not None:
+            self._note_named(name, value, named)
+        return named or self._callable(name, value) or self._instance(name, value)
+
+    def _plain(self, name: str, value: Any) -> str:
+        """Describe a value, which may be a list or a mapping of plain values."""
+        plain = _plain(value)
+        if plain is None:
+            return self.describe(name, value)
+        self._note(name, plain, "" if isinstance(value, (dict, set, frozenset)) else repr(value))
+        return plain
+
+    def _note(self, name: str, description: str, shown: str, kind: str = "parameter") -> None:
+        """Note a parameter: its value if that is short and no secret, else a digest, which begins with #."""
+        if not shown or (kind == "parameter" and (len(shown) > _MAX_SHOWN or _SECRET.search(name))):
+            shown = f"#{digest([description])[:8]}"
+        self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = shown
+
+    def _note_named(self, name: str, value: Any, named: str) -> None:
+        """Note an object that its name or identity describes; of a transform, its public attributes and models."""
+        identity = named.partition(":")[2]
+        if name != "transform":
+            if not isinstance(value, type):
+                self._note(name, named, identity, _kind_of(value))
+            return
+        self.parts[f"code of function {_short_name(_innermost(value))}"] = identity.partition(" ")[0]
+        for key, held in getattr(value, "__dict__", {}).items():
+            label, plain = key.removeprefix("_") if _kind_of(held) == "model" else key, _plain(held)
+            if not label.startswith(("_", "identity", *_NO_SETTINGS)):
+                names = (getattr(held, one, None) for one in ("identity", "name"))
+                shown = next(filter(None, names), type(held).__name__) if plain is None else repr(held)
+                self._note(label, plain or shown, shown, _kind_of(held))
+        self._note(_SETTINGS, identity, "")
 
     def _collection(self, name: str, value: tuple[Any, ...] | frozenset[Any]) -> str:
         # By equality, not identity: whether equal ones are one object depends on the Python version.
@@ -369,8 +449,12 @@ class _Describer:
 
     def _function(self, name: str, function: types.FunctionType) -> str:
         code = function.__code__
-        parts = ["function", code_text(code)]
-        parts.append(self._parameters(f"{name} default", dict(enumerate(function.__defaults__ or ()))))
+        text = code_text(code)
+        parts = ["function", text]
+        self.parts[f"code of function {_short_name(function)}"] = digest([text])[:8]
+        defaults = function.__defaults__ or ()
+        labels = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        parts.append(self._parameters(f"{name} default", dict(enumerate(defaults)), labels))
         parts.append(self._parameters(f"{name} default", function.__kwdefaults__ or {}))
         own = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
         parts.append(self._parameters(name, own))
@@ -442,7 +526,7 @@ class _Describer:
             return []
         if inspect.isdatadescriptor(member) and self._is_library(type(member).__module__):
             return []
-        return [_plain(member) or self.describe(name, member)]
+        return [self._plain(name, member)]
 
     def _instance(self, name: str, value: Any) -> str:
         attributes = _attributes(value)
@@ -452,11 +536,12 @@ class _Describer:
             return digest(["instance", self.describe(name, type(value)), self._parameters(name, attributes)])
         # A library's object is described completely or not at all.
         met, collections, complete = dict(self._met), dict(self._collections), self._complete
+        noted = dict(self.parts)
         self._complete = True
         try:
             inside = self._parameters(name, attributes)
         except _CannotSee:
-            self._met, self._collections = met, collections
+            self._met, self._collections, self.parts = met, collections, noted
             inside = None
         finally:
             self._complete = complete
@@ -464,11 +549,11 @@ class _Describer:
             return self._list(name, value)
         return digest(["instance", self.describe(name, type(value)), inside])
 
-    def _parameters(self, name: str, values: Mapping[Any, Any]) -> str:
-        """Describe parameters by value, lists and mappings of plain values included."""
+    def _parameters(self, name: str, values: Mapping[Any, Any], labels: Sequence[str] = ()) -> str:
+        """Describe parameters by value, lists and mappings of plain values included; labels are names for people."""
         parts = []
         for key, value in sorted(values.items(), key=lambda item: str(item[0])):
-            parts.append(f"{key}={_plain(value) or self.describe(f'{name}.{key}', value)}")
+            parts.append(f"{key}={self._plain(f'{name}.{labels[key] if labels else key}', value)}")
         return digest(parts)
 
     def _is_library(self, module: str | None) -> bool:

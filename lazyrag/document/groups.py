@@ -9,7 +9,7 @@ import itertools
 import json
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, digest
-from lazyrag.document.fingerprint import Fingerprint, code_text, fingerprint
+from lazyrag.document.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
 from lazyrag.stores.protocol import collection_name
@@ -106,6 +106,18 @@ class NodeGroup:
     def above(self) -> list[str]:
         """Names of the groups that its nodes are made of."""
         return [self.parent, *([] if self.ref is None else [self.ref])]
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What its fingerprint covers, by name."""
+        own = {"parent": self.parent, "ref": self.ref, "version": self.version, "trans_node": self.sees_nodes}
+        return {**self.fingerprint.parts, **{f"parameter {name}": repr(value) for name, value in own.items()}}
+
+    @property
+    def may_call_model(self) -> bool:
+        """Whether its transform calls a model, or something invisible to fingerprints, which may be one."""
+        has_model = getattr(self.given, "calls_per_node", 0) or hasattr(self.given, "embed")
+        return bool(has_model or self.fingerprint.unseen) or any(one.startswith("model ") for one in self.parts)
 
     def differs_from(self, other: NodeGroup) -> str:
         """Return the difference to another definition of the name; "" if no difference is visible."""
@@ -234,7 +246,13 @@ def _prepare_entries(
         (f"transform[{at // 2}].{what}", value) for at, one in enumerate(fingerprints) for what, value in one.unseen
     )
     adaptive = AdaptiveTransform(ready)
-    combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen)
+    parts = {
+        f"{name} of transform[{at // 2}]": value
+        for at, one in enumerate(fingerprints)
+        for name, value in ({"parameter pattern": one.value} if at % 2 else one.parts).items()
+        if name != "transform"
+    }
+    combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen, parts)
     return dataclasses.replace(group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive)
 
 
@@ -542,6 +560,31 @@ class Definitions:
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""
         return {name: self.fingerprint(name) for name in (LAZY_ROOT_NAME, *self.graph) if self.is_defined(name)}
+
+    def described(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return fingerprint and parts, as JSON, of the definitions of some groups; without the root group."""
+        known = [name for name in names if name != LAZY_ROOT_NAME]
+        return {name: (self.fingerprint(name), json.dumps(self._parts(name))) for name in known}
+
+    def _parts(self, name: str) -> dict[str, dict[str, str]]:
+        return {group.name: group.parts for group in self.needed(name)}
+
+    def reason(self, group: LiveGroup, described: str, fields: bool) -> str:
+        """Return why a live group is not current.
+
+        Args:
+            group: The group.
+            described: Its parts as JSON, as the ledger stores them; "" from an earlier release.
+            fields: Whether the filterable fields are those that it was built with.
+        """
+        if not self.is_defined(group.name):
+            return "not defined by this program"
+        if self.fingerprint(group.name) == group.fingerprint:
+            return "asked for"  # replace=True, with a difference that fingerprints cannot see
+        before: dict[str, dict[str, str]] = json.loads(described or "{}")
+        changes = {name: changed_parts(before.get(name, {}), now) for name, now in self._parts(group.name).items()}
+        texts = [text if name == group.name else f"{text} of {name}" for name, text in changes.items() if text]
+        return "; ".join([*(texts if before else ()), *(() if fields else ("parameter fields",))]) or "definition"
 
     def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
         """Return a function from a suffix to a collection's name, for a group's segments or vectors."""

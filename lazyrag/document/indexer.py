@@ -86,6 +86,7 @@ class Indexer:
         self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
+        self.rebuilt: dict[str, str] = {}  # why steps were done for all documents since the last sync
         self.settled: SettledFiles | None = None  # since the last sync
         self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
         self.on_sync: Callable[[], object] = lambda: None
@@ -100,6 +101,7 @@ class Indexer:
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
+        self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
         self.is_checked = False  # whether this program has looked for losses in the stores
@@ -297,6 +299,9 @@ class Indexer:
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
+        for one in rebuild.steps:
+            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
+                self.rebuilt[str(one)] = why
         self._discard_old_failures(rebuild)
         todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
@@ -325,6 +330,8 @@ class Indexer:
             return
         old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
         if old is not None:
+            self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
+            self._dropped = {name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups}
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             live = [row for row in rows if row.uid in old.builds]
 
@@ -337,6 +344,7 @@ class Indexer:
         self.ledger.switch(rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped)
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
+        self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
     def _discard_old_failures(self, rebuild: Rebuild) -> None:
         """Discard failures of other definitions: with this one the documents may succeed."""
@@ -418,6 +426,8 @@ class Indexer:
             self.ledger.builds.mark_orphans_dead()
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
             self.ledger.documents.delete_document_rows()
+            current = self.definitions.current(self.ledger.tree)
+            self.ledger.groups.describe(self.definitions.described(current))  # those of an earlier release
         with self.ledger.reading():
             self.ledger.state()
             waste = any(find_waste(self.ledger, before))
@@ -450,7 +460,7 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
         skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
-        return replace(report, failed=tuple(failed), skipped=tuple(skipped))
+        return replace(report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt))
     added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(
         added=tuple(one for one in added if one in seen),
@@ -458,4 +468,5 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         touched=tuple(one for one in report.touched if one in seen),
         unchanged=tuple(one for one in report.unchanged if one in seen),
         failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
+        reasons={name: why for name, why in report.reasons.items() if name in seen},
     )

@@ -430,6 +430,13 @@ class IngestionEngine:
             if time.monotonic() - batch.written_at > _WRITTEN_EVERY_S:
                 self._write(batch)
 
+    def preview(self, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment]:
+        """Return the nodes that a transform would make of a document; nothing is written."""
+        for group in plan.made_of(target):
+            self._fetch([version], group, plan)
+        _, version.segments[target.id] = self._run_transform(target, version, 0, plan, {})
+        return version.segments[target.id]
+
     def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
         """Take over the nodes of earlier builds, which were made of equal parents."""
         if not copies:
@@ -569,13 +576,13 @@ class IngestionEngine:
                 continue
             with self._reading(vectors=True):
                 nodes = self.nodes.of_build(group.collection, build)
-                texts = {one.key: content_text(one.content) for one in nodes}
+                read = [content_text(one.content) for one in nodes]
                 if text.fields:
-                    [root] = self.nodes.of_build(
-                        groups[LAZY_ROOT_NAME].collection, groups[LAZY_ROOT_NAME].builds[row.uid]
+                    roots = groups[LAZY_ROOT_NAME]
+                    read = field_texts(
+                        text.fields, self.nodes.of_build(roots.collection, roots.builds[row.uid])[0], nodes
                     )
-                    fields = FieldReader(text.fields, root)
-                    texts = {one.key: fields.read(one, root, texts[one.key]) for one in nodes}
+                texts = dict(zip([one.key for one in nodes], read, strict=True))
                 stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
         return found
@@ -805,6 +812,12 @@ class FieldReader:
 _WORD = re.compile(r"[^\W_]+")
 
 
+def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment]) -> list[str]:
+    """The texts of nodes right below a root node, each after its fields."""
+    fields = FieldReader(names, root)
+    return [fields.read(one, root, content_text(one.content)) for one in nodes]
+
+
 class _PendingSource:
     """Source of the nodes that a transform sees: their neighbours in the version that is being built.
 
@@ -826,7 +839,7 @@ class _PendingSource:
         load_source: Callable[[PendingVersion, Segment], Sequence[tuple[str, str]]],
         target: GroupTarget | None = None,
     ) -> None:
-        self._target = target
+        self._target: Any = target  # of ref_nodes, which only its transform calls
         self._refs: Mapping[str, list[DocNode]] | None = None
         self._found: dict[int, Mapping[str, Segment]] = {}
         self.document_token = document_token
@@ -856,7 +869,6 @@ class _PendingSource:
 
     def ref_nodes(self, segment: Segment) -> list[DocNode]:
         """The nodes of the target's ref group that belong to a node: those below the lowest group above both."""
-        assert self._target is not None
         own, other = self._plan.line(self._target.parent), self._plan.line(self._target.ref)
         shared = next(row for row in own if row in other)
         if self._refs is None:

@@ -654,7 +654,7 @@ def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> s
 def _with_copied_names(
     rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]
 ) -> Iterator[dict[str, object]]:
-    names = [name for name, *_ in rows.description]
+    names = _columns(rows)
     for row in rows:
         values = dict(zip(names, row, strict=True))
         if "ledger" in values:
@@ -662,6 +662,10 @@ def _with_copied_names(
         if values.get("collection"):
             values["collection"] = collections[values["collection"]]
         yield values
+
+
+def _columns(rows: sqlite3.Cursor) -> list[str]:
+    return [name for name, *_ in rows.description]
 
 
 class DocumentTable(_Table):
@@ -843,6 +847,29 @@ class GroupTable(_Table):
                 (self._db.id, name, parent, fingerprint, fields, collection_name),
             )
             return int(made.lastrowid or 0), collection_name
+
+    def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
+        """Store what the definitions of groups consist of, for messages; by name with their fingerprints.
+
+        Earlier releases made files of the same format without the column, and ignore it.
+        """
+        if not definitions:
+            return
+        with self._db.writing() as connection:
+            if "definition" not in _columns(connection.execute("SELECT * FROM node_group LIMIT 0")):
+                connection.execute("ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''")
+            connection.executemany(
+                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint = ? "
+                "AND definition = ''",
+                [(parts, self._db.id, name, fingerprint) for name, (fingerprint, parts) in definitions.items()],
+            )
+
+    def descriptions(self) -> dict[int, tuple[str, str]]:
+        """Definition and filterable fields of the groups, by row; "" where an earlier release did not store them."""
+        with self._db.reading() as connection:
+            rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
+            named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
+        return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
 
     def open_index(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
         """The row of an index, created if missing, and the dimension of its vectors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
@@ -40,6 +40,7 @@ class Failure:
 
 
 _USUAL = {"hidden", "lock file of an office program"}
+_EXPECTED = {"bytes", "date"}  # reasons of updated and touched files
 _MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
 _COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
@@ -61,6 +62,10 @@ class IngestReport:
         withheld: Missing files, so many at once that their documents are kept until ``sync(max_deleted=1)``.
         repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
             could not read, and that were rebuilt from files, nodes and cached embeddings.
+        reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``, ``"reader"``,
+            ``"missing"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
+        rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
+            ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
 
     Example:
         >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
@@ -77,6 +82,8 @@ class IngestReport:
     withheld: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+    rebuilt: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         """At most twelve lines: counts, why files are skipped, the first failures."""
@@ -84,6 +91,13 @@ class IngestReport:
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
+        again = [f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()]
+        first = {reason: step for step, reason in reversed([*self.rebuilt.items()]) if reason != "missing"}
+        steps = [f"{step} ({reason})" for reason, step in reversed(first.items())]
+        if steps or {*self.reasons.values()} - _EXPECTED:
+            again += steps
+            text = f"again: {', '.join(again)}"
+            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
         reasons = Counter(reason for _, reason in self.skipped)
         if set(reasons) - _USUAL or not (added or changed):
             lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())

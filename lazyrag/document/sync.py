@@ -10,13 +10,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, check_metadata, content_text, digest, root_uid
-from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, index_step, model_identity
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
+from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
 from lazyrag.document.changes import (
     Changes,
     ComparedFile,
@@ -28,13 +29,22 @@ from lazyrag.document.changes import (
 )
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
-from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root, text_root
+from lazyrag.document.ingest import (
+    MakeRoot,
+    Outcome,
+    PendingVersion,
+    Root,
+    field_texts,
+    file_root,
+    renewed_root,
+    text_root,
+)
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import Failure, IngestReport, pages
-from lazyrag.document.tree import LiveIndex
+from lazyrag.document.tree import Build
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
@@ -42,13 +52,14 @@ from lazyrag.errors import (
     LazyRAGError,
     LoadError,
     StoreError,
+    TransformError,
     known_names,
     sentence,
     warn_user,
 )
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
-from lazyrag.models.embedding import batch_size_of
+from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
 
@@ -76,7 +87,7 @@ def sync(
     validate_choice("on_error", on_error, get_args(OnError))
     validate_number("wait_s", wait_s, "a number of seconds >= 0", lambda seconds: seconds >= 0)
     if validate_boolean("dry_run", dry_run):
-        return _expected_report(compare_files(indexer, max_deleted))
+        return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
         allowed = validate_integer("max_calls", max_calls, 0)
         calls = plan_sync(indexer, max_deleted).calls
@@ -107,6 +118,7 @@ def retry_failed(indexer: Indexer) -> None:
         updated=tuple(sorted(updated)),
         touched=tuple(sorted(touched)),
         unchanged=tuple(one for one in now.unchanged if one not in added | updated | touched),
+        reasons={**before.reasons, **now.reasons},
     )
 
 
@@ -128,6 +140,7 @@ def ingest_changes(
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
     repaired = indexer.on_check() if repairs else ()
+    indexer.rebuilt.clear()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
     compared = compare_files(indexer, max_deleted)
@@ -174,7 +187,8 @@ def _basis(indexer: Indexer) -> tuple[Any, ...]:
 def ingest_missing(indexer: Indexer) -> None:
     """Build what live documents lack of the live groups and indexes."""
     plan = indexer.planner.plan_live()
-    rows = _incomplete_documents(indexer, plan, indexer.ledger.documents.all())
+    live = [row for row in indexer.ledger.documents.all().values() if row.status == "live"]
+    rows = _lacking(indexer, plan, live, few=False)
     ordered = sorted(rows, key=lambda row: row.identity)
     indexer.engine.ingest(map(PendingVersion, ordered), plan, "rebuild", len(ordered))
 
@@ -208,6 +222,7 @@ class Comparison:
         settled: Files that need not be compared, by identity.
         skipped: Pairs (identity, reason) of skipped files.
         metadata: User metadata of the files that have some, by identity.
+        reasons: Why known files are done again, by identity; see `IngestReport`.
     """
 
     listing: Listing
@@ -216,6 +231,7 @@ class Comparison:
     settled: dict[str, FoundFile]
     skipped: tuple[tuple[str, str], ...]
     metadata: dict[str, UserMetadata] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Comparison:
@@ -324,10 +340,8 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
     known = {one.file.identity for one in noted}
     touched = [one for one in changes.touched if one.file.identity not in known]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
-    # What is settled is complete.
-    to_check = {name: row for name, row in rows.items() if row.status == "live" and name not in busy}
-    few = compared.settled and len(to_check) < len(compared.settled)
-    incomplete = _incomplete_documents(indexer, plan, to_check, few=bool(few)) if to_check else []
+    incomplete = _incomplete_documents(indexer, plan, compared, busy)
+    compared.reasons |= _reasons(compared, incomplete)
 
     def load(one: ComparedFile) -> PendingVersion:
         """Load a new or changed file."""
@@ -407,20 +421,62 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
 
 
 def _incomplete_documents(
-    indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow], *, few: bool = False
+    indexer: Indexer, plan: BuildPlan, compared: Comparison, busy: Collection[str]
 ) -> list[DocumentRow]:
-    """Return live documents that failed in a step before, or were written by a program without that step."""
-    among = [row.id for row in rows.values()] if few else None
+    """Return live documents that failed in a step before, or were written by a program without that step.
+
+    What is settled is complete; so is what is busy, soon.
+    """
+    to_check = [row for name, row in compared.rows.items() if row.status == "live" and name not in busy]
+    few = 0 < len(to_check) < len(compared.settled)
+    return _lacking(indexer, plan, to_check, few=few) if to_check else []
+
+
+def _lacking(indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool) -> list[DocumentRow]:
+    among = [row.id for row in rows] if few else None
     missing = indexer.missing([group.id for group in plan.groups], plan, among)
-    return [row for row in rows.values() if row.id in missing]
+    return [row for row in rows if row.id in missing]
+
+
+def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
+    """Return why known files are done again."""
+    changes, rows = compared.changes, compared.rows
+    found = {row.identity: "missing" for row in incomplete}
+    known = ((one, rows[one.file.identity]) for one in (*changes.added, *changes.changed) if one.file.identity in rows)
+    for one, row in known:
+        # An earlier failure; a root node, or all of it, that a store has lost.
+        same = row.content_hash == one.content_hash and row.signature is not None
+        if row.status in ("new", "live"):
+            found[row.identity] = "missing" if row.status == "new" or same or not row.content_hash else "bytes"
+    for one in changes.reconfigured:
+        name = one.file.identity
+        metadata = compared.metadata.get(name, EMPTY)
+        same = not isinstance(metadata, LazyRAGError) and json.loads(rows[name].user_metadata) == _stored(metadata)
+        found[name] = "reader" if same else "metadata"
+    return found | {one.file.identity: "date" for one in changes.touched if not _is_of_the_day(one, rows)}
+
+
+def _stored(metadata: Mapping[str, Any]) -> Any:
+    """Return metadata as the ledger returns them; None for those that cannot be stored."""
+    try:
+        return json.loads(json.dumps(dict(check_metadata(metadata))))
+    except LazyRAGError:
+        return None
 
 
 # Reports
 
 
-def _expected_report(compared: Comparison) -> IngestReport:
+def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     """Return what a sync would report if nothing failed."""
     changes = compared.changes
+    touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
+    files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
+    root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
+    incomplete = []
+    if root is not None and indexer.definitions.is_current(root):
+        busy = {one.file.identity for one in files}
+        incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
     return replace(
         _common_report(compared),
         added=_identities(changes.added),
@@ -428,6 +484,7 @@ def _expected_report(compared: Comparison) -> IngestReport:
         updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
         unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
         moved=_moved(changes),
+        reasons=_reasons(compared, incomplete),
     )
 
 
@@ -448,6 +505,7 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
             sorted([*compared.settled, *_identities(changes.unchanged), *(name for name in again if name in same)])
         ),
         moved=tuple((old, new) for old, new in _moved(changes) if new in live),
+        reasons={one.identity: compared.reasons[one.identity] for one in done if one.identity in compared.reasons},
     )
 
 
@@ -616,7 +674,8 @@ def _ingest_documents(
     except IngestionError as exc:  # no query needs an answer yet
         warn_user(sentence(exc.__cause__ or exc), IngestionWarning)
     indexer.purge()
-    live = {name for name, row in rows.items() if row.status == "live"}
+    live = {name: row.content_hash for name, row in rows.items() if row.status == "live"}
+    hashes = {version.row.identity: version.row.content_hash for version in versions}
     renewed = [one.identity for one in done if one.flipped and one.is_new_version]
     return IngestReport(
         added=tuple(name for name in renewed if name not in live),
@@ -624,6 +683,7 @@ def _ingest_documents(
         unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
         repaired=repaired,
+        reasons={name: "asked for" if live[name] == hashes[name] else "bytes" for name in sorted(live)},
     )
 
 
@@ -758,6 +818,8 @@ class PlannedStep:
         tokens: Approximate number of their tokens, by the default counter.
         calls: Approximate number of model calls: at most one per batch for an embed callable; for a chat model, the
             transform's ``calls_per_node`` per node.
+        reason: Why it is done: numbers of known files by `IngestReport.reasons`; of a group or index that is built for
+            every file as in `IngestReport.rebuilt`. "" for new files.
     """
 
     step: str
@@ -765,10 +827,34 @@ class PlannedStep:
     nodes: int
     tokens: int
     calls: int
+    reason: str = ""
 
     def __str__(self) -> str:
         calls = f", {self.calls} calls" if self.calls else ""
         return f"{self.step}: {self.documents} documents, about {self.nodes} nodes, {self.tokens} tokens{calls}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDiff:
+    """What a sync would change in a group, found by running its transform; nothing is written, no model is called.
+
+    Args:
+        group: Its name.
+        stay: Number of chunks whose text stays in their file.
+        come: Number of new chunks.
+        go: Number of chunks that are deleted.
+        embed: Number of texts to embed by embed key: new ones that are not in the embedding cache.
+    """
+
+    group: str
+    stay: int = 0
+    come: int = 0
+    go: int = 0
+    embed: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        embedded = "".join(f"; {count} texts to embed with {key}" for key, count in self.embed.items())
+        return f"{self.group}: {self.stay} chunks stay, {self.come} come, {self.go} go{embedded}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -781,11 +867,14 @@ class SyncPlan:
             texts: only loaders are called for a plan.
         unseen: What affects results but is invisible to fingerprints: pairs (group, reader or embed key, what). Its
             changes rebuild nothing; pass ``version=`` or define an attribute ``identity``.
+        diffs: With ``plan(diff=True)``, what becomes of the chunks of built groups whose transforms call no model;
+            without groups in which nothing changes.
     """
 
     files: IngestReport
     steps: tuple[PlannedStep, ...]
     unseen: tuple[tuple[str, str], ...]
+    diffs: tuple[GroupDiff, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -793,20 +882,35 @@ class SyncPlan:
         return sum(step.calls for step in self.steps)
 
     def __str__(self) -> str:
-        lines = [str(self.files), *map(str, self.steps)]
+        lines, shown = [str(self.files)], ""
+        for step in self.steps:
+            lines.append(str(step))
+            if step.reason not in ("", shown):
+                lines.append(f"  why: {step.reason}")
+            shown = step.reason
+        lines += map(str, self.diffs)
         return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
-def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED) -> SyncPlan:
-    """Plan a sync; changes nothing, calls no transform and no model."""
+def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False) -> SyncPlan:
+    """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
     files = [one.file for one in (*changes.added, *changes.changed, *changes.reconfigured)]
     tokens = _count_tokens(indexer, files)
     size = sum(file.signature.size for file in files if file.signature is not None)
-    loading = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0)] if files else []
-    steps = [*loading, *_planned_steps(indexer, len(files), size, tokens)]
-    return SyncPlan(_expected_report(compared), tuple(steps), tuple(_unseen(indexer)))
+    report = _expected_report(indexer, compared)
+    causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
+    why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
+    steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
+    steps += _planned_steps(indexer, len(files), size, tokens)
+    diffs = _diffs(indexer, compared) if diff else []
+    embed = {str(Step(one.group, embed_key=key)): (key, count) for one in diffs for key, count in one.embed.items()}
+    for at, step in enumerate(steps):
+        if step.step in embed:
+            key, count = embed[step.step]
+            steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
+    return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(diffs))
 
 
 def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:
@@ -828,25 +932,140 @@ def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> 
     share = size / known if known else 0.0
     names = [name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)]
     for name in sorted(names, key=lambda one: (len(definitions.needed(one)), one)):
-        group = tree.groups[name]
-        again = 0.0 if definitions.is_current(group) else 1.0
-        count = documents + round(again * len(group.builds))
-        if not count:
-            continue
-        nodes = max(documents, math.ceil((share + again) * sum(build.size for build in group.builds.values())))
-        weight = tokens + round(again * known / _BYTES_PER_TOKEN)
+        group, builds = tree.groups[name], indexer.ledger.builds
+        live, total = len(group.builds), sum(build.size for build in group.builds.values())
         above = tree.groups.get(str(group.parent))
         parents = sum(build.size for build in above.builds.values()) if above is not None else 0
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
-        calls = per_node * max(documents, math.ceil((share + again) * parents))
-        yield PlannedStep(str(Step(name)), count, nodes, weight, calls)
-        for index in group.indexes.values():
-            yield PlannedStep(str(index_step(name, index)), count, nodes, weight, _embed_calls(indexer, index, nodes))
+        for step, index in [(Step(name), None), *((index_step(name, one), one) for one in group.indexes.values())]:
+            reason, again = indexer.planner.reason(step), 1.0
+            if not reason or reason == "missing":
+                lacking = builds.missing(group.id) if index is None else builds.missing_cover(group.id, index.id)
+                again = len(lacking) / max(1, live)
+                reason = "missing" if lacking else ""
+            count = documents + round(again * live)
+            if not count:
+                continue
+            nodes = max(documents, math.ceil((share + again) * total))
+            weight = tokens + round(again * known / _BYTES_PER_TOKEN)
+            if index is None:
+                calls = per_node * max(documents, math.ceil((share + again) * parents))
+            else:
+                calls = _calls(indexer, index.name, nodes) if index.kind == "vectors" else 0
+            yield PlannedStep(str(step), count, nodes, weight, calls, reason)
 
 
-def _embed_calls(indexer: Indexer, index: LiveIndex, nodes: int) -> int:
-    embedder = indexer.embedders.get(index.name) if index.kind == "vectors" else None
-    return 0 if embedder is None else -(-nodes // batch_size_of(embedder.embedder, 1))
+def _calls(indexer: Indexer, embed_key: str, texts: int) -> int:
+    embedder = indexer.embedders.get(embed_key)
+    return 0 if embedder is None else -(-texts // batch_size_of(embedder.embedder, 1))
+
+
+def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
+    """Return what becomes of the chunks of built groups, as far as their transforms call no model."""
+    tree, nodes = indexer.ledger.tree, indexer.nodes
+    roots = tree.groups.get(LAZY_ROOT_NAME)
+    if roots is None:
+        return []
+    plan = indexer.planner.plan_preview()
+    seen: dict[str, set[int]] = {}
+    found = {target.name: _Diff(indexer, target.name, seen) for target in plan.groups if target.name in tree.groups}
+    changes = compared.changes
+    to_load = {one.file.identity: one for one in (*changes.added, *changes.changed, *changes.reconfigured)}
+    deleted = {one.identity for one in changes.deleted}
+    rows = {one.identity: one for one in indexer.ledger.documents.all().values() if one.status == "live"}
+    with indexer.loading.running(len(to_load)):
+        for name in sorted({*rows, *to_load}):
+            one, row = to_load.get(name), rows.get(name) or _new_row(name)
+            version = PendingVersion(row)
+            if one is not None:
+                row = _file_row(row, one, compared.listing.seen_ns)
+                load = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))
+                version = PendingVersion(row, load)
+                try:
+                    version.segments[plan.root] = [load(0).segment]
+                except LazyRAGError:
+                    continue  # its live version stays
+            elif name not in deleted and row.uid in roots.builds:
+                version.segments[plan.root] = nodes.of_build(plan.root_collection, roots.builds[row.uid])
+                version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
+            for target in plan.groups:
+                is_stored = target.id in version.current
+                made = [] if name in deleted else None if is_stored else _previewed(indexer, target, version, plan)
+                if target.name in found and (is_stored or made is not None):
+                    found[target.name].add(row.uid, made, next(iter(version.segments.get(plan.root, ())), None))
+    return [diff for one in found.values() if (diff := one.result())]
+
+
+def _previewed(indexer: Indexer, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment] | None:
+    """Return a document's nodes in a group; None if a transform fails."""
+    if not {target.parent, target.ref or plan.root} <= {*version.current, *version.segments}:
+        return None
+    with suppress(TransformError):
+        return indexer.engine.preview(target, version, plan)
+    return None
+
+
+class _Diff:
+    """Counts what becomes of the chunks of one group.
+
+    Args:
+        indexer: Of the Document.
+        name: Name of the group.
+        seen: Hashes of counted texts by identity of the model, of all groups: the cache has them then.
+    """
+
+    def __init__(self, indexer: Indexer, name: str, seen: dict[str, set[int]]) -> None:
+        self._indexer = indexer
+        self._group = indexer.ledger.tree.groups[name]
+        names = {one.name for one in self._group.indexes.values() if one.kind == "vectors"}
+        self._identities = {key: indexer.planner.identities[key] for key in sorted(names & {*indexer.embedders})}
+        self._texts = {key: indexer.definitions.index_text(Step(name, embed_key=key)) for key in self._identities}
+        self._seen = seen
+        self._counts = Counter(stay=0, come=0, go=0)
+        self._embed: Counter[str] = Counter()
+
+    def add(self, uid: str, made: Sequence[Segment] | None, root: Segment | None) -> None:
+        """Count a document, which has these nodes and this root node afterwards; None for those that it has."""
+        build, nodes = self._group.builds.get(uid), self._indexer.nodes
+        lacking = [key for key in self._identities if not self._has_vectors(key, build)]
+        if made is None and build is not None and not lacking:
+            self._counts["stay"] += build.size
+            return
+        before = [] if build is None else nodes.of_build(self._group.collection, build)
+        old, new = (
+            Counter(content_text(one.content) for one in some) for some in (before, before if made is None else made)
+        )
+        self._counts.update(stay=(old & new).total(), come=(new - old).total(), go=(old - new).total())
+        for key, identity in self._identities.items():
+            known = set() if key in lacking else {*self._read(key, before, uid, None)}
+            texts = {one for one in self._read(key, before if made is None else made, uid, root) if is_embeddable(one)}
+            texts -= known
+            embedder: Any = self._indexer.planner.embedders[key].embedder
+            seen: set[int] = set()
+            if texts and hasattr(embedder, "cached"):
+                texts -= embedder.cached(texts)
+                seen = self._seen.setdefault(identity, set())
+            new_hashes = {hash(text) for text in texts} - seen
+            seen |= new_hashes
+            self._embed[key] += len(new_hashes)
+
+    def _has_vectors(self, key: str, build: Build | None) -> bool:
+        wanted = self._indexer.planner.index_key(Step(self._group.name, embed_key=key))
+        index = None if wanted is None else self._group.indexes.get(wanted)
+        return bool(build and index and self._indexer.ledger.builds.covered(index.id, [build.number]))
+
+    def _read(self, key: str, nodes: Sequence[Segment], uid: str, root: Segment | None) -> list[str]:
+        """What the vectors of an embed key read of a document's nodes, without a function's or other nodes' texts."""
+        fields, roots = self._texts[key].fields, self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+        if not fields or not nodes or self._group.parent != LAZY_ROOT_NAME:
+            return [content_text(one.content) for one in nodes]
+        return field_texts(fields, root or self._indexer.nodes.of_build(roots.collection, roots.builds[uid])[0], nodes)
+
+    def result(self) -> GroupDiff | None:
+        """Return the counts; None if nothing changes."""
+        embed = {key: count for key, count in self._embed.items() if count}
+        is_changed = self._counts["come"] or self._counts["go"] or embed
+        return GroupDiff(self._group.name, **self._counts, embed=embed) if is_changed else None
 
 
 def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:

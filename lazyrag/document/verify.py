@@ -15,6 +15,7 @@ import numpy as np
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.document.build_plan import index_step
+from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
@@ -51,6 +52,8 @@ class GroupStatus:
         documents: Number of documents with nodes in it.
         nodes: Number of its nodes.
         indexes: Its complete indexes: analysers and embed keys, these if their vectors are of the present model.
+        reason: Why it or an index over it will be built again when it is next used, see `IngestReport.rebuilt`; ""
+            for not at all.
     """
 
     name: str
@@ -59,6 +62,7 @@ class GroupStatus:
     documents: int
     nodes: int
     indexes: tuple[str, ...]
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,9 @@ class DocumentStatus:
         for group in self.groups:
             notes = [
                 *group.indexes,
-                *(() if group.is_current else ("definition changed",)),
+                *(() if group.is_current else (f"definition changed: {group.reason}",)),
                 *(() if group.is_complete else ("incomplete",)),
+                *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
         return "\n".join(lines)
@@ -110,12 +115,17 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
                     if index.complete and indexer.planner.index_key(index_step(name, index)) == index.key
                 )
             ),
+            next(filter(None, map(indexer.planner.reason, _steps(name, group))), ""),
         )
         for name, group in sorted(tree.groups.items())
     ]
     failed = tuple((identity, stage) for identity, stage, _, _ in indexer.ledger.documents.failures())
     waiting = len(indexer.ledger.builds.dead(float("inf")))
     return DocumentStatus(indexer.name, len(tree.documents), tuple(groups), failed, waiting, indexer.ledger.writer())
+
+
+def _steps(name: str, group: LiveGroup) -> list[Step]:
+    return [Step(name), *(index_step(name, index) for index in group.indexes.values())]
 
 
 def verify(indexer: Indexer) -> Findings:

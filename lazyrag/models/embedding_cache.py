@@ -570,6 +570,12 @@ class EmbeddingCache:
         """
         return self._database.reading()
 
+    def known(self, space: VectorSpace, texts: Iterable[str]) -> set[str]:
+        """Those of some texts that have a vector; this is no use of the vectors."""
+        hashes = {hash_of(text): text for text in texts}
+        found = (one for _, one in self._rows(space, list(hashes)))
+        return {hashes[one.text_hash] for one in found if decode_vector(one, space.dimension) is not None}
+
     def _rows(self, space: VectorSpace, hashes: list[bytes]) -> list[tuple[int, StoredVector]]:
         rows: list[tuple[int, StoredVector]] = []
         with self._database.reading() as connection:
@@ -788,6 +794,10 @@ class CachedEmbedder:
             results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
             storing = storing and self._store(space, results)
             yield _batch(positions, results)
+
+    def cached(self, texts: Iterable[str]) -> set[str]:
+        """Those of some texts, as documents, that need not be embedded."""
+        return self.cache.known(self._space, texts)
 
     def close(self) -> None:
         """Close the cache, if it was passed as a path. Idempotent."""

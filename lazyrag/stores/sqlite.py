@@ -193,6 +193,7 @@ LEDGER_ADDITIONS = """
 ALTER TABLE ledger ADD COLUMN incoming TEXT NOT NULL DEFAULT '';   -- token of the ledger that is being copied here
 ALTER TABLE ledger ADD COLUMN copied_from TEXT NOT NULL DEFAULT ''; -- token of the one that it was copied from
 ALTER TABLE node_group ADD COLUMN fields TEXT NOT NULL DEFAULT ''; -- that filters may read (JSON); '' if not known
+ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''; -- its parts (JSON); older files lack it
 UPDATE node_group SET fields = coalesce(
     (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
 );

@@ -261,6 +261,26 @@ def test_status_verify_repair_and_plan(run):
     assert run("sync", "--plan")[1] == "0 added, 2 unchanged, 0 failed, 0 skipped\nNothing was done.\n"
 
 
+def test_status_and_plan_say_why(folder: Path, run):
+    """Changed files with their reason, as lines and in the JSON; a diff of the passages; all of it without a write."""
+    run("index")
+    (folder / "tea.md").write_text(f"# Tea\n\n{TEA} More tea.", encoding="utf-8")
+    state = (folder / ".lazyrag" / "store.db").read_bytes()
+    assert run("status")[1].splitlines()[4:] == [
+        "0 added, 1 updated, 1 unchanged, 0 failed, 0 skipped",
+        "  tea.md: bytes",
+        "To ingest this: lazyrag sync",
+    ]
+    assert json.loads(run("status", "--json")[1])["result"]["changes"]["reasons"] == {"tea.md": "bytes"}
+    lines = run("sync", "--plan", "--diff")[1].splitlines()
+    assert "  tea.md: bytes" in lines
+    assert "MediumChunk: 1 chunks stay, 1 come, 1 go" in lines
+    planned = json.loads(run("sync", "--diff", "--json")[1])["result"]
+    assert planned["steps"][0]["reason"] == "1 bytes"
+    assert planned["diffs"] == [{"group": "MediumChunk", "stay": 1, "come": 1, "go": 1, "embed": {}}]
+    assert (folder / ".lazyrag" / "store.db").read_bytes() == state
+
+
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
     run("index", "--include", "*.md", "--group", "FineChunk")

@@ -103,7 +103,7 @@ def test_another_definition(shelf):
         docs.activate_group("line")
         docs.create_node_group("line", transform=lambda text: text.split("\n")[:1], replace=True)
         assert not groups(docs)["line"].is_current
-        assert "line: 7 nodes (definition changed)" in str(docs.status())
+        assert "line: 7 nodes (definition changed: code of function <lambda> (was Lines))" in str(docs.status())
         docs.activate_group("line")
         assert groups(docs)["line"] == GroupStatus("line", True, True, 3, 3, ())
 
@@ -117,7 +117,7 @@ def test_a_group_of_another_program(stored):
         docs.sync()
         word = groups(docs)["word"]
         assert (word.is_current, word.is_complete, word.documents) == (False, False, 2)
-        assert "definition changed, incomplete" in str(docs.status())
+        assert "not defined by this program, incomplete" in str(docs.status())
     with stored.open() as docs:
         docs.activate_group("word")
         assert groups(docs)["word"] == GroupStatus("word", True, True, 3, 11, ())
