@@ -79,13 +79,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
 
     def _entry(self, name: str, content: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
         entry: dict[str, Any] = {
             "rfilename": name,
             "size": len(content),
             "blobId": hashlib.sha256(content).hexdigest()[:40],
         }
         if name.endswith(".onnx"):
-            digest = hashlib.sha256(content).hexdigest()
             entry["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 134}
         return entry
 

@@ -334,8 +334,8 @@ def ways_to_download(identifier: str) -> str:
     full = identifier if "/" in identifier else f"ORGANISATION/{identifier}"
     mirror = os.environ.get("HF_ENDPOINT") or "https://MIRROR"
     return (
-        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or all of its "
-        f"files with hf download {full}, or modelscope download --model {full}"
+        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or all of "
+        f"its files with hf download {full}, or modelscope download --model {full}"
     )
 
 
@@ -393,14 +393,7 @@ def _fetch(
     try:
         entries = hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings or []
         found = {one.rfilename: one for one in entries}
-        graph = choose_graph(found, file, f"{identifier!r} on the hub")
-        if TOKENIZER not in found:
-            raise ConfigError(f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one.")
-        wanted = [
-            name
-            for name in sorted(found, key=lambda name: (name == TOKENIZER, name))
-            if name == graph or any(fnmatchcase(name, pattern) for pattern in (*_DESCRIPTIONS, data_pattern(graph)))
-        ]
+        graph, wanted = _wanted(identifier, found, file)
         if on_fetch is not None:
             on_fetch(_announcement(identifier, graph, wanted, {name: found[name].size or 0 for name in found}))
         for name in wanted:
@@ -412,6 +405,16 @@ def _fetch(
         msg = f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}: {_reason(exc, identifier, revision)}"
         raise ConfigError(msg) from exc
     return ModelFolder(path.parent, _last(identifier))
+
+
+def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[str, list[str]]:
+    """The graph, and the files to download for it, the tokenizer last."""
+    names = sorted(found, key=lambda name: (name == TOKENIZER, name))
+    graph = choose_graph(names, file, f"{identifier!r} on the hub")
+    if TOKENIZER not in names:
+        raise ConfigError(f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one.")
+    patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph))
+    return graph, [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _announcement(identifier: str, graph: str, wanted: Sequence[str], sizes: Mapping[str, int]) -> str:
