@@ -150,7 +150,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @_store
 @click.option("--group", help="Node group to build and search: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
-    "--embed", metavar="MODEL", help="Embedding model: a folder, a downloaded name, or openai:NAME. '' drops."
+    "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME. '' drops."
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore. '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Not these files and folders. '' for none.")
@@ -618,7 +618,7 @@ def fetch(name: str, file: str | None) -> Output:
 
     found = find_model(name, download=True, file=file, on_fetch=_complain)
     graph = found.graph(file)
-    lines = [f"{name} is in {terminal.home(found.path)}.", f"Next: lazyrag index --embed {name}"]
+    lines = [f"{name} is in", f"  {terminal.home(found.path)}", f"Next: lazyrag index --embed {name}"]
     return Output({"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines)
 
 

@@ -217,9 +217,12 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     return usual or graphs[0]
 
 
+_TENSORS = "Constant_*_attr__value"  # weights that optimum stores in files of their own, as for bge-m3
+
+
 def graph_files(graph: Path) -> list[Path]:
     """Files of a graph: its own, and those that hold its weights if it is larger than 2 GB."""
-    return [graph, *sorted(graph.parent.glob(data_pattern(graph.name)))]
+    return [graph, *sorted(path for one in (data_pattern(graph.name), _TENSORS) for path in graph.parent.glob(one))]
 
 
 def data_pattern(graph: str) -> str:
@@ -334,8 +337,8 @@ def ways_to_download(identifier: str) -> str:
     full = identifier if "/" in identifier else f"ORGANISATION/{identifier}"
     mirror = os.environ.get("HF_ENDPOINT") or "https://MIRROR"
     return (
-        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or all of "
-        f"its files with hf download {full}, or modelscope download --model {full}"
+        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or "
+        f"modelscope download --model {full}"
     )
 
 
@@ -413,7 +416,8 @@ def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[st
     graph = choose_graph(names, file, f"{identifier!r} on the hub")
     if TOKENIZER not in names:
         raise ConfigError(f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one.")
-    patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph))
+    beside = f"{glob.escape(graph.rpartition('/')[0])}/{_TENSORS}".lstrip("/")
+    patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph), beside)
     return graph, [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
