@@ -22,7 +22,8 @@ from lazyrag.errors import ConfigError, MissingDependencyError  # noqa: E402
 from lazyrag.text.analyzers import chinese_terms  # noqa: E402
 from lazyrag.text.sentences import sentence_spans  # noqa: E402
 
-MODELS = ("intfloat/multilingual-e5-small", "BAAI/bge-m3")  # that read both languages
+# Models that read both languages, with the prefixes that they expect of queries and documents.
+MODELS = {"intfloat/multilingual-e5-small": ("query: ", "passage: "), "BAAI/bge-m3": ("", "")}
 CORPUS = Path(__file__).parent / "corpus"
 STORE = Path("build", "demo", "store.db")
 SOURCE = re.compile(r"^\[(?:Source |资料)(\d+)\].*\n", re.MULTILINE)
@@ -62,9 +63,9 @@ def fetched_model() -> OnnxEmbedder | None:
     """An embedding model on this machine; nothing is downloaded."""
     if own := os.environ.get("LAZYRAG_EMBED_MODEL"):
         return OnnxEmbedder(own)
-    for name in MODELS:
+    for name, (query, document) in MODELS.items():
         with suppress(ConfigError, MissingDependencyError):
-            return OnnxEmbedder(name)
+            return OnnxEmbedder(name, query_prefix=query, document_prefix=document)
     return None
 
 
@@ -77,7 +78,7 @@ def main() -> None:
         print(f"{docs.sync()} ({time.perf_counter() - began:.1f} s)")
         if model is None:
             print("Keyword search. For hybrid search, fetch a model and run this again:")
-            print(f'  .venv/bin/pip install ".[onnx]" && .venv/bin/lazyrag model fetch {MODELS[0]}')
+            print(f'  .venv/bin/pip install ".[onnx]" && .venv/bin/lazyrag model fetch {next(iter(MODELS))}')
         else:
             print(f"Hybrid search with {model.name}. The first search embeds the chunks, once ...", flush=True)
         search(docs, "keyword search" if model is None else "hybrid search")
