@@ -80,10 +80,12 @@ clean:  ## Remove the virtual environment and caches.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build *.egg-info
 
 $(VENV)/bin/python:
+	@echo "Making the virtual environment $(VENV) ..."
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("lazyrag needs Python 3.11 or newer. Set make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: setup.cfg pyproject.toml | $(VENV)/bin/python
+	@echo "Installing lazyrag and its dependencies into $(VENV), once ..."
 	$(INSTALL) --editable .
 	@touch $@
 

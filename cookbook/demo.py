@@ -1,20 +1,29 @@
-"""`make demo`: index a small bilingual folder, search it, and answer with citations. No model, no configuration.
+"""`make demo`: index a small bilingual folder, search it, and answer with citations. No configuration.
 
-The index is stored in build/demo below the current folder: the next run opens it and answers at once.
+Keyword search without a model; hybrid search if LAZYRAG_EMBED_MODEL, or one of `MODELS`, is on this machine. The index
+is stored in build/demo below the current folder: the next run opens it and answers at once.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from lazyrag import DocNode, Document, RAGPipeline, Retriever
-from lazyrag.text.analyzers import chinese_terms
-from lazyrag.text.sentences import sentence_spans
+began = time.perf_counter()
+print("Searching the 20 files of cookbook/corpus, in English and Chinese ...", flush=True)  # imports take a while
 
+from lazyrag import DocNode, Document, OnnxEmbedder, RAGPipeline, Retriever  # noqa: E402
+from lazyrag.errors import ConfigError, MissingDependencyError  # noqa: E402
+from lazyrag.text.analyzers import chinese_terms  # noqa: E402
+from lazyrag.text.sentences import sentence_spans  # noqa: E402
+
+# Models that read both languages, with the prefixes that they expect of queries and documents.
+MODELS = {"intfloat/multilingual-e5-small": ("query: ", "passage: "), "BAAI/bge-m3": ("", "")}
 CORPUS = Path(__file__).parent / "corpus"
 STORE = Path("build", "demo", "store.db")
 SOURCE = re.compile(r"^\[(?:Source |资料)(\d+)\].*\n", re.MULTILINE)
@@ -50,26 +59,40 @@ def quote(prompt: str) -> str:
     return f"“{sentence}” [{parts[2 * at]}]"
 
 
+def fetched_model() -> OnnxEmbedder | None:
+    """An embedding model on this machine; nothing is downloaded."""
+    if own := os.environ.get("LAZYRAG_EMBED_MODEL"):
+        return OnnxEmbedder(own)
+    for name, (query, document) in MODELS.items():
+        with suppress(ConfigError, MissingDependencyError):
+            return OnnxEmbedder(name, query_prefix=query, document_prefix=document)
+    return None
+
+
 def main() -> None:
     """Load or open, search, filter, map to the parent group, answer."""
     STORE.parent.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
-    print(f"{'Opening the index of' if STORE.exists() else 'Indexing'} the 20 files in {CORPUS.name}/ ...", flush=True)
-    with Document(CORPUS, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": STORE}}}) as docs:
+    model = fetched_model()
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": STORE}}}
+    with Document(CORPUS, embed=model, store_conf=conf) as docs:
         print(f"{docs.sync()} ({time.perf_counter() - began:.1f} s)")
-        search(docs)
-        answer(docs)
-    print(f"\nThe index is in {STORE}; a second run only opens it. Your own folder:")
+        if model is None:
+            print("Keyword search. For hybrid search, fetch a model and run this again:")
+            print(f'  .venv/bin/pip install ".[onnx]" && .venv/bin/lazyrag model fetch {next(iter(MODELS))}')
+        else:
+            print(f"Hybrid search with {model.name}. The first search embeds the chunks, once ...", flush=True)
+        search(docs, "keyword search" if model is None else "hybrid search")
+        answer(docs, "FineChunk" if model is None else "MediumChunk")  # one group with embeddings is enough
+    print(f"\nThe index is in {STORE}; a second run only opens it. Now your own folder:")
     print("  .venv/bin/lazyrag index FOLDER")
-    print('  cd FOLDER && lazyrag search "..."     (with .venv/bin on the PATH)')
 
 
-def search(docs: Document) -> None:
+def search(docs: Document, how: str) -> None:
     """Search chunks in two languages, single sentences, and PDF files only."""
     for query in ("What ratio of petrol and oil goes into a brush cutter?", "采摘工采一公斤单芽能拿多少钱？"):
-        show(query, docs.search(query, topk=2), "keyword search in chunks")
+        show(query, docs.search(query, topk=2), how)
     query = "dryer temperature"
-    show(query, docs.search(query, topk=2, where={"file_type": [".pdf"]}), "only PDF files")
+    show(query, docs.search(query, topk=2, where={"file_type": [".pdf"]}), f"{how}, only PDF files")
 
     docs.create_node_group("section", transform=lambda text: text.split("\n\n"))
     docs.create_node_group("sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0)
@@ -80,9 +103,9 @@ def search(docs: Document) -> None:
     print(textwrap.indent(textwrap.fill(" ".join(hits[0].parent.text.split()), 75), "       "))
 
 
-def answer(docs: Document) -> None:
+def answer(docs: Document, group: str) -> None:
     """Answer with citations. Without a chat model an answer is a quotation."""
-    pipeline = RAGPipeline.over(docs, "FineChunk", generator=quote)
+    pipeline = RAGPipeline.over(docs, group, generator=quote)
     for query in ("What ratio of petrol and oil goes into a brush cutter?", "茶园里的杀虫灯一个晚上应该开多久？"):
         print(f"\n{query}   (answer with citations)")
         found = pipeline.sync.answer(query)

@@ -46,14 +46,16 @@ def run(arguments: Sequence[str]) -> int:
             return app.main(list(arguments), prog_name="lazyrag", standalone_mode=False) or OK
         except click.ClickException as exc:
             if "--json" in arguments:
-                name = getattr(getattr(exc, "ctx", None), "info_name", None) or "lazyrag"
+                name = getattr(getattr(exc, "ctx", None), "command_path", "").partition(" ")[2] or "lazyrag"
                 output.write([output.as_json(name, None, click.UsageError(exc.format_message()))])
             else:
                 exc.show()
             return exc.exit_code
         except (click.Abort, KeyboardInterrupt):
             stored = " What is ingested is stored; lazyrag sync continues from there."
-            _complain(f"Interrupted.{stored if {*arguments[:1]} & _INGESTING else ''}")
+            again = " Complete files are kept; the same command fetches the rest."
+            first = arguments[0] if arguments else ""
+            _complain(f"Interrupted.{stored if first in _INGESTING else again if first == 'model' else ''}")
             return INTERRUPTED
         except OSError as exc:  # of the output: a command reports its own
             if "--debug" in arguments:
@@ -89,7 +91,7 @@ class _Command(click.Command):
         """Call the function, and print what it returns."""
         as_json, debug = ctx.params.pop("as_json"), ctx.params.pop("debug")
         ctx.obj = as_json
-        name = self.name or ""
+        name = ctx.command_path.partition(" ")[2]
         try:
             found: Output = super().invoke(ctx)
             text = [output.as_json(name, found.result)] if as_json else found.lines
@@ -148,7 +150,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @_store
 @click.option("--group", help="Node group to build and search: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
-    "--embed", metavar="MODEL", help="Embedding model: a folder, a downloaded name, or openai:NAME. '' drops."
+    "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME. '' drops."
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore. '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Not these files and folders. '' for none.")
@@ -604,6 +606,31 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
         raise
     lines = terminal.wrapped(f"Imported {count} files into {terminal.home(project.store)}.", terminal.width())
     return Output({"store": str(project.store), "documents": count}, lines)
+
+
+@app.group()
+def model() -> None:
+    """Fetch embedding and rerank models."""
+
+
+@model.command("fetch", cls=_Command)
+@click.argument("name")
+@click.option("--file", help="ONNX file to fetch instead of the usual one, such as a smaller, quantised one.")
+def fetch(name: str, file: str | None) -> Output:
+    """Download a model: its ONNX file, tokenizer and settings.
+
+    NAME is an id on the Hugging Face hub. HF_ENDPOINT names a mirror, HF_HOME the folder of models, HF_TOKEN a key.
+
+    \b
+    lazyrag model fetch sentence-transformers/all-MiniLM-L6-v2    English, 91 MB
+    lazyrag model fetch intfloat/multilingual-e5-small            100 languages
+    """  # noqa: D301  see `app`
+    from lazyrag.models.onnx.session import find_model
+
+    found = find_model(name, download=True, file=file, on_fetch=_complain)
+    graph = found.graph(file)
+    lines = [f"{name} is in", f"  {terminal.home(found.path)}", f"Next: lazyrag index --embed {name}"]
+    return Output({"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines)
 
 
 @app.command("eval", cls=_Command)

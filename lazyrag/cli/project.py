@@ -193,14 +193,7 @@ def make_embedder(model: str) -> Any:
         return HttpEmbedder(base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))
     from lazyrag.models import OnnxEmbedder
 
-    try:
-        return OnnxEmbedder(model)
-    except ConfigError as exc:
-        if Path(model).exists():
-            raise
-        msg = f"The embedding model {model!r} is not on this machine. Pass a folder, openai:NAME for an endpoint, or "
-        code = f"from lazyrag import OnnxEmbedder; OnnxEmbedder({model!r}, download=True)"
-        raise ConfigError(f'{msg}download it once: python -c "{code}"') from exc
+    return OnnxEmbedder(model)
 
 
 def base_url() -> str:

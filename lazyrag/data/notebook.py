@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -21,15 +22,22 @@ def answer_html(answer: Answer) -> str:
 
 
 def hits_html(hits: Iterable[Hit]) -> str:
-    """A folded text for each hit, best first."""
-    return "".join(details(f"{rank}. {hit.label or hit.id}", hit.text) for rank, hit in enumerate(hits, start=1))
+    """A folded text for each hit, best first; a single one is open, and has no rank."""
+    listed = list(hits)
+    if len(listed) == 1:
+        return details(_hit_line(listed[0]), listed[0].text, is_open=True)
+    return "".join(details(f"{rank}. {_hit_line(hit)}", hit.text) for rank, hit in enumerate(listed, start=1))
 
 
-def details(summary: str, text: str) -> str:
+def _hit_line(hit: Hit) -> str:
+    score = f" · {hit.score:.3f}" if math.isfinite(hit.score) else ""
+    return f"{hit.label or hit.id}{score}"
+
+
+def details(summary: str, text: str, *, is_open: bool = False) -> str:
     """A line that unfolds to a text."""
-    return (
-        f"<details><summary>{escape(summary)}</summary><blockquote style='{_PRE}'>{escape(text)}</blockquote></details>"
-    )
+    quote = f"<blockquote style='{_PRE}'>{escape(text)}</blockquote>"
+    return f"<details{' open' if is_open else ''}><summary>{escape(summary)}</summary>{quote}</details>"
 
 
 def lines_html(title: str, lines: Sequence[str]) -> str:

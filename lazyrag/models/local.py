@@ -66,8 +66,9 @@ def _folder(model: LocalModel) -> Path:
             raise
         msg = (
             f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the cache of the hub or "
-            f"of ModelScope. Nothing is downloaded by itself. Run: {ways_to_download(str(model))}. Or pass a folder or "
-            f"a model: OnnxCrossEncoder({str(model)!r}, download=True), HttpRerankModel."
+            f"of ModelScope. Nothing is downloaded by itself. Run: {ways_to_download(str(model))}. For torch weights "
+            f"run hf download. Or pass a folder or a model: OnnxCrossEncoder({str(model)!r}, download=True), "
+            "HttpRerankModel."
         )
         raise ConfigError(msg) from exc
 

@@ -197,7 +197,7 @@ class Explanation(Sequence[ExplainedHit]):
     def _repr_html_(self) -> str:
         from html import escape
 
-        return f"<pre>{escape(str(self))}</pre>"
+        return f"<pre style='font-family: monospace'>{escape(str(self))}</pre>"
 
     def _filter_text(self) -> str | None:
         parsed = parse_filter(self.filters)

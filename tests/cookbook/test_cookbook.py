@@ -114,3 +114,32 @@ def test_the_cookbook_has_no_gap():
     """The scripts are numbered from 01 without a gap."""
     assert [int(script.name[:2]) for script in SCRIPTS] == list(range(1, len(SCRIPTS) + 1))
     assert SCRIPTS
+
+
+@pytest.mark.slow
+def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without a model: keyword search, a cited answer, the line for a model, and what to type next; then at once."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
+    monkeypatch.delenv("LAZYRAG_EMBED_MODEL", raising=False)
+    done = python(str(ROOT / "cookbook" / "demo.py"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "20 added, 0 failed" in lines[1]
+    assert any("lazyrag model fetch" in line for line in lines)
+    assert any(line.startswith("  [1] handbook/tools-and-vehicles.txt, lines ") for line in lines)
+    assert lines[-1] == "  .venv/bin/lazyrag index FOLDER"
+    again = python(str(ROOT / "cookbook" / "demo.py"), cwd=tmp_path).stdout.splitlines()
+    assert "20 unchanged" in again[1]
+    assert again[2:] == lines[2:]
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+def test_the_demo_is_hybrid_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A model on this machine is used, and the answer is cited from the same file."""
+    monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
+    done = python(str(ROOT / "cookbook" / "demo.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Hybrid search with all-minilm-l6-v2." in done.stdout
+    assert "  [1] handbook/tools-and-vehicles.txt" in done.stdout

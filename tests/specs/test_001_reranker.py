@@ -85,7 +85,7 @@ def test_a_model_that_is_not_on_this_machine_is_refused(tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=.* hf download .*/bge-reranker-large.*modelscope download "):
+    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=.* fetch .*/bge-reranker-large.*modelscope download "):
         Reranker("ModuleReranker", model="bge-reranker-large", topk=1)
     with pytest.raises(ConfigError, match=r"no rerank model 'bge-reranker-large' on this machine.*download=True"):
         Reranker("ModuleReranker", model="bge-reranker-large", topk=1)

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from lazyrag.cli import terminal
@@ -21,6 +22,7 @@ from lazyrag.cli.commands import run
 from tests.interpreter import ROOT
 
 PAGES = [ROOT / "docs" / "command-line.md", ROOT / "docs" / "zh" / "command-line.md"]
+_UNSET = ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "HF_ENDPOINT")
 _SESSION = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
@@ -48,8 +50,10 @@ def replay(page: Path, home: Path) -> str:
     """A page with its sessions run in a home folder with the corpus of the cookbook as ~/tea."""
     shutil.copytree(ROOT / "cookbook" / "corpus", home / "tea")
     os.environ.update(HOME=str(home), COLUMNS="80", NO_COLOR="1")
-    for name in ("LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+    for name in _UNSET:
         os.environ.pop(name, None)
+    huggingface_hub.constants.HF_HUB_CACHE = str(home / "hub")  # which the client reads once
+    os.environ["MODELSCOPE_CACHE"] = str(home / "modelscope")
     os.chdir(home)
     text = page.read_text(encoding="utf-8")
     return _SESSION.sub(lambda found: f"```console\n{replayed(found[1])}```", text)
@@ -59,8 +63,9 @@ def replay(page: Path, home: Path) -> str:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder; the environment and the current folder are restored afterwards."""
     monkeypatch.chdir(tmp_path)
-    for name in ("HOME", "COLUMNS", "NO_COLOR", "LAZYRAG_MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+    for name in ("HOME", "COLUMNS", "NO_COLOR", "MODELSCOPE_CACHE", *_UNSET):
         monkeypatch.setenv(name, "")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", "")
     return tmp_path
 
 

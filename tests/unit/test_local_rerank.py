@@ -79,7 +79,9 @@ def test_a_name_is_looked_up_in_modelscopes_cache(tmp_path, monkeypatch, layout)
 def test_the_error_says_how_to_get_a_model_behind_a_mirror(monkeypatch):
     """The commands with the mirror that is configured, ModelScope's, and a folder."""
     monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
-    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=https://mirror\.example hf download org/other") as caught:
+    with pytest.raises(
+        ConfigError, match=r"HF_ENDPOINT=https://mirror\.example lazyrag model fetch org/other"
+    ) as caught:
         local_rerank_model("org/other")
     assert "modelscope download --model org/other" in str(caught.value)
     assert "Or pass a folder" in str(caught.value)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from werkzeug import Request, Response
 
 from lazyrag.errors import ConfigError, DatasetPathError, MissingDependencyError
 from lazyrag.models.onnx.session import (
@@ -22,11 +20,11 @@ from lazyrag.models.onnx.session import (
     graph_files,
     read_pooling_settings,
 )
+from tests.hub_server import COMMIT, HubServer, hub_server
 from tests.interpreter import python
 from tests.shared import shared
 from tests.tiny_models import write_embedder, write_json, write_steps
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MEAN = {"pooling_mode_mean_tokens": True}
 
 
@@ -86,49 +84,16 @@ def test_the_hubs_client_is_needed_for_ids_only(tmp_path, monkeypatch):
         find_model("makers/tiny")
 
 
-class Hub:
-    """A server with one repository, as the Hugging Face hub serves it, that remembers what it was asked for."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.fetched: list[str] = []
-        self.requests = 0
-
-    def __call__(self, request: Request) -> Response:
-        """Answer the questions that clients of several releases ask."""
-        self.requests += 1
-        files = sorted(path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
-        before, _, path = request.path.partition(f"/resolve/{COMMIT}/")
-        if path in files:
-            content = (self.folder / path).read_bytes()
-            if request.method == "GET":
-                self.fetched.append(path)
-            return Response(content, headers={"X-Repo-Commit": COMMIT, "ETag": f'"{path.replace("/", "-")}"'})
-        if not before.startswith("/api/models/makers/tiny"):
-            return Response("no such thing", status=404, headers={"X-Error-Code": "RepoNotFound"})
-        if "/tree/" in before:
-            entries = [
-                {"type": "file", "path": name, "oid": name, "size": (self.folder / name).stat().st_size}
-                for name in files
-            ]
-            return Response(json.dumps(entries), mimetype="application/json")
-        siblings = [{"rfilename": name} for name in files]
-        about = {"id": "makers/tiny", "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
-        return Response(json.dumps(about), mimetype="application/json")
-
-
 @pytest.fixture
-def hub(httpserver, tmp_path, monkeypatch) -> Hub:
+def hub(tmp_path, monkeypatch) -> Iterator[HubServer]:
     """A hub that fresh interpreters know as the only one, and an empty cache."""
-    served = Hub(write_embedder(tmp_path / "served", pooling=MEAN))
-    httpserver.expect_request(re.compile(".*")).respond_with_handler(served)
-    monkeypatch.setenv("HF_ENDPOINT", httpserver.url_for("").rstrip("/"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.setenv("NO_PROXY", "*")
-    return served
+    with hub_server(write_embedder(tmp_path / "served", pooling=MEAN), "makers/tiny") as served:
+        monkeypatch.setenv("HF_ENDPOINT", served.url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+        monkeypatch.setenv("NO_PROXY", "*")
+        yield served
 
 
 def in_fresh_interpreter(*lines: str) -> list[str]:
@@ -153,16 +118,24 @@ def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
         "        print(error)",
     )
     assert printed[:3] == [f"{snapshot} tiny model.onnx"] * 3
-    assert "no model of that id at revision 'v2' is in the hub's cache" in printed[3]
-    assert printed[4].startswith("'makers/other' is no folder")
-    assert "pass download=True to fetch it from the Hugging Face hub" in printed[4]
+    assert "no model of that id at revision 'v2' in the cache of the hub" in printed[3]
+    assert printed[4].startswith("'makers/other' is not on this machine")
+    assert "Run: lazyrag model fetch makers/other" in printed[4]
+    assert "pass download=True" in printed[4]
     assert hub.requests == 0
 
 
 @pytest.mark.slow
 def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
     """The graph with its weights and what describes it, no other format; what is there is not asked for again."""
-    for name in ("pytorch_model.bin", "onnx/model_O4.onnx", "model.onnx_data", "README.md", "openvino/model.xml"):
+    others = (
+        "pytorch_model.bin",
+        "onnx/model_O4.onnx",
+        "README.md",
+        "openvino/model.xml",
+        "onnx/Constant_7_attr__value",
+    )
+    for name in ("model.onnx_data", "Constant_3_attr__value", *others):
         (hub.folder / name).parent.mkdir(exist_ok=True)
         (hub.folder / name).write_bytes(name.encode())
     printed = in_fresh_interpreter(
@@ -170,10 +143,17 @@ def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
         "print(found.name, found.path.is_dir())",
         "print(sorted(path.relative_to(found.path).as_posix() for path in found.path.rglob('*') if path.is_file()))",
     )
-    needed = ["1_Pooling/config.json", "config.json", "model.onnx", "model.onnx_data", "modules.json"]
+    needed = [
+        "1_Pooling/config.json",
+        "Constant_3_attr__value",
+        "config.json",
+        "model.onnx",
+        "model.onnx_data",
+        "modules.json",
+    ]
     needed += ["sentence_bert_config.json", "tokenizer.json"]
     assert printed == ["tiny True", str(needed)]
-    assert sorted(hub.fetched) == needed
+    assert sorted(name for name, _ in hub.transfers) == needed
     asked = hub.requests
     printed = in_fresh_interpreter(
         "print(find_model('makers/tiny', download=True).name, find_model('makers/tiny').name)",
@@ -195,9 +175,9 @@ def test_a_download_that_cannot_be_says_why(hub):
         "    except ConfigError as error:",
         "        print(error)",
     )
-    assert printed[0].startswith("'makers/none' cannot be fetched from the hub:")
+    assert printed[0].startswith(f"'makers/none' cannot be fetched from {hub.url}: there is no such public model")
     assert printed[1].startswith("'makers/tiny' on the hub has several ONNX files: a.onnx, b.onnx.")
-    assert hub.fetched == []
+    assert hub.transfers == []
 
 
 def test_a_snapshot_given_as_a_folder_has_the_models_name(tmp_path):
@@ -242,12 +222,13 @@ def test_weights_beside_a_graph_belong_to_it(tmp_path):
         "model.onnx.data",
         "model.onnx_data",
         "model.onnx_data_1",
+        "Constant_7_attr__value",
         "other.onnx_data",
         "model.onnx.md",
     ]
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in graph_files(tmp_path / "model.onnx")] == names[:4]
+    assert {path.name for path in graph_files(tmp_path / "model.onnx")} == {*names[:5]}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
@@ -11,6 +12,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
@@ -215,9 +217,12 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     return usual or graphs[0]
 
 
+_TENSORS = "Constant_*_attr__value"  # weights that optimum stores in files of their own, as for bge-m3
+
+
 def graph_files(graph: Path) -> list[Path]:
     """Files of a graph: its own, and those that hold its weights if it is larger than 2 GB."""
-    return [graph, *sorted(graph.parent.glob(data_pattern(graph.name)))]
+    return [graph, *sorted(path for one in (data_pattern(graph.name), _TENSORS) for path in graph.parent.glob(one))]
 
 
 def data_pattern(graph: str) -> str:
@@ -260,6 +265,7 @@ def find_model(
     download: bool = False,
     file: str | None = None,
     marker_files: Sequence[str] = (TOKENIZER,),
+    on_fetch: Callable[[str], None] | None = None,
 ) -> ModelFolder:
     """A model's folder: the one that is given, else the hub's or ModelScope's snapshot on this machine.
 
@@ -271,6 +277,7 @@ def find_model(
             yet. Nothing else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
         marker_files: File names; a snapshot on this machine that has any of them is the model.
+        on_fetch: Called before a download with a line that says what is fetched, and its size.
 
     Raises:
         ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or cannot be fetched.
@@ -300,13 +307,12 @@ def find_model(
         paths = (path for path in _in_modelscope(identifier) if any((path / name).is_file() for name in marker_files))
         folder = next((ModelFolder(path, _last(identifier)) for path in paths), None)
     if download and not _complete(folder, file):
-        folder = _fetched(identifier, revision, file)
+        folder = _fetch(identifier, revision, file, on_fetch)
     if folder is None:
         at = "" if revision is None else f" at revision {revision!r}"
         msg = (
-            f"{identifier!r} is no folder, and no model of that id{at} is in the hub's cache on this machine, or in "
-            f"ModelScope's. Give a folder, pass download=True to fetch it from the Hugging Face hub, or run: "
-            f"{ways_to_download(identifier)}."
+            f"{identifier!r} is not on this machine: no folder, and no model of that id{at} in the cache of the hub or "
+            f"of ModelScope. Run: {ways_to_download(identifier)}. Or give a folder, or pass download=True."
         )
         raise ConfigError(msg)
     return folder
@@ -331,8 +337,8 @@ def ways_to_download(identifier: str) -> str:
     full = identifier if "/" in identifier else f"ORGANISATION/{identifier}"
     mirror = os.environ.get("HF_ENDPOINT") or "https://MIRROR"
     return (
-        f"hf download {full}, or behind a mirror HF_ENDPOINT={mirror} hf download {full}, or modelscope download "
-        f"--model {full}"
+        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or "
+        f"modelscope download --model {full}"
     )
 
 
@@ -379,20 +385,86 @@ def _complete(folder: ModelFolder | None, file: str | None) -> bool:
     return True
 
 
-def _fetched(identifier: str, revision: str | None, file: str | None) -> ModelFolder:
+def _fetch(
+    identifier: str, revision: str | None, file: str | None, on_fetch: Callable[[str], None] | None
+) -> ModelFolder:
+    """Download a graph, and what describes it, into the hub's cache.
+
+    A complete file is kept, a partial one starts again. The tokenizer comes last: before it `find_model` finds nothing.
+    """
     hub = _hub()
     try:
-        graph = choose_graph(hub.list_repo_files(identifier, revision=revision), file, f"{identifier!r} on the hub")
-        path = hub.snapshot_download(
-            identifier, revision=revision, allow_patterns=[*_DESCRIPTIONS, graph, data_pattern(graph)]
-        )
+        entries = hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings or []
+        found = {one.rfilename: one for one in entries}
+        graph, wanted = _wanted(identifier, found, file)
+        if on_fetch is not None:
+            on_fetch(_announcement(identifier, graph, wanted, {name: found[name].size or 0 for name in found}))
+        for name in wanted:
+            path = Path(hub.hf_hub_download(identifier, name, revision=revision))
+            _verify(path, found[name].lfs)
     except ConfigError:
         raise
     except Exception as exc:  # whatever the client raises: its errors differ from release to release
-        why = sentence(" ".join(str(exc).split()))
-        msg = f"{identifier!r} cannot be fetched from the hub: {why} Check id, revision and network."
+        msg = f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}: {_reason(exc, identifier, revision)}"
         raise ConfigError(msg) from exc
-    return ModelFolder(Path(path), _last(identifier))
+    return ModelFolder(path.parent, _last(identifier))
+
+
+def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[str, list[str]]:
+    """The graph, and the files to download for it, the tokenizer last."""
+    names = sorted(found, key=lambda name: (name == TOKENIZER, name))
+    graph = choose_graph(names, file, f"{identifier!r} on the hub")
+    if TOKENIZER not in names:
+        raise ConfigError(f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one.")
+    beside = f"{glob.escape(graph.rpartition('/')[0])}/{_TENSORS}".lstrip("/")
+    patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph), beside)
+    return graph, [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _announcement(identifier: str, graph: str, wanted: Sequence[str], sizes: Mapping[str, int]) -> str:
+    graphs = [name for name in sizes if name.endswith(".onnx") and 0 < sizes[name] < sizes[graph]]
+    least = min(graphs, key=sizes.__getitem__, default="")
+    smaller = f" Smaller: --file {least} ({sizes[least] / 1e6:,.0f} MB)." if least else ""
+    total = sum(sizes[name] for name in wanted) / 1e6
+    return f"Fetching {identifier}: {graph} and {len(wanted) - 1} more files, {total:,.1f} MB.{smaller}"
+
+
+def _verify(path: Path, stored: Any) -> None:
+    """Compare a file with the SHA-256 that the hub has of large ones."""
+    wanted = getattr(stored, "sha256", None)
+    if not wanted:
+        return
+    with path.open("rb") as file:
+        damaged = hashlib.file_digest(file, "sha256").hexdigest() != wanted
+    if damaged:
+        path.resolve().unlink()  # the blob, of which the snapshot has a link
+        path.unlink(missing_ok=True)
+        raise ConfigError(
+            f"{path.name} is damaged: its SHA-256 is not the hub's. It is deleted; fetch the model again."
+        )
+
+
+def _reason(exc: Exception, identifier: str, revision: str | None) -> str:
+    """Why a download failed, and the way out."""
+    hub = _hub()
+    kinds = {one.__name__ for one in type(exc).__mro__}
+    status = getattr(getattr(exc, "response", None), "status_code", None)
+    if "OfflineModeIsEnabled" in kinds:
+        return "HF_HUB_OFFLINE is set. Unset it, or copy the model's folder from another machine and pass that folder."
+    if "GatedRepoError" in kinds or status == 403:
+        page = f"{hub.constants.ENDPOINT}/{identifier}"
+        return f"access is restricted. Accept the terms at {page}, then set HF_TOKEN or run: hf auth login"
+    if status in (401, 404):
+        at = "" if revision is None else f" and the revision {revision!r}"
+        example = "organisation/name, such as sentence-transformers/all-MiniLM-L6-v2"
+        return f"there is no such public model. Check the id{at}: {example}. A private one needs HF_TOKEN."
+    if isinstance(exc, OSError) and exc.errno == errno.ENOSPC:
+        return (
+            f"no space is left in {hub.constants.HF_HUB_CACHE}. Free some, or set HF_HOME to a folder on another disk."
+        )
+    why = sentence(" ".join(str(exc).split()))
+    way = "set a mirror: HF_ENDPOINT=https://MIRROR, or copy the model's folder to this machine and pass that folder."
+    return f"{why} Check the network, {way}"
 
 
 def _name(path: Path) -> str:
