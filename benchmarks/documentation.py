@@ -1,17 +1,18 @@
-"""Questions about documentation trees: is the right page first, and what fields of a node are worth indexing?
+"""Questions about documentation trees: is the right page first, and which fields of a node are worth indexing?
 
-    python benchmarks/documentation.py [--only md-en ...] [--fields path,title,headings ...] [--hybrid] [--check]
+    python benchmarks/documentation.py [--only md-en ...] [--hybrid] [--check]
 
 The shared trees (Markdown in English and Chinese, reStructuredText) have hand-written questions with the file, heading
-and a quote of the answer. Each line of the table is one choice of `index_fields` over chunks of the built-in size:
+and a quote of the answer. The lines are choices of chunks and of `index_fields`, searched by BM25, with --hybrid also
+by hybrid search with the shared English model:
 
-- file@1, file@5: questions whose first file, or one of the first five files, is right; files by their best chunk.
-- quote@1, quote@5: questions whose first chunk, or one of the first five, holds the quote.
-- heading: of the chunks that hold a quote, those whose location names its heading.
+- file@1, file@5: share of the questions whose first file, or one of the first five files, is right; files by their
+  best chunk.
+- quote@1, quote@5: share of the questions whose first chunk, or one of the first five, holds the quote.
 
 There are 30 questions in each tree: a difference under .15 is noise. With --check, the exit status is 1 where the
-built-in group finds fewer files first than the bounds below. It needs the shared data beside the checkout;
-LAZYRAG_SHARED names another folder.
+built-in group finds fewer files first than the bound. It needs the shared data beside the checkout; LAZYRAG_SHARED
+names another folder. docs/quality.md is written by benchmarks/report.py.
 """
 
 from __future__ import annotations
@@ -20,19 +21,31 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import results
 
-from lazyrag import DocNode, Document, HybridRetriever, OnnxEmbedder, Retriever
+from lazyrag import DocNode, Document, HybridRetriever, OnnxEmbedder, Retriever, SentenceSplitter
+from lazyrag.transforms import SectionSplitter
 from tests.shared import SHARED
 
 TREES = SHARED / "data" / "documentation"
-GROUP = Document.MediumChunk
-BOUNDS = {"md-en": 0.6, "rst-en": 0.6, "md-zh": 0.6}
+SETS = ("md-en", "rst-en", "md-zh")
+LEAST = 0.6
 """Share of the questions whose file BM25 must find first."""
 DEPTH = 60
+BEFORE = SentenceSplitter(256, 25, counter="utf8")
+SECTIONS = SectionSplitter(256, 25)
+GROUPS: dict[str, tuple[Any, list[str]]] = {
+    "release 0.1: 256 by bytes": (BEFORE, []),
+    "built-in chunks, text alone": (SECTIONS, []),
+    "built-in chunks, path": (SECTIONS, ["path"]),
+    "built-in chunks, headings": (SECTIONS, ["headings"]),
+}
+BUILT_IN = "built-in group"
 
 
 def squeezed(text: str) -> str:
@@ -40,73 +53,58 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def titled(location: str, heading: str) -> bool:
-    """Whether a location names a heading, but for its marks."""
-    return re.sub(r"\W+", "", heading) in re.sub(r"\W+", "", location)
-
-
-def row(docs: Document, questions: Sequence[dict[str, str]], group: str, *, hybrid: bool) -> dict[str, float]:
-    """The figures of one group."""
-    retriever = (
-        HybridRetriever.over(docs, group, topk=DEPTH)
-        if hybrid
-        else Retriever(docs, group, similarity="bm25_chinese", topk=DEPTH)
-    )
+def row(ask: Callable[[str], Sequence[DocNode]], questions: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The figures of one way to search."""
     files, quotes = [], []
     for one in questions:
-        nodes: list[DocNode] = retriever(one["question"])
+        nodes = ask(one["question"])
         right = {one["file"], *one["also"]}
         names = list(dict.fromkeys(node.path for node in nodes))
         files.append(next((at for at, name in enumerate(names) if name in right), DEPTH))
         holds = [squeezed(one["quote"]) in squeezed(node.text) for node in nodes]
         quotes.append(holds.index(True) if True in holds else DEPTH)
-    named = []
-    by_file: dict[str, list[DocNode]] = {}
-    for node in docs.get_nodes(group=group):
-        by_file.setdefault(node.path, []).append(node)
-    for one in questions:
-        named += [
-            titled(node.location, one["heading"])
-            for node in by_file[one["file"]]
-            if squeezed(one["quote"]) in squeezed(node.text)
-        ]
-    count = len(questions)
     return {
-        "file@1": sum(at < 1 for at in files) / count,
-        "file@5": sum(at < 5 for at in files) / count,
-        "quote@1": sum(at < 1 for at in quotes) / count,
-        "quote@5": sum(at < 5 for at in quotes) / count,
-        "heading": sum(named) / len(named),
+        f"{what}@{rank}": sum(at < rank for at in found) / len(questions)
+        for what, found in (("file", files), ("quote", quotes))
+        for rank in (1, 5)
     }
 
 
+def measured(name: str, *, hybrid: bool) -> list[results.Row]:
+    """A line for each group and way to search a tree."""
+    lines = (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()
+    questions = [json.loads(line) for line in lines]
+    is_hybrid = hybrid and not name.endswith("zh")
+    embed = {"embed": OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")} if is_hybrid else {}
+    rows: list[results.Row] = []
+    with Document(TREES / name / "corpus", **embed) as docs:
+        for label, (splitter, fields) in GROUPS.items():
+            docs.create_node_group(label, splitter, index_fields=fields)
+        for label in (*GROUPS, BUILT_IN):
+            group = Document.MediumChunk if label == BUILT_IN else label
+            ways: dict[str, Any] = {"bm25": Retriever(docs, group, similarity="bm25_chinese", topk=DEPTH)}
+            if is_hybrid:
+                ways["hybrid"] = HybridRetriever.over(docs, group, topk=DEPTH)
+            for way, ask in ways.items():
+                rows.append({"set": name, "search": way, "chunks": label} | row(ask, questions))
+                print(
+                    "  ".join(f"{one:.2f}" if isinstance(one, float) else one for one in rows[-1].values()), flush=True
+                )
+    return rows
+
+
 def main() -> int:
-    """Print the table."""
+    """Measure, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="*", default=list(BOUNDS), choices=list(BOUNDS))
-    parser.add_argument("--fields", nargs="*", default=[], help="lists of fields to compare, such as path,headings")
-    parser.add_argument("--hybrid", action="store_true", help="BM25 and the shared English model")
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", nargs="*", default=SETS, choices=SETS)
+    parser.add_argument("--hybrid", action="store_true", help="also by hybrid search, with the shared English model")
+    parser.add_argument("--check", action="store_true", help="fail below the bound")
     given = parser.parse_args()
-    missed = 0
-    for name in given.only:
-        lines = (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()
-        questions = [json.loads(line) for line in lines]
-        embed = {"embed": OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")} if given.hybrid else {}
-        with Document(TREES / name / "corpus", **embed) as docs:
-            groups = {"built-in": GROUP}
-            for fields in given.fields:
-                label = f"index_fields={fields}"
-                groups[label] = "with " + (fields or "none")
-                splitter = docs._graph[GROUP].given
-                docs.create_node_group(groups[label], splitter, index_fields=[one for one in fields.split(",") if one])
-            for label, group in groups.items():
-                found = row(docs, questions, group, hybrid=given.hybrid)
-                shown = "  ".join(f"{key} {value:.2f}" for key, value in found.items())
-                print(f"{name:7} {'hybrid' if given.hybrid else 'bm25':7} {label:40} {shown}", flush=True)
-                if label == "built-in" and given.check and found["file@1"] < BOUNDS[name]:
-                    missed += 1
-    return 1 if missed else 0
+    rows = [one for name in given.only for one in measured(name, hybrid=given.hybrid)]
+    if not given.check:
+        print(results.save("documentation", rows))
+    missed = [one for one in rows if one["chunks"] == BUILT_IN and one["file@1"] < LEAST]
+    return 1 if given.check and missed else 0
 
 
 if __name__ == "__main__":

@@ -283,6 +283,13 @@ def targets(runs: Sequence[Run]) -> str:
     return markdown(["what", "required", "reached"], lines)
 
 
+def documentation(runs: Sequence[Run]) -> str:
+    """Choices of chunks and fields, on the questions about documentation trees."""
+    head = list(runs[0]["rows"][0])
+    lines = [[f"{one:.2f}" if isinstance(one, float) else one for one in row.values()] for row in runs[0]["rows"]]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
 def _of(system: str, measure: str) -> Reach:
     return lambda rows: rows[system][measure] if system in rows else None
 
@@ -323,7 +330,7 @@ PERFORMANCE: Tables = {
 }
 PAGES: dict[str, Tables] = {
     "performance.md": PERFORMANCE,
-    "quality.md": {"targets": targets, "halves": halves, "quality": quality},
+    "quality.md": {"targets": targets, "halves": halves, "documentation": documentation, "quality": quality},
 }
 
 
