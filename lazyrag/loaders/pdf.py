@@ -360,15 +360,21 @@ class PdfFile:
 
 
 def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequence[Location]) -> list[Heading]:
-    """Find the entries of an outline in the text: the line of its page that begins with the title, else its page."""
+    """Find the entries of an outline in the text: the last lines of its page that are the title, else its page.
+
+    The last ones, since the page may have a table of contents. An entry begins before those that follow it.
+    """
     found: list[Heading] = []
-    for level, title, page in outline:
-        least = max(pages[page].start, found[-1].start if found else 0)
+    limit = len(text)
+    for level, title, page in reversed(outline):
+        start, end = pages[page].start, min(pages[page].end, limit)
+        if start > limit:
+            continue
         words = r"\s+".join(map(re.escape, title.split()))
-        line = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}", re.MULTILINE).search(text, least, pages[page].end)
-        if line or least == pages[page].start:  # else it comes after an entry of a later page
-            found.append(Heading(line.start() if line else least, level, title))
-    return found
+        lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(text, start, end)
+        limit = max((line.start() for line in lines), default=start)
+        found.append(Heading(limit, level, title))
+    return found[::-1]
 
 
 def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:

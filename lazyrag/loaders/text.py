@@ -147,6 +147,7 @@ def _headings(text: str) -> Iterator[Heading]:
     levels: dict[tuple[str, bool], int] = {}
     lines = text.splitlines(keepends=True)
     start = at = 0
+    first = -1  # where the targets of links begin that are right above: they name the next section
     fresh = True  # a block may begin here
     while at < len(lines):
         taken = 1
@@ -154,7 +155,11 @@ def _headings(text: str) -> Iterator[Heading]:
         if title:
             taken = 3 if over else 2
             style = (lines[at + taken - 1][0], over)
-            yield Heading(start, levels.setdefault(style, len(levels) + 1), title)
+            yield Heading(start if first < 0 else first, levels.setdefault(style, len(levels) + 1), title)
+        if lines[at].startswith(".. _"):
+            first = start if first < 0 else first
+        elif title or lines[at].strip():
+            first = -1
         fresh = bool(title) or not lines[at].strip()
         start += sum(map(len, lines[at : at + taken]))
         at += taken

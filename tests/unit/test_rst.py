@@ -36,6 +36,16 @@ def test_titles_are_places(locations):
     ]
 
 
+def test_targets_of_links_belong_to_the_section_below(locations):
+    """A section begins with the targets right above its title."""
+    text = ".. _tea:\n\nTea\n===\nleaves\n\n.. _a:\n.. _b:\n\nWater\n=====\n.. _c:\n\nwet\n\nHeat\n====\n"
+    assert locations(text) == [
+        ("Tea", ".. _tea:\n\nTea\n===\nleaves\n\n"),
+        ("Water", ".. _a:\n.. _b:\n\nWater\n=====\n.. _c:\n\nwet\n\n"),
+        ("Heat", "Heat\n====\n"),
+    ]
+
+
 def test_a_line_above_makes_another_style(locations):
     """The same mark with and without a line above is two levels, and a title may follow a title at once."""
     assert [label for label, _ in locations("===\nTop\n===\nSub\n===\r\nx\r\n\r\nNext\r\n====\r\n")] == [

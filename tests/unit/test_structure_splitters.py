@@ -491,7 +491,7 @@ def _sections(folder, text, **kwargs):
 def test_chunks_end_before_headings(tmp_path):
     """Before the last one of the highest level that leaves a chunk full enough; short sections stay together."""
     text = "# Tea\nIt keeps. It sells.\n## Green\nFired.\n## Black\nDried.\n# Water\n## Heat\nEighty degrees.\n"
-    chunks = [(node.text.split(), node.location) for node in _sections(tmp_path, text, chunk_size=30, chunk_overlap=10)]
+    chunks = [(node.text.split(), node.location) for node in _sections(tmp_path, text, chunk_size=26, chunk_overlap=10)]
     assert chunks == [
         (
             ["#", "Tea", "It", "keeps.", "It", "sells.", "##", "Green", "Fired.", "##", "Black", "Dried."],
