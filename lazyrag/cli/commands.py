@@ -128,7 +128,8 @@ def app() -> None:
     """  # noqa: D301  click's mark of a paragraph to leave as it is
 
 
-_store = click.option("--store", type=click.Path(path_type=Path), help="Folder of the index instead of .lazyrag.")
+_PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
+_store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
 _where = click.option(
     "--where", multiple=True, metavar="CONDITION", help="Only files such as 'file_type in .pdf,.docx'. Repeatable."
 )
@@ -144,7 +145,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 
 
 @app.command(cls=_Command)
-@click.argument("path", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("path", nargs=-1, type=_PATH)
 @_store
 @click.option("--group", help="Node group to build and search: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
@@ -548,7 +549,7 @@ def repair(store: Path | None) -> Output:
 
 
 @app.command("export", cls=_Command)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_PATH)
 @_store
 def export_(folder: Path, store: Path | None) -> Output:
     """Write the index into the new folder FOLDER."""
@@ -565,8 +566,8 @@ def export_(folder: Path, store: Path | None) -> Output:
 
 
 @app.command("import", cls=_Command)
-@click.argument("export", type=click.Path(path_type=Path))
-@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.argument("export", type=_PATH)
+@click.argument("path", default=".", type=_PATH)
 @_store
 def import_(export: Path, path: Path, store: Path | None) -> Output:
     """Make the index of PATH from EXPORT.
@@ -596,8 +597,8 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
 
 
 @app.command("eval", cls=_Command)
-@click.argument("golden", type=click.Path(path_type=Path))
-@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="Write the JSON to this file, too.")
+@click.argument("golden", type=_PATH)
+@click.option("--output", "-o", "path", type=_PATH, help="Write the JSON to this file, too.")
 def evaluate(golden: Path, path: Path | None) -> Output:
     """Judge the search by golden questions.
 
