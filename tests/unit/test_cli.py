@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -392,6 +393,19 @@ def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COMP_WORDS", "lazyrag search --ret")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert python("-m", "lazyrag").stdout == "plain,--retriever\n"
+
+
+def test_help_fits_80_columns(run, monkeypatch: pytest.MonkeyPatch):
+    """Of the command and of each subcommand; no summary is cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = run("--help")[1]
+    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Commands:")[2], re.MULTILINE)
+    assert {"index", "search", "ask", "status"} < {*names}
+    assert "..." not in listed.partition("Commands:")[2]
+    for name in names:
+        status, output, errors = run(name, "--help")
+        assert (status, errors) == (0, "")
+        assert [line for line in output.splitlines() if len(line) > 80] == []
 
 
 @pytest.fixture
