@@ -3,12 +3,15 @@
     python benchmarks/quality.py [--sets cranfield xquad-en ...] [--only hybrid ...] [--check]
     python benchmarks/quality.py --pool [...]
     python benchmarks/quality.py --halves
+    python benchmarks/quality.py --cost [--sets cranfield]
 
 Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
 questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
 `lazyrag.evaluation`, which the tests hold against ir_measures. Systems are compared by the paired randomisation test.
 With --pool all sets lie in one Document, which is harder: other sets' texts are in the way. With --halves what
-specification 003 expects of hybrid search and reranking is measured for each half of the English questions.
+specification 003 expects of hybrid search and reranking is measured for each half of the English questions. With --cost
+quality is left out: what each choice takes to index the MediumChunks of 500 texts (in a store file), on disk, in
+memory and for a query, the model's work included. Each step and each choice is a process of its own.
 
 The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
 model are shown for them, too, so that one sees what a model of the wrong language does.
@@ -21,16 +24,21 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
+import random
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
 from results import Row
+from timing import median_ms
 
 from lazyrag import (
     LAZY_ROOT_NAME,
@@ -240,6 +248,98 @@ def halves(name: str, docs: Document, model: MaxSimModel, questions: Questions) 
     return rows
 
 
+COST_TEXTS = 500  # for --cost: about a thousand passages
+
+CHOICES: Mapping[str, Callable[[Document], Ask]] = {
+    "keyword: bm25": lambda docs: Retriever(docs, "MediumChunk", "bm25", topk=TOPK),
+    "keyword: bm25_chinese": lambda docs: Retriever(docs, "MediumChunk", "bm25_chinese", topk=TOPK),
+    "vector": lambda docs: Retriever(docs, "MediumChunk", topk=TOPK),
+    "hybrid": lambda docs: HybridRetriever.over(docs, "MediumChunk", topk=TOPK),
+    "hybrid + BM25Reranker": lambda docs: reranked(
+        HybridRetriever.over(docs, "MediumChunk", topk=TOPK), "BM25Reranker"
+    ),
+    "hybrid + MaxSimReranker": lambda docs: RetrievalChain.over(docs, "MediumChunk", topk=TOPK),
+}
+"""What --cost measures; with a model, its work on the query is part of the cost."""
+
+STEPS: Mapping[str, Mapping[str, Any]] = {
+    "files and chunks": {},
+    "keyword: bm25": {"analysers": ["en"]},
+    "keyword: bm25_chinese": {"analysers": ["zh"]},
+    "vector": {"embed_keys": ["model"]},
+}
+"""What is indexed, one after the other, into one store."""
+
+
+def opened(folder: Path, *, needs_model: bool, **given: Any) -> Document:
+    """The Document over texts, on a store file beside them, with the model if it is needed."""
+    store = {"segment_store": {"type": "map", "kwargs": {"uri": folder / "store" / "store.db"}}}
+    embed = {"model": OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")} if needs_model else None
+    return Document(folder / "texts", embed=embed, store_conf=store, **given)
+
+
+def cost_of_step(folder: Path, step: str) -> tuple[float, float, int]:
+    """Seconds of a step of indexing, seconds of processor time, and the number of passages."""
+    with opened(folder, needs_model=step == "vector") as docs:
+        begun, cpu = time.perf_counter(), time.process_time()
+        docs.sync()
+        docs.activate_group("MediumChunk", **STEPS[step])
+        taken = time.perf_counter() - begun, time.process_time() - cpu
+        return *taken, len(docs.get_nodes("MediumChunk"))
+
+
+def cost_of_queries(folder: Path, choice: str, queries: Sequence[str]) -> tuple[list[float], list[float], float]:
+    """Seconds and processor seconds of each query, the first one left out; the process's peak of memory in MB."""
+    seconds, cpu_seconds = [], []
+    with opened(folder, needs_model="keyword" not in choice, read_only=True) as docs:
+        ask = CHOICES[choice](docs)
+        for query in queries:
+            begun, cpu = time.perf_counter(), time.process_time()
+            ask(query)
+            seconds.append(time.perf_counter() - begun)
+            cpu_seconds.append(time.process_time() - cpu)
+    peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="utf-8"))
+    return seconds[1:], cpu_seconds[1:], int(peak[1]) / 1024 if peak else math.nan
+
+
+def megabytes(folder: Path) -> float:
+    """Of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def costs(name: str, queries: int) -> list[Row]:
+    """A row for each step of indexing and for each choice of similarity."""
+    texts, questions = pooled([name])
+    texts = dict(list(texts.items())[:COST_TEXTS])
+    asked_for = random.Random(0).sample([question for question, _ in questions[name]], queries + 1)
+
+    def alone(function: Callable[..., Any], *arguments: Any) -> Any:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(function, *arguments).result()
+
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for sub in ("texts", "store"):
+            (folder / sub).mkdir()
+        write(texts, folder / "texts")
+        before = 0.0
+        for step in STEPS:
+            seconds, cpu_seconds, passages = alone(cost_of_step, folder, step)
+            now = megabytes(folder / "store")
+            row: Row = {"index": step, "passages": passages, "s_per_1000": 1000 * seconds / passages}
+            row["cpu_s_per_1000"] = 1000 * cpu_seconds / passages
+            rows.append(row | {"disk_mb_per_1000": 1000 * (now - before) / passages})
+            before = now
+            print(rows[-1], flush=True)
+        for choice in CHOICES:
+            *taken, peak_mb = alone(cost_of_queries, folder, choice, asked_for)
+            ms, cpu_ms = map(median_ms, taken)
+            rows.append({"query": choice, "median_ms": ms, "median_cpu_ms": cpu_ms, "memory_mb": peak_mb})
+            print(rows[-1], flush=True)
+    return rows
+
+
 def is_below(rows: Sequence[Row]) -> list[str]:
     """What to say where the default hybrid, asked in English, is not above both retrievers that it fuses."""
     of = {row["system"]: row[TESTED] for row in rows}
@@ -255,7 +355,12 @@ def main() -> int:
     parser.add_argument("--halves", action="store_true", help="what is recalled of each half of the questions")
     parser.add_argument("--check", action="store_true", help=f"fail where {HYBRID} is not above both that it fuses")
     parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
+    parser.add_argument("--cost", action="store_true", help="what each choice costs, instead of quality")
     options = parser.parse_args()
+    if options.cost:
+        for name in options.sets:
+            results.save(f"cost-{name}", costs(name, 20))
+        return 0
     onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
     (results.FOLDER / "cache").mkdir(parents=True, exist_ok=True)
     embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")

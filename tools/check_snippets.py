@@ -3,8 +3,8 @@
     python tools/check_snippets.py [PAGE ...]
 
 The Python blocks of a page become one file, in order and at their own lines, so that an error names a line of the page.
-A block whose first line names a file (`# store.py`) is a module that later blocks import. In the README each section
-is a file. Exits with 1 if there are errors.
+A block whose first line names a file (`# store.py`) is a module that later blocks import. Exits with 1 if there are
+errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _FILE_NAME = re.compile(r"# (\w+)\.py[ \t]*\n")
 def main(names: list[str]) -> int:
     """Write the files, run Pyright, print its errors by page and line."""
     shutil.rmtree(BUILD, ignore_errors=True)
-    pages = [ROOT / name for name in names] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / name for name in names] or [
+        *sorted(ROOT.glob("README*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
     files = {target: page for page in pages for target in write_page(page)}
     if not names:
         files |= {path: path for path in sorted((ROOT / "cookbook").glob("*.py"))}
@@ -58,21 +61,18 @@ def main(names: list[str]) -> int:
 def write_page(page: Path) -> list[Path]:
     """Write the code of a page; return its files."""
     text = page.read_text(encoding="utf-8")
-    folder = BUILD / "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
+    folder = BUILD / "_".join(page.relative_to(ROOT).with_suffix("").parts).translate({45: "_", 46: "_"})
     folder.mkdir(parents=True)
-    sections: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for block in _BLOCK.finditer(text):
         line = text.count("\n", 0, block.start(3))
         name = _FILE_NAME.match(block[3])
-        before = text[: block.start()]
-        section = before.rpartition("\n## ")[2].partition("\n")[0] if page.name == "README.md" else ""
-        key = name[1] if name else f"section_{len(before.split(chr(10) + '## '))}" if section else "page"
-        rows = sections.setdefault(key, [])
+        rows = files.setdefault(name[1] if name else "page", [])
         rows += [""] * (line - len(rows))
         rows += block[3].split("\n")[:-1]
-    for name, rows in sections.items():
+    for name, rows in files.items():
         (folder / f"{name}.py").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return [folder / f"{name}.py" for name in sections]
+    return [folder / f"{name}.py" for name in files]
 
 
 if __name__ == "__main__":

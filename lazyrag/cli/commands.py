@@ -81,7 +81,7 @@ class _Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        help_json = "Print one JSON object, see docs/command-line.md."
+        help_json = "Print one JSON object for programs."
         self.params += [
             click.Option(["--json", "as_json"], is_flag=True, help=help_json),
             click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
@@ -130,14 +130,15 @@ def app() -> None:
     """  # noqa: D301  click's mark of a paragraph to leave as it is
 
 
-_store = click.option("--store", type=click.Path(path_type=Path), help="Folder of the index instead of .lazyrag.")
+_PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
+_store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
 _where = click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Only files such as 'file_type in .pdf,.docx'. Repeatable."
+    "--where", multiple=True, metavar="CONDITION", help="Filter, such as 'file_type in .pdf,.docx'. Repeatable."
 )
-_topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, show_default=True, help="Number of passages.")
-_group = click.option("--group", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
+_topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, metavar="N", help="Number of hits. Default: 6.")
+_group = click.option("--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
 _retriever = click.option(
-    "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid with --embed, else keyword."
+    "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid if the index has embeddings, else keyword."
 )
 _plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
 
@@ -146,14 +147,14 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 
 
 @app.command(cls=_Command)
-@click.argument("path", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("path", metavar="[PATH]", nargs=-1, type=_PATH)
 @_store
-@click.option("--group", help="Node group to build and search: FineChunk, MediumChunk (default) or CoarseChunk.")
+@click.option("--group", metavar="GROUP", help="Node group: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
-    "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME. '' drops."
+    "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME; '' for none."
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore. '' for all.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Not these files and folders. '' for none.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @_plan
 def index(
@@ -169,7 +170,7 @@ def index(
     """Index the folder PATH.
 
     PATH is the current folder by default. The index is stored in PATH/.lazyrag. Later commands find it from any
-    subfolder, and use the same settings. A file .lazyragignore in PATH or below names what is left out.
+    subfolder and use the same settings. Files and folders listed in a .lazyragignore are left out.
     """
     if len(path) > 1:
         msg = f"index takes one folder; got {len(path)} paths."
@@ -304,7 +305,7 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
 
 @app.command(cls=_Command)
 @_store
-@click.option("--poll", type=click.FloatRange(0, min_open=True), help="Compare files every so many seconds.")
+@click.option("--poll", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Scan at this interval.")
 @click.pass_context
 def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
     """Keep the index in sync until Ctrl-C. With --json, one object for each sync."""
@@ -418,7 +419,7 @@ def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str
 @app.command(cls=_Command)
 @click.argument("words", metavar="QUESTION", nargs=-1, required=True)
 @_store
-@click.option("--model", envvar="LAZYRAG_MODEL", help="Chat model at OPENAI_BASE_URL. Default: LAZYRAG_MODEL.")
+@click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
 @_topk
 @_where
 @_group
@@ -434,8 +435,8 @@ def ask(
 ) -> Output:
     """Answer QUESTION from the files, with citations.
 
-    The model is one of an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY. Without a model, the passages
-    are shown that it would get.
+    The chat model is called at an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY. Without a model, show
+    the passages that it would read.
     """
     question = " ".join(words)
     project = find_project(store).with_options(group=group)
@@ -538,9 +539,9 @@ def _checked(problems: Sequence[Any], what: str) -> Output:
 @app.command(cls=_Command)
 @_store
 def verify(store: Path | None) -> Output:
-    """Check the index.
+    """Check the index against its files and stores.
 
-    Compares it with its files and stores. The exit status is 1 if something is wrong.
+    The exit status is 1 if something is missing or damaged.
     """
     project = find_project(store)
     with project.open(embeds=False) as docs:
@@ -561,10 +562,10 @@ def repair(store: Path | None) -> Output:
 
 
 @app.command("export", cls=_Command)
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_PATH)
 @_store
 def export_(folder: Path, store: Path | None) -> Output:
-    """Write the index into the new folder FOLDER."""
+    """Write the index to the new folder FOLDER."""
     project = find_project(store)
     place = folder.expanduser().resolve()
     if place.is_relative_to(project.folder.resolve()) and not place.is_relative_to(project.store.resolve()):
@@ -578,11 +579,11 @@ def export_(folder: Path, store: Path | None) -> Output:
 
 
 @app.command("import", cls=_Command)
-@click.argument("export", type=click.Path(path_type=Path))
-@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.argument("export", type=_PATH)
+@click.argument("path", default=".", type=_PATH)
 @_store
 def import_(export: Path, path: Path, store: Path | None) -> Output:
-    """Make the index of PATH from EXPORT.
+    """Create the index of PATH from a folder that export wrote.
 
     PATH is the current folder by default. No file is loaded, and nothing is embedded.
     """
@@ -634,15 +635,13 @@ def fetch(name: str, file: str | None) -> Output:
 
 
 @app.command("eval", cls=_Command)
-@click.argument("golden", type=click.Path(path_type=Path))
-@click.option("--output", "-o", "path", type=click.Path(path_type=Path), help="Write the JSON to this file, too.")
+@click.argument("golden", type=_PATH)
+@click.option("--output", "-o", "path", type=_PATH, help="Also write the JSON to this file.")
 def evaluate(golden: Path, path: Path | None) -> Output:
-    """Judge the search by golden questions.
+    """Measure the search with golden questions.
 
-    Runs them, and compares the results with the file's thresholds.
-
-    GOLDEN is a .yaml, .yml or .json file. The exit status is 0 if every threshold is reached, 1 if one is not, 2 for
-    invalid input.
+    GOLDEN is a .yaml, .yml or .json file with questions and thresholds. The exit status is 0 if every threshold is
+    reached, 1 if one is not, 2 for invalid input.
     """
     from lazyrag.evaluation import judge, read_golden
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,9 +69,12 @@ class Project:
             msg += f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder} --embed {self.embed}"
             raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
-        if write:
+        if write and files and not self.folder.is_dir():
+            msg = f"The indexed folder {self.folder} does not exist."
+            raise DatasetPathError(f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}")
+        if write and not (self.store / ".gitignore").exists():
             self._write(".gitignore", "*\n")
-        elif not (self.store / "store.db").exists():
+        if not write and not (self.store / "store.db").exists():
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
         folder = self.folder if (write if files is None else files) else None
@@ -87,14 +91,16 @@ class Project:
         self._write(_CONFIG, json.dumps(stored, ensure_ascii=False, indent=1) + "\n")
 
     def _write(self, name: str, text: str) -> None:
+        draft = self.store / f"{name}.new"
         try:
             self.store.mkdir(parents=True, exist_ok=True)
-            draft = self.store / f"{name}.new"
             draft.write_text(text, encoding="utf-8")
             draft.replace(self.store / name)
         except OSError as exc:
-            msg = f"{self.store} cannot be written ({exc.strerror}). Pass another folder for the index: --store PATH"
-            raise StoreError(msg) from exc
+            with suppress(OSError):
+                draft.unlink()
+            msg = f"{self.store} cannot be written ({exc.strerror}). Free disk space or make it writable,"
+            raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
 def find_project(store: Path | None = None, start: Path | None = None) -> Project:

@@ -253,7 +253,8 @@ def _existing_path(path: Any, argument: str) -> Path:
     if not found.exists():
         is_glob = bool(set("*?[") & set(found.name))
         hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
-        msg = f"{argument} {os.fspath(path)!r} does not exist (looked for {found}). {hint}"
+        where = f" (looked for {found})" if os.fspath(path) != str(found) else ""
+        msg = f"{argument} {os.fspath(path)!r} does not exist{where}. {hint}"
         raise DatasetPathError(f"{msg}Pass an existing folder or file.")
     if not (found.is_dir() or found.is_file()):
         msg = f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of those."

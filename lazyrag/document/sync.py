@@ -155,9 +155,7 @@ def ingest_changes(
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
     for file, exc in changes.unreadable:
-        error = LoadError(f"The file cannot be read ({exc.strerror}). Check that it may be read.", path=str(file.path))
-        error.__cause__ = exc
-        indexer.failures.add(LOADING, file.identity, error)
+        indexer.failures.add(LOADING, file.identity, _read_error(file, exc))
     plan = indexer.planner.plan_live()
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
@@ -467,6 +465,12 @@ def _stored(metadata: Mapping[str, Any]) -> Any:
 # Reports
 
 
+def _read_error(file: FoundFile, exc: OSError) -> LoadError:
+    error = LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.", path=str(file.path))
+    error.__cause__ = exc
+    return error
+
+
 def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     """Return what a sync would report if nothing failed."""
     changes = compared.changes
@@ -480,7 +484,7 @@ def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     return replace(
         _common_report(compared),
         added=_identities(changes.added),
-        failed=tuple(Failure(file.identity, str(LOADING), exc) for file, exc in changes.unreadable),
+        failed=tuple(Failure(one[0].identity, str(LOADING), _read_error(*one)) for one in changes.unreadable),
         updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
         unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
         moved=_moved(changes),

@@ -286,7 +286,8 @@ def read_golden(path: str | Path) -> Golden:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"The golden file {str(path)!r} cannot be read ({exc}). Give a file in UTF-8.") from exc
+        why = getattr(exc, "strerror", None) or exc
+        raise ConfigError(f"The golden file {str(path)!r} cannot be read ({why}). Pass a file in UTF-8.") from exc
     try:
         return _golden(path, _located(path, text))
     except ConfigError as exc:

@@ -35,17 +35,16 @@ _flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets n
 _EXPLANATIONS = {
     "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
-    "is full": "cannot grow: the disk is full. The write was rolled back. Free disk space and retry.",
+    "is full": "cannot be written: the disk is full. The write was rolled back. Free disk space and try again.",
     "disk I/O error": (
         "cannot be read or written (disk I/O error). Check that the disk has free space and no hardware errors."
     ),
     "readonly": "cannot be written. Check the permissions of the file and of its folder, which both must be writable.",
     "unable to open": (
-        "cannot be opened. Check the permissions of the file and of its folder, where SQLite keeps two more files "
-        "(-wal and -shm). read_only=True reads a folder that is not writable if both are there and readable, or "
-        "neither is: otherwise close it once in a program that may write the folder."
+        "cannot be opened. Check the permissions of the file, its folder and the files -wal and -shm beside it. To "
+        "read it in a read-only folder, close it first in a program that may write there."
     ),
-    "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
+    "not a database": "is not a SQLite database, or is damaged. {damaged} Or pass another path.",
     "malformed": "is damaged. {damaged}",
     "Could not decode": "is damaged. {damaged}",
 }
@@ -382,12 +381,12 @@ class Database:
         [version] = self._connection.execute("PRAGMA user_version").fetchone()
         [tables] = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if kind != self.file_format.application_id and (kind or version or tables):
-            raise self._error("is a SQLite database of another kind. It was left as it is; give another path.")
+            raise self._error("is a SQLite database of another kind. It was left as it is; pass another path.")
         newest = self.file_format.version
         if version > newest:
             raise self._error(
                 f"has format {version}, written by a newer release; this one reads up to format {newest}. "
-                "Install the newer release, or give another path."
+                "Install the newer release, or pass another path."
             )
         return int(version)
 
@@ -426,11 +425,11 @@ class Database:
             raise self._error("is a folder. Give the path of a file.")
         there = self.path.exists()
         if self.read_only and not there:
-            raise self._error("does not exist, and read_only=True makes none. Give another path.")
+            raise self._error("does not exist, and read_only=True makes none. Pass another path.")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise self._error(f"cannot be made, as its folder cannot: {exc.strerror}. Give another path.") from exc
+            raise self._error(f"cannot be made, as its folder cannot: {exc.strerror}. Pass another path.") from exc
         if there and 0 < self.path.stat().st_size < _SMALLEST_BYTES:
             raise self._error(_EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged))
 

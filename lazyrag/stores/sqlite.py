@@ -503,8 +503,8 @@ STORE_FORMAT = FileFormat(
     application_id=int.from_bytes(b"lzST", "big"),
     migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
     when_damaged=(
-        "Take its last backup; or delete it, with the files beside it whose names begin with its own but .selection, "
-        "and read the dataset again."
+        "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
+        "and ingest the dataset again."
     ),
 )
 

@@ -3,7 +3,7 @@
 The ``python`` blocks of a page run in order in one namespace, in a temporary working directory with a copy of the
 sample corpus as ``corpus``. A block whose first line is a comment with the name of a Python file, such as
 ``# sqlite_store.py``, is saved under that name and imported, so that later blocks can use it. The README's blocks run
-with ``cookbook/corpus`` alone, as in a checkout, and each of its sections runs by itself.
+with ``cookbook/corpus`` alone, as in a checkout.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree as ET
 
 import pytest
 from pytest_httpserver import HTTPServer
@@ -32,14 +33,15 @@ from tests.shared import shared
 
 DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
-README = ROOT / "README.md"
+READMES = (ROOT / "README.md", ROOT / "README.zh.md")
 # The others are for CI.
 QUICK = ("context.md", "formats.md", "fusion.md", "operators.md", "README.md", "reading-files.md", "tracing.md")
 WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
 WITHOUT_CODE = ("README.md", "registries.md", "upgrading.md")
 IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md") if page.name not in ONLY_IN_CHINESE)
-PAGES = [*sorted(DOCS.rglob("*.md")), README]
+PAGES = [*sorted(DOCS.rglob("*.md")), *READMES]
+TWINS = {"the README": READMES, **{name: (DOCS / name, DOCS / "zh" / name) for name in IN_CHINESE}}
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([\w+-]*)")
 _TEST_ID = re.compile(r"`((?:[\w.]+/)*test_\w+\.py)::(?:\w+::)?(test_\w+)`")
@@ -151,7 +153,7 @@ def read(pages: list[Path]) -> list[object]:
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    read([page for page in PAGES if page != README and page.name not in WITH_MODELS and python_of(page)]),
+    read([page for page in PAGES if page not in READMES and page.name not in WITH_MODELS and python_of(page)]),
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """Every Python block of a page runs, top to bottom, and what it asserts is true."""
@@ -175,31 +177,38 @@ def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.Mo
         run_blocks(page, python_of(page), monkeypatch)
 
 
-def sections_with_code(page: Path) -> list[list[Block]]:
-    """The blocks that run, by the section of the page that they stand in."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    starts = [number for number, line in enumerate(lines, start=1) if line.startswith("## ")]
-    sections: dict[int, list[Block]] = {}
-    for block in python_of(page):
-        sections.setdefault(max(start for start in starts if start < block.line), []).append(block)
-    return list(sections.values())
-
-
 @pytest.mark.usefixtures("_as_a_reader")
-@pytest.mark.parametrize(
-    "number", [pytest.param(0, id="english"), pytest.param(1, id="chinese", marks=pytest.mark.slow)]
-)
-def test_a_quick_start_runs_in_a_checkout(number: int, monkeypatch: pytest.MonkeyPatch):
-    """Each of the README's two quick starts runs by itself in a checkout's folder, and what it asserts is true."""
-    sections = sections_with_code(README)
-    assert len(sections) == 2
-    run_blocks(README, sections[number], monkeypatch)
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_readme_runs_in_a_checkout(page: Path, monkeypatch: pytest.MonkeyPatch):
+    """The README's blocks run in a checkout's folder, what they assert is true, and its two commands are there."""
+    blocks = python_of(page)
+    assert len(blocks[0].text.split("\n\n", 1)[1].split()) < 80  # "ten lines"
+    run_blocks(page, blocks, monkeypatch)
+    text = page.read_text(encoding="utf-8")
+    assert [command for command in ("make demo", "make test", "lazyrag index") if command not in text] == []
 
 
-@pytest.mark.parametrize("name", IN_CHINESE)
+def test_the_picture_of_the_readme_is_a_session_in_both_languages():
+    """It is small, well-formed, and shows hits of files of the sample with marked words."""
+    picture = DOCS / "session.svg"
+    assert picture.stat().st_size < 100_000
+    svg = ET.parse(picture)  # noqa: S314  a file of ours
+    texts = [(one.text or "", one.get("fill")) for one in svg.iter("{http://www.w3.org/2000/svg}text")]
+    shown = "".join(text for text, _ in texts)
+    files = [
+        path.relative_to(ROOT / "cookbook" / "corpus").as_posix()
+        for path in (ROOT / "cookbook").rglob("*.*")
+        if "corpus" in path.parts
+    ]
+    assert len([file for file in files if file in shown]) >= 3
+    marked = {text for text, colour in texts if colour == "#f2cc60"}
+    assert {"chimney", "毒蛇"} <= marked
+
+
+@pytest.mark.parametrize("name", TWINS)
 def test_both_languages_say_the_same(name: str):
     """An English page and its Chinese twin have the same code blocks, their comments aside, in the same order."""
-    english, chinese = blocks_of(DOCS / name), blocks_of(DOCS / "zh" / name)
+    english, chinese = map(blocks_of, TWINS[name])
     assert bool(english) is (name not in WITHOUT_CODE)
     assert [block.language for block in english] == [block.language for block in chinese]
     for one, other in zip(english, chinese, strict=True):
@@ -207,13 +216,10 @@ def test_both_languages_say_the_same(name: str):
             assert ast.dump(ast.parse(one.text)) == ast.dump(ast.parse(other.text)), f"lines {one.line}, {other.line}"
 
 
-@pytest.mark.parametrize("name", IN_CHINESE)
+@pytest.mark.parametrize("name", TWINS)
 def test_both_languages_have_the_same_sections(name: str):
     """The headings of an English page and its Chinese twin have the same levels in the same order."""
-    levels = [
-        [len(mark) for mark in re.findall(r"^(#+) ", prose_of(page), re.MULTILINE)]
-        for page in (DOCS / name, DOCS / "zh" / name)
-    ]
+    levels = [[len(mark) for mark in re.findall(r"^(#+) ", prose_of(page), re.MULTILINE)] for page in TWINS[name]]
     assert levels[0] == levels[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, LazyRAGError, Retriever
+from lazyrag import Document, Retriever
 from lazyrag.cli import terminal
 from lazyrag.cli.commands import run as lazyrag
 from tests.interpreter import ROOT, python
@@ -229,19 +230,78 @@ def test_a_store_of_a_newer_version_is_refused(folder: Path, run):
     assert "is damaged" in run("status")[2]
 
 
-def test_a_full_disk_is_one_line(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
-    """Exit status 1; with --debug the exception itself."""
+LIMITED = """
+import ctypes, resource, sys
+from lazyrag.cli.commands import run
+if sys.argv[1] == "rights":  # root may read everything: not in a program that gave up CAP_DAC_OVERRIDE and the like
+    ctypes.CDLL(None).syscall.restype = ctypes.c_long
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, none) == 0
+else:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(run(sys.argv[2:]))
+"""
 
-    def write_text(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", write_text)
-    status, output, errors = run("index")
-    assert (status, output) == (1, "")
-    assert "cannot be written (No space left on device)" in errors
-    assert errors.count("\n") == 1
-    with pytest.raises(LazyRAGError, match="cannot be written"):
-        lazyrag(["index", "--debug"])
+def limited(limit: str, *arguments: str):
+    """The command with its rights dropped, or with files of so many bytes at most."""
+    done = python("-c", LIMITED, limit, *arguments, cwd=Path.cwd())
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
+def test_what_cannot_be_read_is_one_line(folder: Path, run):
+    """A file: the others are indexed, in a plan as well. A folder, a store, golden questions: exit status 1 or 2."""
+    (folder / "tea.md").chmod(0)
+    for command in ("index", "--plan"), ("index",):
+        status, output, errors = limited("rights", *command)
+        assert (status, errors) == (1, "")
+        assert "1 added, 1 failed" in output
+        assert "tea.md (load): The file cannot be read (Permission" in output
+    (folder / "tea.md").chmod(0o600)
+    assert run("index")[0] == 0
+    Path("golden.json").write_text("{}", encoding="utf-8")
+    for path in ("golden.json", "notes", ".lazyrag/store.db"):
+        (folder / path).chmod(0)
+    for command, message in {
+        "index notes": "Error: Permission denied: ",
+        "search tea": "store.db' cannot be opened. Check the permissions of the file, ",
+        "sync": "store.db' cannot be opened. Check the permissions of the file, ",
+        "eval golden.json": "Error: The golden file 'golden.json' cannot be read (Permission denied).",
+    }.items():
+        status, output, errors = limited("rights", *command.split())
+        assert (status, output, errors.count("\n")) == (2 if "eval" in command else 1, "", 1)
+        assert message in errors
+    (folder / "notes").chmod(0o700)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+@pytest.mark.parametrize(("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")])
+@pytest.mark.usefixtures("folder")
+def test_a_full_disk_is_one_line(limit: str, message: str, run):
+    """Exit status 1, with --debug a traceback; with room, the next index ends with all files."""
+    status, output, errors = limited(limit, "index")
+    assert (status, output, errors.count("\n")) == (1, "", 1)
+    assert message in errors
+    assert "space" in errors
+    assert sorted(path.name for path in Path(".lazyrag").glob("*.new")) == []
+    assert "Traceback" in limited(limit, "index", "--debug")[2]
+    assert run("index")[1].startswith("2 added, 0 failed")
+    assert limited("40000", "search", "tea")[0] == 0
+
+
+def test_the_folder_of_an_index_is_missing(folder: Path, tmp_path: Path, run):
+    """One line with the way out, also for a plan; what is stored can still be searched."""
+    run("index", "--store", tmp_path / "st")
+    folder.rename(tmp_path / "moved")
+    for command in ("sync",), ("sync", "--plan"), ("repair",), ("watch",):
+        status, output, errors = run(*command, "--store", tmp_path / "st")
+        assert (status, output) == (1, "")
+        assert errors == (
+            f"Error: The indexed folder {folder} does not exist. If it was moved: "
+            f"lazyrag index FOLDER --store {tmp_path / 'st'}\n"
+        )
+    assert run("search", "tea", "--store", tmp_path / "st")[0] == 0
 
 
 @pytest.mark.usefixtures("folder")
@@ -353,6 +413,19 @@ def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COMP_WORDS", "lazyrag search --ret")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert python("-m", "lazyrag").stdout == "plain,--retriever\n"
+
+
+def test_help_fits_80_columns(run, monkeypatch: pytest.MonkeyPatch):
+    """Of the command and of each subcommand; no summary is cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = run("--help")[1]
+    names = re.findall(r"^  ([a-z]+)  ", listed.partition("Commands:")[2], re.MULTILINE)
+    assert {"index", "search", "ask", "status"} < {*names}
+    assert "..." not in listed.partition("Commands:")[2]
+    for name in names:
+        status, output, errors = run(name, "--help")
+        assert (status, errors) == (0, "")
+        assert [line for line in output.splitlines() if len(line) > 80] == []
 
 
 @pytest.fixture

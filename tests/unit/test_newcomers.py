@@ -50,7 +50,7 @@ def searched(embed: Callable[[str], Any]) -> list[DocNode]:
 
 # What is written, and parts of the message, in this order.
 MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "a missing folder": (lambda: Document("/nowhere/folder"), ("dataset_path", "does not exist", "/nowhere/folder")),
+    "a missing folder": (lambda: Document("/nowhere/folder"), ("dataset_path", "/nowhere/folder", "does not exist")),
     "a list of folders": (lambda: Document(["a"]), ("dataset_path", "must be a path", "doc_files")),
     "a store as a path": (lambda: Document(store_conf="tea.db"), ("store_conf", "segment_store", "'tea.db'")),
     "an unknown store": (

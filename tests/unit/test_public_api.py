@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,16 @@ def test_there_are_few_names_at_the_top():
     """The names of everyday use; the rest is in subpackages, which are attributes."""
     assert len(lazyrag.__all__) < 50
     assert lazyrag.transforms.MarkdownSplitter
+
+
+def test_dir_shows_what_the_documentation_teaches():
+    """The public names, and the subpackages that a page or a script imports; `testing` needs pytest."""
+    root = SOURCE.parents[1]
+    pages = [*root.glob("README*.md"), *(root / "docs").glob("*.md"), *(root / "cookbook").glob("*.py")]
+    imported = re.compile(r"^\s*(?:from|import) lazyrag\.(\w+)", re.MULTILINE)
+    taught = {name for page in pages for name in imported.findall(page.read_text(encoding="utf-8"))}
+    assert {"models", "transforms", "testing"} < taught
+    assert dir(lazyrag) == sorted({*lazyrag.__all__, *taught} - {"testing"})
 
 
 @pytest.mark.parametrize(

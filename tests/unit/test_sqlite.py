@@ -247,7 +247,7 @@ def test_another_applications_file_is_refused(path, statements):
 def test_a_file_that_is_no_database_is_refused(path, content):
     """With what to do about it; the file is left as it is."""
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=f"notes.db' is no SQLite database, or is damaged. {ADVICE}"):
+    with pytest.raises(StoreError, match=f"notes.db' is not a SQLite database, or is damaged. {ADVICE}"):
         Database(path, NOTES)
     assert path.read_bytes() == content
 
@@ -394,7 +394,7 @@ def test_a_full_disk_loses_nothing(path):
         write(database, "tea")
         pages = value(database, "PRAGMA page_count")
         assert value(database, f"PRAGMA max_page_count = {pages + 2}") == pages + 2
-        with pytest.raises(StoreError, match=r"notes\.db' cannot grow: the disk is full"):
+        with pytest.raises(StoreError, match=r"notes\.db' cannot be written: the disk is full"):
             write(database, "coffee", *(f"{number:0500}" for number in range(100)))
         assert read(database) == ["tea"]
         value(database, "PRAGMA max_page_count = 1000000")

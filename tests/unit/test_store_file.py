@@ -204,7 +204,7 @@ def test_a_newer_file_is_refused(path):
 def test_another_applications_file_is_refused(path):
     """It is left as it is."""
     path.write_bytes(b"no database at all" * 100)
-    with pytest.raises(StoreError, match="is no SQLite database, or is damaged"):
+    with pytest.raises(StoreError, match="is not a SQLite database, or is damaged"):
         StoreFile(path)
     assert path.read_bytes() == b"no database at all" * 100
 

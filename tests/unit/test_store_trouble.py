@@ -244,7 +244,7 @@ def test_a_log_that_cannot_be_read(common_shelf):
     with common_shelf.open():
         log = Path(f"{common_shelf.store}-wal").read_bytes()
     Path(f"{common_shelf.store}-wal").write_bytes(log)
-    with unwritable(common_shelf), pytest.raises(StoreError, match="close it once in a program that may write"):
+    with unwritable(common_shelf), pytest.raises(StoreError, match="close it first in a program that may write"):
         common_shelf.open(read_only=True)
     with common_shelf.open():
         pass
@@ -348,7 +348,7 @@ def test_a_damaged_store(shelf, damage):
     damage(shelf.store)
     damaged = shelf.store.read_bytes()
     with pytest.raises(
-        StoreError, match=r"store\.db' is (damaged|no SQLite).*delete it, with the files beside it"
+        StoreError, match=r"store\.db' is (damaged|not a SQLite).*delete it and the files beside it"
     ) as caught:
         shelf.build()
     assert caught.value.store == str(shelf.store)
@@ -433,7 +433,7 @@ def test_a_database_of_another_kind(shelf, read_only):
         connection.execute("CREATE TABLE diary (day TEXT)")
     before = shelf.store.read_bytes()
     with pytest.raises(
-        StoreError, match=r"is a SQLite database of another kind\. It was left as it is; give another path"
+        StoreError, match=r"is a SQLite database of another kind\. It was left as it is; pass another path"
     ):
         shelf.open(read_only=read_only)
     assert shelf.store.read_bytes() == before
