@@ -14,14 +14,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
-from lazyrag.errors import (
-    AnswerWarning,
-    ConfigError,
-    InterfaceError,
-    missing_package,
-    nearest,
-    warn_user,
-)
+from lazyrag.errors import AnswerWarning, ConfigError, InterfaceError, missing_package, nearest, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt

@@ -12,14 +12,7 @@ from typing import Any
 
 from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import GenerationError
-from lazyrag.generation.markers import (
-    Marker,
-    MarkerScanner,
-    Scanned,
-    replace_markers,
-    rewritten,
-    scan,
-)
+from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, replace_markers, rewritten, scan
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
 from lazyrag.validation import is_list_of, require, validate_integer

@@ -93,23 +93,6 @@ def agreement(candidates: Sequence[str]) -> list[float]:
     ]
 
 
-def overlap(first: str, second: str) -> float:
-    """Token F1 of two answers, in [0, 1].
-
-    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation and citation
-    markers do not count. 1 means the same tokens in any order; two answers without tokens agree.
-
-    Source:
-        Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: A
-        Span-Extraction Dataset for Chinese Machine Reading Comprehension, EMNLP 2019, doi:10.18653/v1/D19-1600.
-
-    Example:
-        >>> overlap("水温是80度[1]。", "水温是80度【2】"), round(overlap("可以", "不可以"), 2)
-        (1.0, 0.8)
-    """
-    return _f1(_counts(first), _counts(second))
-
-
 def words(text: str) -> list[str]:
     """Split an answer into tokens; see `overlap`."""
     return _TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold())

@@ -624,7 +624,7 @@ def refine_long(
 ) -> list[str]:
     """Run a `TreeRefiner` with a chat model that analyses the query and selects sections."""
     refiner = TreeRefiner(heading_weight=heading_weight, chat=model)
-    return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+    return refiner.refine(query, list(map(part_of_text, texts)), budget=budget, counter=counter)
 
 
 def refine_by_parts(
@@ -638,7 +638,7 @@ def refine_by_parts(
 ) -> list[str]:
     """Run a `TreeRefiner` over texts, by their headings, paragraphs and sentences."""
     refiner = TreeRefiner(model, heading_weight=heading_weight)
-    return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+    return refiner.refine(query, list(map(part_of_text, texts)), budget=budget, counter=counter)
 
 
 refiners.register("long_refiner", refine_long)

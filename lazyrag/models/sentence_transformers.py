@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,12 +15,6 @@ from lazyrag.models.onnx.session import FileFingerprint
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
-
-if TYPE_CHECKING:
-    pass  # Pyright accepts only a property for a protocol's property
-else:
-    pass
-
 
 TooLong = Literal["raise", "cut"]
 

@@ -82,12 +82,15 @@ class Operator(abc.ABC):
             LazyRAGError: Errors of the operator's own work. They never become an empty list.
         """
         trace = validate_data(data)
-        return append_fields(trace, self.process(trace), self.writes, repr(self))
+        return self._result(trace, self.process(trace))
 
     async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
-        return append_fields(trace, await self.aprocess(trace), self.writes, repr(self))
+        return self._result(trace, await self.aprocess(trace))
+
+    def _result(self, trace: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+        return append_fields(trace, processed, self.writes, repr(self))
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute`."""
@@ -220,13 +223,8 @@ class OperatorChain(Operator):
             data = await operator.aexecute(data)
         return data
 
-    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the trace with the fields of all operators; see `Operator.execute`."""
-        return cast("dict[str, Any]", self.process(validate_data(data)))
-
-    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Run `execute` in any event loop."""
-        return cast("dict[str, Any]", await self.aprocess(validate_data(data)))
+    def _result(self, _: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+        return cast("dict[str, Any]", processed)
 
 
 def _steps(given: Any) -> tuple[Operator, ...]:

@@ -10,18 +10,12 @@ import urllib.parse
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
-from lazyrag.sources.http import WebUrl, make_client, web_url
+from lazyrag.sources.http import WebOptions, WebUrl, make_client, web_url
 from lazyrag.validation import require, validate_boolean, validate_integer, validate_seconds, validate_texts
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from lazyrag.sources.http import WebOptions
-
 
 Block: TypeAlias = Mapping[str, Any]
 Children: TypeAlias = Callable[[str], Iterable[Block]]

@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.validation import known_arguments, known_keywords, require
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class EmbeddingInputType(str, enum.Enum):

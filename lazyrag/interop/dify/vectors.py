@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, check_value
 from lazyrag.data.filters import FilterLike
@@ -29,9 +29,6 @@ from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class Field(str, enum.Enum):

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import EmbeddingError, GenerationError, RetrievalError
 from lazyrag.models import concurrency
@@ -22,7 +22,7 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
     validate_input_type,
 )
-from lazyrag.models.openai.client import Endpoint, EndpointError, make_endpoint
+from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -40,11 +40,6 @@ from lazyrag.models.protocols import (
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
-
-if TYPE_CHECKING:
-    from typing import Self, Unpack
-
-    from lazyrag.models.openai.client import EndpointOptions
 
 
 class _HttpModel:
