@@ -347,9 +347,7 @@ class Refiner:
         with errors_of(f"The refiner {self.name!r}", GenerationError):
             refined = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
         if not is_list_of(refined, str) or len(refined) != len(texts):
-            raise GenerationError(
-                f"The refiner {self.name!r} returned {refined!r:.80}; return a list of {len(texts)} texts."
-            )
+            raise GenerationError(f"The refiner {self.name!r} returned {refined!r:.80}, not {len(texts)} texts.")
         return list(refined)
 
 

@@ -117,11 +117,9 @@ class Archive:
     def _check_ratio(self, name: str, size: int, packed: int) -> None:
         if size > SMALL_ENTRY and size > MAX_RATIO * packed:
             self._reading.exceeded = True
-            msg = (
-                f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MAX_RATIO} times "
-                "its size. If you trust it, save it again from its program."
-            )
-            raise LoadError(msg)
+            problem = f"its part {name} unpacks to more than {MAX_RATIO} times its size"
+            hint = "If you trust it, save it again from its program."
+            raise LoadError(f"The {self._what} is packed like a zip bomb: {problem}. {hint}")
 
     def _advised(self, problem: str) -> str:
         return f"{problem} {self._save_as[:1].upper()}{self._save_as[1:]}."

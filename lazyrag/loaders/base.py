@@ -89,10 +89,8 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
         >>> str(over_limit("The file has 9 pages", "pages", 8)).partition(". ")[0]
         'The file has 9 pages; the limit pages=8 is exceeded'
     """
-    return LoadError(
-        f"{found}; the limit {name}={limit:,.16g} is exceeded. Raise it with Document(limits=LoadLimits({name}=...)); "
-        "0 is no limit."
-    )
+    hint = f"Raise it with Document(limits=LoadLimits({name}=...)); 0 is no limit."
+    return LoadError(f"{found}; the limit {name}={limit:,.16g} is exceeded. {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,10 +427,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = (
-                f"{name} could not read the file ({found}). "
-                "It may be damaged, or be of another format than its suffix says."
-            )
+            msg = f"{name} could not read the file ({found}). It may be damaged, or have the wrong suffix."
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
@@ -482,10 +477,8 @@ def _loaded(result: Any, name: str) -> LoadedFile:
 
 
 def _wrong_result(name: str, returned: str) -> LoadError:
-    return LoadError(
-        f"The loader {name} {returned}; it must return a LoadedFile, a str, a DocNode, or an iterable of texts and "
-        "DocNodes."
-    )
+    expected = "a LoadedFile, a str, a DocNode, or an iterable of texts and DocNodes"
+    return LoadError(f"The loader {name} {returned}; it must return {expected}.")
 
 
 def _checked(loaded: LoadedFile, name: str) -> LoadedFile:

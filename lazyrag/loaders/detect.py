@@ -125,11 +125,8 @@ def _strictly(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
-        msg = (
-            f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason}). "
-            "Save it again as UTF-8."
-        )
-        raise LoadError(msg) from exc
+        problem = f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason})"
+        raise LoadError(f"{problem}. Save it again as UTF-8.") from exc
 
 
 def _damaged_utf8(data: bytes) -> tuple[str, str] | None:

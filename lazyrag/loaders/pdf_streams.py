@@ -134,10 +134,8 @@ def _checked(pieces: Iterable[bytes], max_objects: int, *, is_predicted: bool) -
 
 def too_many_objects(most: int) -> LoadError:
     """The error for a page with too many strings and lines."""
-    return LoadError(
-        f"A page of the PDF has more than {most:,} strings and lines, for each of which up to 600 bytes are needed. "
-        "Split it, or allow more: PdfLoader(max_objects=...)."
-    )
+    problem = f"A page of the PDF has more than {most:,} strings and lines, each of up to 600 bytes in memory."
+    return LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
 
 
 def _count(piece: bytes) -> int:

@@ -232,11 +232,8 @@ class RecordWriter:
             length += len(name) + len(value) + 1
             # Checked before formatting: a long name repeated for many short values is the bomb of such formats.
             if length > self._most:
-                msg = (
-                    f"As text the file would have more than {self._most:,} characters, as it repeats long names or "
-                    "values. Shorten or split it."
-                )
-                raise LoadError(msg)
+                problem = f"As text, with its names repeated, the file would have more than {self._most:,} characters"
+                raise LoadError(f"{problem}. Shorten long names or values, or split it.")
             if value.strip():
                 filled.append((name, value))
         self._sought.meet(path for path, _ in filled)
@@ -373,11 +370,8 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     try:
         yield from enumerate(reader, start=1)
     except csv.Error as exc:
-        msg = (
-            f"The table cannot be read at line {reader.line_num} ({exc}). A quotation mark may not be closed. Fix the "
-            "line; csv.field_size_limit(...) allows longer cells."
-        )
-        raise LoadError(msg) from exc
+        hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
+        raise LoadError(f"The table cannot be read at line {reader.line_num} ({exc}). {hint}") from exc
 
 
 def _add(writer: RecordWriter, number: int, row: list[str], header: list[str] | None) -> int:

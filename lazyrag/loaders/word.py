@@ -857,9 +857,6 @@ class OldOfficeLoader:
         found = sniff(path)
         suffix = found.suffix if found is not None and found.suffix in _SAVE_AS else path.suffix.lower()
         newer = _SAVE_AS.get(suffix, ".docx or .pptx")
-        msg = (
-            f"The format of {suffix} files, that of office programs before 2007, is not read: no library under a "
-            f"permissive licence reads it. Save the file as {newer}; `soffice --headless --convert-to "
-            f"{newer.removeprefix('.')} FILE` does so for many files, or register a loader of your own."
-        )
-        raise LoadError(msg)
+        command = f"soffice --headless --convert-to {newer.removeprefix('.')} FILE"
+        hint = f"Save the file as {newer}; `{command}` does so for many files. Or register a loader of your own."
+        raise LoadError(f"The format of {suffix} files, of office programs before 2007, is not read. {hint}")

@@ -130,11 +130,8 @@ def validate_data(data: Any) -> RAGData:
     require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
-            msg = (
-                f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported: each stage has a field for "
-                "its time. Write refining_time instead of refine_metrics.refine_time."
-            )
-            raise ConfigError(msg)
+            hint = "Each stage has a field for its time: write refining_time instead of refine_metrics.refine_time."
+            raise ConfigError(f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported. {hint}")
     for name in ("results", *_RENAMED):
         if name in data:
             new = _RENAMED.get(name, "retrieval_results or refining_results")

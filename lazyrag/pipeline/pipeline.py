@@ -536,11 +536,8 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
         return MilvusFinder(manager, client)
-    msg = (
-        f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; pass retriever=..., or "
-        "embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
-    )
-    raise ConfigError(msg)
+    hint = "pass retriever=..., or embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over."
+    raise ConfigError(f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; {hint}")
 
 
 def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
@@ -567,14 +564,9 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
         fusion = "specification 003's RRF" if method == "rrf" else f"hybrid_fusion_method={method!r}"
-        own = (
-            f" For RRF with weights pass retriever=HybridRetriever(..., weights={weights})." if method == "rrf" else ""
-        )
-        msg = (
-            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none. "
-            f"Set hybrid_fusion_method to 'weighted', or leave the weights at their defaults.{own}"
-        )
-        raise ConfigError(msg)
+        problem = f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none."
+        hint = f"Set hybrid_fusion_method to 'weighted', or pass retriever=HybridRetriever(..., weights={weights})."
+        raise ConfigError(f"{problem} {hint}")
     return HybridRetriever(vector, keyword, fusion_method=method)
 
 

@@ -298,9 +298,7 @@ class Run:
                         if piece.text or completed:
                             yield AnswerDelta(piece.text, completed)
                 if generation is None:
-                    raise GenerationError(
-                        "The generator's stream ended without a result; its last piece must have one."
-                    )
+                    raise GenerationError("The generator's stream ended without a result in its last piece.")
                 chat.generated(generation)
             answer = self._resolved(context, generation)
             span.answered(answer.text)

@@ -183,12 +183,8 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
 
 def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
     for uid, score in ranking:
-        if not isinstance(score, numbers.Real):
-            raise ConfigError(
-                f"Scores must be finite numbers to be added; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf."
-            )
-        if not math.isfinite(score):
-            raise ConfigError("Scores must be finite numbers to be added; a ranking has an infinite one or nan.")
+        if not isinstance(score, numbers.Real) or not math.isfinite(score):
+            raise ConfigError(f"Scores must be finite numbers; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf.")
 
 
 _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
@@ -429,9 +425,10 @@ class Fusion:
             except (TypeError, ValueError):
                 contributions[uid] = ()
             if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
+                returned = found if uid is None else {uid: parts}
+                problem = f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings"
                 raise RetrievalError(
-                    f"The fusion {self.name!r} returned {found if uid is None else {uid: parts}!r:.80} for {count} "
-                    "rankings; it must return a dict from each uid to a finite number for each ranking."
+                    f"{problem}; it must return a dict from each uid to a finite number for each ranking."
                 )
         return contributions
 

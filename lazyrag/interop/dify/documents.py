@@ -508,11 +508,8 @@ def _starts(name: str, value: Any) -> Filter:
 
 
 def _ends(name: str, value: Any) -> Filter:
-    msg = (
-        f"'end with' on {name!r} is not supported by every store. Store the ending in a field of its own (a file's "
-        f"suffix is file_type) and filter on it, or use 'contains' ({value!r:.40})."
-    )
-    raise ConfigError(msg)
+    hint = f"Filter on a field with the ending, such as file_type, or use 'contains' ({value!r:.40})."
+    raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
 def _ordered(op: str) -> Callable[[str, Any], Filter]:

@@ -285,9 +285,8 @@ class WeightRerankRunner(BaseRerankRunner):
 def _validate_limits(query: str, score_threshold: float | None, top_n: int | None) -> tuple[float, int | None]:
     """The lowest score and the maximum number of documents, validated before a model is called."""
     require(isinstance(query, str), "query", query, "a string")
-    return validate_threshold(score_threshold), None if top_n is None else validate_integer(
-        "top_n", top_n, 1, MAX_TOP_K
-    )
+    most = None if top_n is None else validate_integer("top_n", top_n, 1, MAX_TOP_K)
+    return validate_threshold(score_threshold), most
 
 
 def _limited(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:

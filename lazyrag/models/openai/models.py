@@ -527,10 +527,8 @@ class HttpEmbedder(_HttpModel):
         except ValueError as exc:
             return self._error(EndpointError(f"the answer for a text is unusable: it {exc}."))
         if self.dimension not in (None, len(vector)):
-            return EmbeddingError(
-                f"{self._name} returned {len(vector)} numbers; dimension is {self.dimension}. Leave dimension out, or "
-                "set it to the model's own."
-            )
+            sizes = f"{len(vector)} numbers; dimension is {self.dimension}"
+            return EmbeddingError(f"{self._name} returned {sizes}. Leave it out, or set it to the model's own.")
         return vector
 
     def _error(self, fault: EndpointError) -> EmbeddingError:
