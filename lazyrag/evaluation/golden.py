@@ -473,14 +473,11 @@ def _thresholds(entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int)
             raise value.error(f"reads {names}, and no question has any. Add some.")
         if measure in thresholds:
             raise value.error(f"is named twice: {measure.name} is the same. Remove one.")
-        thresholds[measure] = value.validated(validate_number, "a number above 0 and at most 1", _is_share)
+        expected = "a number above 0 and at most 1"
+        thresholds[measure] = value.validated(validate_number, expected, lambda share: 0 < share <= 1)
     if not thresholds:
         raise entry.error("is empty. Add at least one measure and the mean that passes, such as span_recall@5: 0.9.")
     return thresholds
-
-
-def _is_share(value: float) -> bool:
-    return 0 < value <= 1
 
 
 def _validate_questions(questions: tuple[GoldenQuestion, ...]) -> None:

@@ -503,10 +503,6 @@ def _is_ids(value: Any) -> bool:
     return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
 
 
-def _is_metadata(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _is_rubrics(value: Any) -> bool:
     return isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
 
@@ -514,6 +510,7 @@ def _is_rubrics(value: Any) -> bool:
 _FieldType: TypeAlias = tuple[Callable[[Any], bool], str]
 """Whether a value has the type, and its description."""
 _TEXT: _FieldType = (lambda value: isinstance(value, str)), "a string"
+_MAPPING: _FieldType = (lambda value: isinstance(value, Mapping)), "a mapping"
 _TEXTS: _FieldType = (lambda value: is_list_of(value, str)), "a list of strings"
 _FIELD_TYPES: Mapping[str, _FieldType] = {
     **dict.fromkeys(("retrieved_contexts", "reference_contexts", "multi_responses"), _TEXTS),
@@ -521,7 +518,7 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
     "rubrics": (_is_rubrics, "a mapping from string to string"),
     "scores": (lambda value: is_list_of(value, numbers.Real), "a list of numbers"),
     "confidence": (lambda value: isinstance(value, numbers.Real), "a number"),
-    **dict.fromkeys(("retrieval_metadata", "generation_metadata", "extra"), (_is_metadata, "a mapping")),
+    **dict.fromkeys(("retrieval_metadata", "generation_metadata", "extra"), _MAPPING),
 }
 """Types of fields; the others are strings."""
 

@@ -236,9 +236,8 @@ def with_attachments(
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
     more = {"attachments": names, "unread_attachments": unread}
-    return LoadedFile(
-        "".join(texts), tuple(locations), {**metadata, **{key: value for key, value in more.items() if value}}
-    )
+    found = {key: value for key, value in more.items() if value}
+    return LoadedFile("".join(texts), tuple(locations), {**metadata, **found})
 
 
 def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:

@@ -434,9 +434,8 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         raise LoadError(msg, loader=name) from exc
     for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
-        check_pages(
-            sum(location.kind == kind and " > " not in location.label for location in loaded.locations), f"{kind}s"
-        )
+        own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
+        check_pages(len(own), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
         raise LoadError(msg, loader=name)

@@ -413,8 +413,7 @@ class EpubLoader:
             protected = _protected(archive)
             for number, name in enumerate(_chapters(book, package), start=1):
                 if name in protected:
-                    msg = "The e-book is protected against copying. Only a book without such protection can be read."
-                    raise LoadError(msg)
+                    raise LoadError("The e-book is protected against copying; only other books can be read.")
                 markup = decode(archive.read(name))
                 page = read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
                 if page.text.strip():

@@ -474,8 +474,7 @@ class TooDeepError(LoadError):
 
 def too_deep() -> TooDeepError:
     """The error for values nested too deep."""
-    msg = f"Its values are nested deeper than {MAX_DEPTH} levels, which no writer of data does. Flatten it."
-    return TooDeepError(msg)
+    return TooDeepError(f"Its values are nested deeper than {MAX_DEPTH} levels. Flatten it.")
 
 
 def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
@@ -501,8 +500,7 @@ def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
     while pending:
         for at, one in pending[-1]:
             if len(at) > _MAX_PATH_LENGTH:
-                msg = f"The path to a value has more than {_MAX_PATH_LENGTH:,} characters. Shorten its names."
-                raise LoadError(msg)
+                raise LoadError(f"A value's path has more than {_MAX_PATH_LENGTH:,} characters. Shorten it.")
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))
@@ -749,8 +747,7 @@ class XmlLoader:
         except RecursionError as exc:
             raise too_deep() from exc
         except ValueError as exc:
-            msg = f"The XML {exc}; such files are not read. Save it again with its entities replaced."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The XML {exc}; it is not read. Save it with its entities replaced.") from exc
         writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
         at = 0
         while at < len(elements):

@@ -38,8 +38,7 @@ class PptxLoader:
             main = related(archive, "officeDocument")
             presentation = archive.xml(main) if main else None
             if presentation is None or local_name(presentation) != "presentation":
-                msg = "The file is not a presentation: it is of another format than its suffix says. Save it as .pptx."
-                raise LoadError(msg)
+                raise LoadError("The file is not a presentation, but of another format. Save it as .pptx.")
             known = relations(archive, main)
             ids = [attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
             slides = [known[one].target for one in ids if one in known]

@@ -20,7 +20,7 @@ from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError, missing_package, sentence
 from lazyrag.loaders.archives import local_name, nested_locations, open_archive, properties, related
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.records import Pair, Selection, SoughtFields
+from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
@@ -140,7 +140,8 @@ def row_lines(
         yield from ((None, _joined(cells)) for _, _, cells in below if not selection.wanted)
         return
     for number, _, cells in itertools.chain(top[first:], below):
-        line = selection.text_of(_named(names, cells), "; ")
+        named = [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
+        line = selection.text_of(named, "; ")
         if line.strip():
             yield number, line
 
@@ -166,10 +167,6 @@ def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None
             different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
             return at if texts and different else None
     return None
-
-
-def _named(names: Sequence[str], cells: Sequence[str]) -> list[Pair]:
-    return [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
 
 
 def _joined(cells: Sequence[str]) -> str:
@@ -229,8 +226,7 @@ class XlsxLoader(SheetLoader):
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
-                msg = "The file is not a workbook: it is of another format than its suffix says. Save it as .xlsx."
-                raise LoadError(msg)
+                raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
             archive.check(name for name in archive.names if name.endswith(_UNPACKED))
             metadata = properties(archive)
         with path.open("rb") as file, _unwarned():
@@ -294,8 +290,7 @@ class XlsLoader(SheetLoader):
         if not data:
             raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
-            msg = "The file is not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."
-            raise LoadError(msg)
+            raise LoadError("The file is not a workbook of the old format. If it is a new one, name it .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file
         try:
             with xlrd.open_workbook(file_contents=data, logfile=log, on_demand=True, ragged_rows=True) as book:

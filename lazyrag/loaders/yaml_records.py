@@ -135,8 +135,7 @@ def _documents(text: str) -> Iterator[RecordValue]:
 
 def _aliased(anchor: str, known: dict[str | None, tuple[RecordValue, int]]) -> tuple[RecordValue, int]:
     if anchor not in known:
-        msg = f"The alias *{anchor:.80} has no anchor before it, or is inside its own. Write its value instead."
-        raise LoadError(msg)
+        raise LoadError(f"The alias *{anchor:.80} has no anchor before it, or is in its own. Write its value.")
     return known[anchor]
 
 

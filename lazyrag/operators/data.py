@@ -135,8 +135,7 @@ def validate_data(data: Any) -> RAGData:
     for name in ("results", *_RENAMED):
         if name in data:
             new = _RENAMED.get(name, "retrieval_results or refining_results")
-            msg = f"The field {name!r} is now {new}. Call from_legacy(data) once, before the first operator."
-            raise ConfigError(msg)
+            raise ConfigError(f"The field {name!r} is now {new}. Call from_legacy(data) before the first operator.")
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 

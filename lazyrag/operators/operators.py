@@ -458,9 +458,8 @@ class RerankOperator(_AsyncOperator):
         }
 
     async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        hits = [
-            Hit(str(at), row["text"], _score(row), metadata=row.get("metadata") or {}) for at, row in enumerate(rows)
-        ]
+        metadata = [row.get("metadata") or {} for row in rows]
+        hits = [Hit(str(at), row["text"], _score(row), metadata=metadata[at]) for at, row in enumerate(rows)]
         ranked = await (await self._rerank(query, RetrievedItems(hits), self._topk)).hits()
         row_of = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
         return [  # rerankers may return new texts, such as merged ones

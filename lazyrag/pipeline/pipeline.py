@@ -522,10 +522,9 @@ def _as_history(history: Any) -> tuple[Message, ...]:
     is_list = isinstance(history, Sequence) and not isinstance(history, str)
     require(history is None or is_list, "history", history, expected)
     messages = as_messages(history, "history") if history else ()
+    hint = "Set system messages by Generator(prompts=...)."
     for message in messages:
-        require(
-            message.role != "system", "history", message, expected, "Set system messages by Generator(prompts=...)."
-        )
+        require(message.role != "system", "history", message, expected, hint)
     return messages
 
 

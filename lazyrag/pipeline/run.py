@@ -329,10 +329,8 @@ class Run:
         problems = self.problems
         if left_out:
             limit = context.metadata.get("max_tokens")
-            problems = (
-                *problems,
-                f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called.",
-            )
+            problem = f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called."
+            problems = (*problems, problem)
         generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": [*problems]})
         metadata = {"seconds": self.seconds, "found": len(left_out)}
         return Answer(self.query, text, (), context, generation, problems, metadata)

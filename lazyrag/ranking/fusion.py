@@ -93,9 +93,8 @@ def check_normalisation(how: str, lowest: float | None) -> None:
     """Validate a normalisation and its lowest score; see `normalised`."""
     validate_choice("normalise", how, NORMALISATIONS)
     if how == "theoretical":
-        validate_number(
-            "lowest", lowest, "a finite number with normalise='theoretical', such as -1 for a cosine", math.isfinite
-        )
+        expected = "a finite number with normalise='theoretical', such as -1 for a cosine"
+        validate_number("lowest", lowest, expected, math.isfinite)
     elif lowest is not None:
         raise ConfigError(f"lowest goes with normalise='theoretical' only; got {lowest!r} with {how!r}. Omit it.")
 
@@ -155,17 +154,14 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
 def _z_score(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     values, _, sigma = _spread(ranking)
     worst = min(values, default=0.0)
-    return [
-        (uid, (value - worst) / sigma if sigma > 0 else 0.0) for (uid, _), value in zip(ranking, values, strict=True)
-    ]
+    parts = [(value - worst) / sigma if sigma > 0 else 0.0 for value in values]
+    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
 def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     values, mean, sigma = _spread(ranking)
-    return [
-        (uid, (value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5)
-        for (uid, _), value in zip(ranking, values, strict=True)
-    ]
+    parts = [(value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5 for value in values]
+    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
 def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
@@ -427,9 +423,8 @@ class Fusion:
             if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
                 returned = found if uid is None else {uid: parts}
                 problem = f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings"
-                raise RetrievalError(
-                    f"{problem}; it must return a dict from each uid to a finite number for each ranking."
-                )
+                expected = "a dict from each uid to a finite number for each ranking"
+                raise RetrievalError(f"{problem}; it must return {expected}.")
         return contributions
 
 

@@ -412,9 +412,8 @@ class FetchReport:
     cut_short: str = ""
 
     def __str__(self) -> str:
-        counts = [
-            f"{len(getattr(self, name))} {name}" for name in ("added", "updated", "unchanged", "removed", "failed")
-        ]
+        names = ("added", "updated", "unchanged", "removed", "failed")
+        counts = [f"{len(getattr(self, name))} {name}" for name in names]
         counts += [f"{len(self.retained)} retained"] if self.retained else []
         counts += [f"cut short: {self.cut_short}"] if self.cut_short else []
         return ", ".join(counts)
@@ -582,8 +581,7 @@ def _checked(item: SourceItem) -> SourceItem:
         msg = f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as content; give bytes."
         raise LoadError(msg)
     if not _SUFFIX.fullmatch(item.suffix):
-        msg = f"A source gave an item with the suffix {item.suffix!r:.40}; suffixes are such as '.txt'."
-        raise LoadError(msg)
+        raise LoadError(f"A source gave an item with the suffix {item.suffix!r:.40}; give one such as '.txt'.")
     return item
 
 

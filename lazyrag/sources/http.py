@@ -281,9 +281,8 @@ def blocked_kind(address: str, *, allow_private: bool = False) -> str:
         >>> blocked_kind("::ffff:10.0.0.1"), blocked_kind("10.0.0.1", allow_private=True), blocked_kind("93.184.215.14")
         ('a private address', '', '')
     """
-    return next(
-        (kind for one in _with_embedded(ipaddress.ip_address(address)) if (kind := _kind(one, allow_private))), ""
-    )
+    kinds = (_kind(one, allow_private) for one in _with_embedded(ipaddress.ip_address(address)))
+    return next(filter(None, kinds), "")
 
 
 def _with_embedded(address: Address) -> Iterator[Address]:
@@ -842,8 +841,7 @@ class Cursor(Paging):
         if found in (None, "", False):
             return None
         if not isinstance(found, str):
-            msg = f"The response's {self.path!r} must be a text or number; name the path of the cursor."
-            raise ConfigError(msg)
+            raise ConfigError(f"The response's {self.path!r} must be a text or number. Name the cursor's path.")
         return with_params(page.url, {self.param: found})
 
 

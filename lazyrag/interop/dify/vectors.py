@@ -355,9 +355,7 @@ class DocumentVector(_CollectionVector):
                 check_value(name, self.docs.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
-        children = [
-            {"text": child.page_content, "metadata": self._stored(doc_id, child)} for child in document.children
-        ]
+        children = [{"text": one.page_content, "metadata": self._stored(doc_id, one)} for one in document.children]
         return {**fields, _CONTENT: metadata, **({_CHILDREN: children} if children else {})}
 
 
@@ -510,9 +508,8 @@ class Vector:
             ConfigError: If an argument is invalid, or a custom store's score is outside [0, 1].
         """
         lowest = validate_threshold(score_threshold)
-        found = self.store.search_by_vector(
-            query, validate_integer("top_k", top_k, 1, MAX_TOP_K), score_threshold, **kwargs
-        )
+        limit = validate_integer("top_k", top_k, 1, MAX_TOP_K)
+        found = self.store.search_by_vector(query, limit, score_threshold, **kwargs)
         return [document for document in found[:top_k] if self._score(document) >= lowest]
 
     def search_by_full_text(self, query: str, top_k: int = 4, **kwargs: Any) -> list[Document]:

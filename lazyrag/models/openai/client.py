@@ -238,8 +238,7 @@ class Endpoint:
             msg = f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow model."
             raise EndpointError(msg, retries=ALWAYS) from exc
         except http.ConnectError as exc:
-            msg = f"no connection ({exc}). Check base_url, and whether the server runs."
-            raise EndpointError(msg, retries=ALWAYS) from exc
+            raise EndpointError(f"no connection ({exc}). Check base_url and the server.", retries=ALWAYS) from exc
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.
             exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None

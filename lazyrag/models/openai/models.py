@@ -452,9 +452,8 @@ class HttpEmbedder(_HttpModel):
 
         Closing or dropping the iterator ends the running calls. Only a few batches are requested ahead of the consumer.
         """
-        return concurrency.stream(
-            self._batches(validate_embed_texts(texts), validate_input_type(input_type)), _MAX_WAITING
-        )
+        batches = self._batches(validate_embed_texts(texts), validate_input_type(input_type))
+        return concurrency.stream(batches, _MAX_WAITING)
 
     async def _batches(self, texts: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
         blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
