@@ -285,17 +285,15 @@ class RetrieveOperator(_AsyncOperator):
         """
         query = query_of(data)
         started = time.perf_counter()
-        hits = await (await self._finder.find(query, self._topk, self._filters)).hits()
+        found = await self._finder.find(query, self._topk, self._filters) if query.strip() else RetrievedItems([])
+        hits = await found.hits()
         seconds = time.perf_counter() - started
-        return {
-            "retrieval_results": [_hit_row(hit) for hit in hits],
-            "retrieval_docs": [hit.text for hit in hits],
-            "retrieval_time": seconds,
-        }
+        rows = [{**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits]
+        return _stage_fields("retrieval", rows, seconds)
 
 
-def _hit_row(hit: Hit) -> dict[str, Any]:
-    return {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score}
+def _stage_fields(stage: str, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    return {f"{stage}_results": rows, f"{stage}_docs": [row["text"] for row in rows], f"{stage}_time": seconds}
 
 
 def _is_document(source: Any) -> bool:
@@ -451,11 +449,7 @@ class RerankOperator(_AsyncOperator):
         query, rows = query_of(data), latest_results(data, TO_RERANK)
         started = time.perf_counter()
         best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
-        return {
-            "reranking_results": best,
-            "reranking_docs": [row["text"] for row in best],
-            "reranking_time": time.perf_counter() - started,
-        }
+        return _stage_fields("reranking", best, time.perf_counter() - started)
 
     async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         metadata = [row.get("metadata") or {} for row in rows]
@@ -564,11 +558,7 @@ class RefinerOperator(Operator):
             }
             for text in refined
         ]
-        return {
-            "refining_results": results,
-            "refining_docs": [text.text for text in refined],
-            "refining_time": seconds,
-        }
+        return _stage_fields("refining", results, seconds)
 
 
 # Generation

@@ -199,8 +199,6 @@ class MilvusFinder:
             ConfigError: If the collection, one of its fields or a filter is ambiguous or unknown.
             RetrievalError: If Milvus fails, or returns rows without a text.
         """
-        if not query.strip():
-            return RetrievedItems([])
         layout = self._layout = self._layout or await self._inspect()
         rows = await self._request(
             "search",
@@ -325,8 +323,6 @@ class ChromaFinder:
             ConfigError: If the filters are malformed.
             RetrievalError: If Chroma fails, or returns rows without a text.
         """
-        if not query.strip():
-            return RetrievedItems([])
         vector = None if self._embed is None else await self._embed(query)
         with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
@@ -410,7 +406,7 @@ class FaissFinder:
         """
         hint = "A faiss index cannot filter. Load the texts into a Document instead."
         require(filters is None, "filters", filters, "None", hint)
-        if not query.strip() or not self._hits:
+        if not self._hits:
             return RetrievedItems([])
         vector = np.asarray([await self._embed(query)], np.float32)
         if vector.shape[1] != self._index.d:

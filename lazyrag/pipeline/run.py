@@ -199,7 +199,8 @@ class Run:
         finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
         span = retrieval_span(finder.name, self.search_query, topk, capture_content=self.parts.capture_content)
         with self._timed("retrieve"), span as retrieving:
-            found = await finder.find(self.search_query, topk, filters)
+            is_blank = not self.search_query.strip()
+            found = RetrievedItems([]) if is_blank else await finder.find(self.search_query, topk, filters)
             if retrieving.is_recording:
                 retrieving.hits(found.trace_hits())
         return found

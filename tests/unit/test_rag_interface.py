@@ -227,9 +227,7 @@ def test_all_eight_methods_answer_whichever_form_is_written(made):
 
 def test_an_old_form_over_a_new_one_is_refused():
     """An evaluation would ask the base's new form: another system than the one that was written."""
-    with pytest.raises(
-        InterfaceError, match=r"Mine implements generate.*generate_with_metadata\(\) of RetrieverRAG"
-    ):
+    with pytest.raises(InterfaceError, match=r"Mine implements generate.*generate_with_metadata\(\) of RetrieverRAG"):
 
         class Mine(RetrieverRAG):
             def generate(self, query, contexts):
