@@ -246,18 +246,18 @@ class Run:
     ) -> Answer:
         """Run all stages, without warnings."""
         self.generator()  # validated before any work
-        with self.span() as span:
-            answer = await self.answer(await self.complete_context(top_k, max_tokens, filters))
-            span.answered(answer.text)
-            return answer
+        return await self._answered(lambda: self.complete_context(top_k, max_tokens, filters))
 
     async def answer_from(self, results: Sequence[Hit], max_tokens: int | None) -> Answer:
         """Answer from hits, without warnings."""
         self.generator()
         if not self.query.strip():
             raise ConfigError("There is no question. Pass query='...', or results that a pipeline retrieved.")
+        return await self._answered(lambda: self.context(results, max_tokens))
+
+    async def _answered(self, build: Callable[[], Awaitable[RAGContext]]) -> Answer:
         with self.span() as span:
-            answer = await self.answer(await self.context(results, max_tokens))
+            answer = await self.answer(await build())
             span.answered(answer.text)
             return answer
 
