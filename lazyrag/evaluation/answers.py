@@ -50,7 +50,7 @@ def token_f1(answer: str, references: Sequence[str]) -> float | None:
         >>> token_f1("green tea", ["tea"]), token_f1("深度学习", ["深度学习"])
         (0.6666666666666666, 1.0)
     """
-    return _best(answer, references, _f1)
+    return _best(answer, references, lambda given, gold: 2 * _shared(given, gold) / (len(given) + len(gold)))
 
 
 def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
@@ -96,7 +96,7 @@ def answer_recall(answer: str, references: Sequence[str]) -> float | None:
         >>> answer_recall("It is green.", ["green tea"])
         0.5
     """
-    return _best(answer, references, _recall)
+    return _best(answer, references, lambda given, gold: _shared(given, gold) / len(gold))
 
 
 def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float | None:
@@ -164,12 +164,8 @@ def _share(given: set[str], gold: set[str]) -> float:
     return len(given & gold) / len(gold)
 
 
-def _recall(given: list[str], gold: list[str]) -> float:
-    return (Counter(given) & Counter(gold)).total() / len(gold)
-
-
-def _f1(given: list[str], gold: list[str]) -> float:
-    return 2 * (Counter(given) & Counter(gold)).total() / (len(given) + len(gold))
+def _shared(given: list[str], gold: list[str]) -> int:
+    return (Counter(given) & Counter(gold)).total()
 
 
 def mean(values: Sequence[float | None]) -> float | None:

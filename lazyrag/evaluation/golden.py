@@ -474,14 +474,11 @@ def _thresholds(entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int)
             raise value.error(f"reads {names}, and no question has any. Add some.")
         if measure in thresholds:
             raise value.error(f"is named twice: {measure.name} is the same. Remove one.")
-        thresholds[measure] = value.validated(validate_number, "a number above 0 and at most 1", _is_share)
+        expected = "a number above 0 and at most 1"
+        thresholds[measure] = value.validated(validate_number, expected, lambda share: 0 < share <= 1)
     if not thresholds:
         raise entry.error("is empty. Add at least one measure and the mean that passes, such as span_recall@5: 0.9.")
     return thresholds
-
-
-def _is_share(value: float) -> bool:
-    return 0 < value <= 1
 
 
 def _validate_questions(questions: tuple[GoldenQuestion, ...]) -> None:
@@ -641,9 +638,8 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
 
 def _located_spans(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
     """By question, the spans that must be found."""
-    texts = (
-        {node.path: node.text for node in docs.get_nodes()} if any(item.locations for item in golden.questions) else {}
-    )
+    is_needed = any(item.locations for item in golden.questions)
+    texts = {node.path: node.text for node in docs.get_nodes()} if is_needed else {}
     with _errors_with(f"{golden.path}, "):
         return {
             item.question: tuple(dict.fromkeys(label.locate(texts) for label in item.locations))
@@ -655,11 +651,9 @@ def _validate_ids(golden: Golden, docs: Document) -> None:
     for question in golden.questions:
         unknown = next((uid for uid in question.ids if not docs.reader.held(uid)), None)
         if unknown is not None:
-            msg = (
-                f"{golden.path}, line {question.line}: No node has the id {unknown!r:.60} in the groups that are "
-                "built. Copy a node's uid, or give a span or a text: these survive changes of the chunking."
-            )
-            raise ConfigError(msg)
+            hint = "Copy a node's uid, or give a span or a text: these survive changes of the chunking."
+            problem = f"No node has the id {unknown!r:.60} in the groups that are built. {hint}"
+            raise ConfigError(f"{golden.path}, line {question.line}: {problem}")
 
 
 def _values(

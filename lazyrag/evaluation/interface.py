@@ -14,14 +14,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
-from lazyrag.errors import (
-    AnswerWarning,
-    ConfigError,
-    InterfaceError,
-    missing_package,
-    nearest,
-    warn_user,
-)
+from lazyrag.errors import AnswerWarning, ConfigError, InterfaceError, missing_package, nearest, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
@@ -228,36 +221,26 @@ def _validate_class(cls: type) -> None:
     """Refuse a class that implements neither form of a pair, or an old form that evaluations would skip."""
     for old, new in PAIRS:
         if not _overrides(cls, old) and not _overrides(cls, new):
-            msg = (
-                f"{cls.__name__} implements neither {old}() nor {new}(). Implement one of them; a mixin that does goes "
-                "before RAGInterface among the bases. An abstract base class must list abc.ABC among its own bases."
-            )
-            raise InterfaceError(msg)
+            hint = "A mixin goes before RAGInterface among the bases; an abstract class lists abc.ABC among its own."
+            raise InterfaceError(f"{cls.__name__} implements neither {old}() nor {new}(). Implement one. {hint}")
         if old in vars(cls) and new not in vars(cls) and _overrides(cls, new):
             writer = next(base.__name__ for base in cls.__mro__ if new in vars(base))
-            msg = (
-                f"{cls.__name__} implements {old}(), and {writer} implements {new}(), which evaluations call: yours "
-                f"would be skipped. Implement {new}(), or set {new} = RAGInterface.{new}, which calls yours."
-            )
-            raise InterfaceError(msg)
+            hint = f"Implement {new}(), or set {new} = RAGInterface.{new}, which calls yours."
+            problem = f"implements {old}(), and evaluations call {new}() of {writer}: yours would be skipped"
+            raise InterfaceError(f"{cls.__name__} {problem}. {hint}")
 
 
 def _validate_queries(queries: Sequence[str], contexts_list: Sequence[list[str]] | None = None) -> None:
     require(not isinstance(queries, str), "queries", queries, "a list of questions")
     if contexts_list is not None and len(queries) != len(contexts_list):
-        raise ConfigError(
-            f"There are {len(queries)} queries and {len(contexts_list)} lists of contexts; give one each."
-        )
+        raise ConfigError(f"{len(queries)} queries need as many lists of contexts; got {len(contexts_list)}.")
 
 
 def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
     if not _overrides(type(system), other):
-        msg = (
-            f"The default {type(system).__name__}.{default}() calls {other}(), which is not implemented either. "
-            f"Implement one of them without calling super().{default}()."
-        )
-        raise InterfaceError(msg)
+        problem = f"The default {type(system).__name__}.{default}() calls {other}(), which is not implemented either."
+        raise InterfaceError(f"{problem} Implement one of them without calling super().{default}().")
     returned = concurrency.settle(getattr(system, other)(*args))
     kinds, expected = _RETURNS[other]
     if not isinstance(returned, kinds):
@@ -425,11 +408,8 @@ class RetrieverRAG(_Adapter):
             GenerationError: If it fails.
         """
         if self._model is None:
-            msg = (
-                "This RetrieverRAG has no chat model. Pass one, RetrieverRAG(retriever, model), or evaluate retrieval "
-                "alone: prepare(records, rag, generate=False)."
-            )
-            raise ConfigError(msg)
+            hint = "Pass RetrieverRAG(retriever, model), or evaluate retrieval alone: prepare(..., generate=False)."
+            raise ConfigError(f"This RetrieverRAG has no chat model. {hint}")
         started = time.perf_counter()
         completion = self._model.chat(self._prompt(query, contexts), self._options)
         texts = [choice.text for choice in completion.choices]
@@ -523,10 +503,6 @@ def _is_ids(value: Any) -> bool:
     return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
 
 
-def _is_metadata(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _is_rubrics(value: Any) -> bool:
     return isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
 
@@ -534,6 +510,7 @@ def _is_rubrics(value: Any) -> bool:
 _FieldType: TypeAlias = tuple[Callable[[Any], bool], str]
 """Whether a value has the type, and its description."""
 _TEXT: _FieldType = (lambda value: isinstance(value, str)), "a string"
+_MAPPING: _FieldType = (lambda value: isinstance(value, Mapping)), "a mapping"
 _TEXTS: _FieldType = (lambda value: is_list_of(value, str)), "a list of strings"
 _FIELD_TYPES: Mapping[str, _FieldType] = {
     **dict.fromkeys(("retrieved_contexts", "reference_contexts", "multi_responses"), _TEXTS),
@@ -541,7 +518,7 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
     "rubrics": (_is_rubrics, "a mapping from string to string"),
     "scores": (lambda value: is_list_of(value, numbers.Real), "a list of numbers"),
     "confidence": (lambda value: isinstance(value, numbers.Real), "a number"),
-    **dict.fromkeys(("retrieval_metadata", "generation_metadata", "extra"), (_is_metadata, "a mapping")),
+    **dict.fromkeys(("retrieval_metadata", "generation_metadata", "extra"), _MAPPING),
 }
 """Types of fields; the others are strings."""
 

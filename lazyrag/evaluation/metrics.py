@@ -551,16 +551,13 @@ def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k:
     return shared / either if either else 0.0
 
 
-def span_recall(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
-) -> float:
+def span_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
     """Share of the relevant spans that one of the first k matches.
 
     Args:
         found: Spans, best first.
         grades: Relevance grades by span; 1 and more is relevant.
         k: Number of found spans that count; None: all of them.
-        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Returns:
         From 0 to 1; 0 if nothing is relevant.
@@ -569,50 +566,43 @@ def span_recall(
         >>> span_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1, SourceSpan("b", 0, 9): 1})
         0.5
     """
-    _validate_share(share)
-    relevant, first = _relevant_spans(grades), _first_spans(found, k)
-    matched = [any(_match(span, label, share) for span in first) for label in relevant]
+    first, relevant = _validated(found, grades, k)
+    matched = [any(_match(span, label) for span in first) for label in relevant]
     return sum(matched) / len(relevant) if relevant else 0.0
 
 
-def span_precision(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int, share: float = SHARE
-) -> float:
+def span_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int) -> float:
     """Share of the first k found spans that match a relevant one. If fewer are found, the rest does not match.
 
     Args:
         found: Spans, best first.
         grades: Relevance grades by span; 1 and more is relevant.
         k: Number of found spans that count.
-        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_precision([SourceSpan("a", 0, 10), SourceSpan("a", 20, 30)], {SourceSpan("a", 2, 4): 1}, k=2)
         0.5
     """
-    return sum(_matches(found, grades, k, share)) / k
+    return sum(_matches(found, grades, k)) / k
 
 
-def span_success(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
-) -> float:
+def span_success(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
     """Whether one of the first k found spans matches a relevant one: 1 or 0.
 
     Args:
         found: Spans, best first.
         grades: Relevance grades by span; 1 and more is relevant.
         k: Number of found spans that count; None: all of them.
-        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_success([SourceSpan("a", 0, 10)], {SourceSpan("a", 9, 29): 1})
         0.0
     """
-    return float(any(_matches(found, grades, k, share)))
+    return float(any(_matches(found, grades, k)))
 
 
 def span_reciprocal_rank(
-    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
 ) -> float:
     """1 / rank of the first found span that matches a relevant one, ranks from 1; 0 without one. Its mean is span_MRR.
 
@@ -620,35 +610,29 @@ def span_reciprocal_rank(
         found: Spans, best first.
         grades: Relevance grades by span; 1 and more is relevant.
         k: Number of found spans that count; None: all of them.
-        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_reciprocal_rank([SourceSpan("b", 0, 9), SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1})
         0.5
     """
-    relevant = _matches(found, grades, k, share)
+    relevant = _matches(found, grades, k)
     return 1.0 / (relevant.index(True) + 1) if True in relevant else 0.0
 
 
-def _matches(found: Sequence[Any], grades: Mapping[Any, float], k: int | None, share: float) -> list[bool]:
+def _matches(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> list[bool]:
     """For each of the first k spans, whether it matches a relevant one."""
-    _validate_share(share)
-    relevant = _relevant_spans(grades)
-    return [any(_match(span, label, share) for label in relevant) for span in _first_spans(found, k)]
+    first, relevant = _validated(found, grades, k)
+    return [any(_match(span, label) for label in relevant) for span in first]
 
 
-def _validate_share(share: float) -> None:
-    validate_number("share", share, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
-
-
-def _match(span: SourceSpan, other: SourceSpan, share: float) -> bool:
+def _match(span: SourceSpan, other: SourceSpan) -> bool:
     shared = min(span.end, other.end) - max(span.start, other.start)
-    return span.path == other.path and shared >= share * min(span.length, other.length)
+    return span.path == other.path and shared >= SHARE * min(span.length, other.length)
 
 
 def _sizes(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[int, int, int]:
     """Numbers of characters in F, in R, and in both."""
-    first, relevant = _first_spans(found, k), _relevant_spans(grades)
+    first, relevant = _validated(found, grades, k)
     found_size, relevant_size = _size(first), _size(relevant)
     return found_size, relevant_size, found_size + relevant_size - _size([*first, *relevant])
 
@@ -664,18 +648,12 @@ def _size(spans: Iterable[SourceSpan]) -> int:
     return size
 
 
-def _relevant_spans(grades: Mapping[Any, float]) -> list[SourceSpan]:
-    return list(_spans([span for span, grade in grades.items() if grade >= 1]))
-
-
-def _first_spans(found: Sequence[Any], k: int | None) -> Sequence[SourceSpan]:
-    return _spans(found if k is None else found[: validate_integer("k", k, 1)])
-
-
-def _spans(given: Sequence[Any]) -> Sequence[Any]:
-    for span in given:
+def _validated(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[Sequence[Any], set[Any]]:
+    """The first k spans, and the relevant ones."""
+    first, relevant = _first(found, k), _relevant(grades)
+    for span in (*first, *relevant):
         require(isinstance(span, SourceSpan), "Items of a span measure", span, "SourceSpan(path, start, end)")
-    return given
+    return first, relevant
 
 
 # Evaluation

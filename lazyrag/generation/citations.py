@@ -12,14 +12,7 @@ from typing import Any
 
 from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import GenerationError
-from lazyrag.generation.markers import (
-    Marker,
-    MarkerScanner,
-    Scanned,
-    replace_markers,
-    rewritten,
-    scan,
-)
+from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, replace_markers, rewritten, scan
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
 from lazyrag.validation import is_list_of, require, validate_integer
@@ -557,9 +550,8 @@ class CitationManager:
             >>> print(CitationManager().format_citations([hit]))
             [1] tea.pdf, page 3
         """
-        return "\n".join(
-            f"[{number}] {hit.label or hit.id}" for number, hit in enumerate(_validate_sources(results), start=1)
-        )
+        numbered = enumerate(_validate_sources(results), start=1)
+        return "\n".join(f"[{number}] {hit.label or hit.id}" for number, hit in numbered)
 
     def validate_citations(self, response: str, num_sources: int) -> bool:
         """Whether each marker of an answer is well-formed and each number has a source. True without markers.

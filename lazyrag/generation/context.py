@@ -201,7 +201,6 @@ _KINDS: Mapping[str, type] = {
     "chunk_id": numbers.Integral,
     "metadata": Mapping,
 }
-_MISSING: Mapping[str, Any] = {"source": "", "document_id": "", "chunk_id": 0, "metadata": {}}
 
 
 @known_arguments
@@ -395,10 +394,8 @@ class ContextBuilder:
     ) -> _Page:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
-        # Without a question the language is that of the sources.
-        language = spoken_before or resolve_language(
-            self.language, query or " ".join(hit.text[:200] for hit in hits[:3])
-        )
+        sample = query or " ".join(hit.text[:200] for hit in hits[:3])
+        language = spoken_before or resolve_language(self.language, sample)
         own = self.template if template is None else as_template(template)
         return _Page(own or TEMPLATES[language], query, language)
 
@@ -470,12 +467,7 @@ def _as_hit(value: Any) -> Hit:
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
     given = {name: value for name, value in fields.items() if value is not None}
     for name, kind in _KINDS.items():
-        is_valid = isinstance(given.get(name, _MISSING.get(name)), kind)
-        require(
-            is_valid,
-            f"The {name} of a result",
-            fields[name],
-            f"a {kind.__name__}",
-            f"The result is a {type(value).__name__}.",
-        )
+        is_valid = isinstance(given[name], kind) if name in given else name not in ("id", "text")
+        hint = f"The result is a {type(value).__name__}."
+        require(is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", hint)
     return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})

@@ -86,37 +86,16 @@ def agreement(candidates: Sequence[str]) -> list[float]:
         >>> [round(one, 2) for one in agreement(["80 degrees [1].", "80 degrees [2]", "boiling"])]
         [0.5, 0.5, 0.0]
     """
-    counts = [_counts(text) for text in candidates]
+    counts = [Counter(words(text)) for text in candidates]
     return [
         math.fsum(_f1(count, other) for j, other in enumerate(counts) if j != i) / (len(counts) - 1)
         for i, count in enumerate(counts)
     ]
 
 
-def overlap(first: str, second: str) -> float:
-    """Token F1 of two answers, in [0, 1].
-
-    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation and citation
-    markers do not count. 1 means the same tokens in any order; two answers without tokens agree.
-
-    Source:
-        Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: A
-        Span-Extraction Dataset for Chinese Machine Reading Comprehension, EMNLP 2019, doi:10.18653/v1/D19-1600.
-
-    Example:
-        >>> overlap("水温是80度[1]。", "水温是80度【2】"), round(overlap("可以", "不可以"), 2)
-        (1.0, 0.8)
-    """
-    return _f1(_counts(first), _counts(second))
-
-
 def words(text: str) -> list[str]:
     """Split an answer into tokens; see `overlap`."""
     return _TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold())
-
-
-def _counts(text: str) -> Counter[str]:
-    return Counter(words(text))
 
 
 def _f1(first: Counter[str], second: Counter[str]) -> float:
@@ -454,10 +433,9 @@ class Generator:
 
     def _language(self, context: RAGContext) -> ResolvedLanguage:
         """The language of the system message: the same as the context's."""
-        own = context.metadata.get("language")
-        return (
-            own if self.language == "auto" and own in ("en", "zh") else resolve_language(self.language, context.query)
-        )
+        own: Any = context.metadata.get("language")
+        is_known = self.language == "auto" and own in ("en", "zh")
+        return own if is_known else resolve_language(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
@@ -472,8 +450,7 @@ class Generator:
     def _result(self, request: _Request, completion: ChatCompletion) -> Generated:
         if not isinstance(completion, ChatCompletion) or not completion.choices:
             name = repr(self.model.identity or type(self.model).__name__)
-            msg = f"The chat model {name} answered with {completion!r:.80}; a ChatCompletion is needed."
-            raise GenerationError(msg)
+            raise GenerationError(f"The chat model {name} returned {completion!r:.80}, not a ChatCompletion.")
         choices = completion.choices[: self.n]
         read = [read_answer(choice.text, request.message, choice.finish_reason) for choice in choices]
         return self._generated(request, read, choices, completion)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.data.result import RAGContext
-from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.markers import LABEL, replace_markers
 from lazyrag.models.chat import conversation_text
 from lazyrag.models.protocols import Message, as_messages
 from lazyrag.text.sentences import ResolvedLanguage
-from lazyrag.validation import require
+from lazyrag.validation import require, validate_template
 
 SYSTEM_EN = (
     "You answer questions from the reference material that the user gives you. Use only what stands in the material. "
@@ -95,10 +93,6 @@ def _without_citations(message: Message) -> Message:
     return Message("assistant", re.sub(r"[ \t]*\0", "", replace_markers(message.content, "\0")))
 
 
-_IN_FRAME = ("sources", "query")
-_IN_ITEM = ("number", "source", "text")
-
-
 @dataclass(frozen=True, slots=True)
 class ContextTemplate:
     r"""Template of a context: the text around the sources, and the text of each.
@@ -134,8 +128,10 @@ class ContextTemplate:
     def __post_init__(self) -> None:
         for name in ("frame", "item", "separator", "nothing", "unknown"):
             require(isinstance(getattr(self, name), str), f"The template's {name}", getattr(self, name), "a string")
-        _validate_fields("frame", self.frame, _IN_FRAME, once="sources")
-        _validate_fields("item", self.item, _IN_ITEM, once="text")
+        for name, once, others in (("frame", "sources", ("query",)), ("item", "text", ("number", "source"))):
+            template = getattr(self, name)
+            validate_template(f"The template's {name}", template, [once], others)
+            require(template.count(f"{{{once}}}") == 1, f"The template's {name}", template, f"with {{{once}}} once")
 
     def fill(self, sources: list[tuple[int, str, str]], query: str) -> str:
         """Return the complete text.
@@ -183,20 +179,6 @@ def as_template(template: Any) -> ContextTemplate:
     expected = "a ContextTemplate, or a text with {sources} and {query}"
     require(isinstance(template, (ContextTemplate, str)), "template", template, expected)
     return ContextTemplate(template) if isinstance(template, str) else template
-
-
-def _validate_fields(name: str, text: str, allowed: tuple[str, ...], *, once: str) -> None:
-    try:
-        parsed = [part for part in string.Formatter().parse(text) if part[1] is not None]
-    except ValueError as exc:
-        raise ConfigError(f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces.") from exc
-    for _, field, spec, conversion in parsed:
-        if field not in allowed or spec or conversion:
-            names = known_names(field or "", allowed)
-            raise ConfigError(f"The template's {name} has {{{field}}}. {names} Write {{{{ and }}}} for braces.")
-    count = [field for _, field, _, _ in parsed].count(once)
-    if count != 1:
-        raise ConfigError(f"The template's {name} has {{{once}}} {count} times; write it once.")
 
 
 def _without_query(frame: str) -> str:

@@ -347,9 +347,7 @@ class Refiner:
         with errors_of(f"The refiner {self.name!r}", GenerationError):
             refined = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
         if not is_list_of(refined, str) or len(refined) != len(texts):
-            raise GenerationError(
-                f"The refiner {self.name!r} returned {refined!r:.80}; return a list of {len(texts)} texts."
-            )
+            raise GenerationError(f"The refiner {self.name!r} returned {refined!r:.80}, not {len(texts)} texts.")
         return list(refined)
 
 
@@ -624,7 +622,7 @@ def refine_long(
 ) -> list[str]:
     """Run a `TreeRefiner` with a chat model that analyses the query and selects sections."""
     refiner = TreeRefiner(heading_weight=heading_weight, chat=model)
-    return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+    return refiner.refine(query, list(map(part_of_text, texts)), budget=budget, counter=counter)
 
 
 def refine_by_parts(
@@ -638,7 +636,7 @@ def refine_by_parts(
 ) -> list[str]:
     """Run a `TreeRefiner` over texts, by their headings, paragraphs and sentences."""
     refiner = TreeRefiner(model, heading_weight=heading_weight)
-    return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+    return refiner.refine(query, list(map(part_of_text, texts)), budget=budget, counter=counter)
 
 
 refiners.register("long_refiner", refine_long)

@@ -117,10 +117,7 @@ class AdaptedEmbedder:
     """A `TwoWayEmbeddings` as a `lazyrag.models.Embedder`; its vectors are validated where they are used.
 
     Args:
-        embeddings: The object.
-        identity: The model, ``"provider:model"``; by default its attribute ``identity``, ``model_name`` or ``model``,
-            if that is a text.
-        batch_size: Number of texts for each call of ``embed_documents``.
+        embeddings: The object. Its ``identity``, ``model_name`` or ``model`` is the identity, if that is a text.
 
     Example:
         >>> class Lengths:
@@ -136,12 +133,12 @@ class AdaptedEmbedder:
     dimension = None
     max_tokens = None
     normalised = False
+    batch_size = 64
 
-    def __init__(self, embeddings: TwoWayEmbeddings, identity: str | None = None, batch_size: int = 64) -> None:
+    def __init__(self, embeddings: TwoWayEmbeddings) -> None:
         self.embeddings = embeddings
-        names = [identity, *(getattr(embeddings, name, None) for name in ("identity", "model_name", "model"))]
+        names = [getattr(embeddings, name, None) for name in ("identity", "model_name", "model")]
         self.identity = next((name for name in names if isinstance(name, str) and name), "")
-        self.batch_size = batch_size
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """Return the object's vectors."""

@@ -104,10 +104,8 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
 @functools.cache
 def _retriever_class() -> type[Any]:
     """Make the class when it is first needed: importing this module imports nothing of LangChain."""
-    try:
-        from langchain_core.retrievers import BaseRetriever
-    except ModuleNotFoundError as exc:
-        raise missing_package("lazyrag.interop.langchain", exc, "langchain") from exc
+    _document_class()  # names the extra to install
+    from langchain_core.retrievers import BaseRetriever
 
     class LazyRAGRetriever(BaseRetriever):
         """A retriever of lazyrag."""

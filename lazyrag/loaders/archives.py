@@ -117,11 +117,9 @@ class Archive:
     def _check_ratio(self, name: str, size: int, packed: int) -> None:
         if size > SMALL_ENTRY and size > MAX_RATIO * packed:
             self._reading.exceeded = True
-            msg = (
-                f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MAX_RATIO} times "
-                "its size. If you trust it, save it again from its program."
-            )
-            raise LoadError(msg)
+            problem = f"its part {name} unpacks to more than {MAX_RATIO} times its size"
+            hint = "If you trust it, save it again from its program."
+            raise LoadError(f"The {self._what} is packed like a zip bomb: {problem}. {hint}")
 
     def _advised(self, problem: str) -> str:
         return f"{problem} {self._save_as[:1].upper()}{self._save_as[1:]}."
@@ -238,9 +236,8 @@ def with_attachments(
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
     more = {"attachments": names, "unread_attachments": unread}
-    return LoadedFile(
-        "".join(texts), tuple(locations), {**metadata, **{key: value for key, value in more.items() if value}}
-    )
+    found = {key: value for key, value in more.items() if value}
+    return LoadedFile("".join(texts), tuple(locations), {**metadata, **found})
 
 
 def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:

@@ -89,10 +89,8 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
         >>> str(over_limit("The file has 9 pages", "pages", 8)).partition(". ")[0]
         'The file has 9 pages; the limit pages=8 is exceeded'
     """
-    return LoadError(
-        f"{found}; the limit {name}={limit:,.16g} is exceeded. Raise it with Document(limits=LoadLimits({name}=...)); "
-        "0 is no limit."
-    )
+    hint = f"Raise it with Document(limits=LoadLimits({name}=...)); 0 is no limit."
+    return LoadError(f"{found}; the limit {name}={limit:,.16g} is exceeded. {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,19 +427,15 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = (
-                f"{name} could not read the file ({found}). "
-                "It may be damaged, or be of another format than its suffix says."
-            )
+            msg = f"{name} could not read the file ({found}). It may be damaged, or have the wrong suffix."
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
     for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
-        check_pages(
-            sum(location.kind == kind and " > " not in location.label for location in loaded.locations), f"{kind}s"
-        )
+        own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
+        check_pages(len(own), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
         raise LoadError(msg, loader=name)
@@ -482,10 +476,8 @@ def _loaded(result: Any, name: str) -> LoadedFile:
 
 
 def _wrong_result(name: str, returned: str) -> LoadError:
-    return LoadError(
-        f"The loader {name} {returned}; it must return a LoadedFile, a str, a DocNode, or an iterable of texts and "
-        "DocNodes."
-    )
+    expected = "a LoadedFile, a str, a DocNode, or an iterable of texts and DocNodes"
+    return LoadError(f"The loader {name} {returned}; it must return {expected}.")
 
 
 def _checked(loaded: LoadedFile, name: str) -> LoadedFile:

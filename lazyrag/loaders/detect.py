@@ -113,8 +113,9 @@ def _decoded(data: bytes, declared: str | None) -> tuple[str, str]:
         if _control_share(data) > 0.3:
             raise LoadError(_BINARY)
         return text, "utf-8"
-    found = _damaged_utf8(data) or _as_declared(data, declared) or _east_asian(data) or _by_statistics(data)
-    found = found or _japanese_without_kana(data)
+    found = _damaged_utf8(data) or _as_declared(data, declared)
+    if found is None and _control_share(data) < 0.01:
+        found = _east_asian(data) or _by_statistics(data) or _japanese_without_kana(data)
     if found is None:
         raise LoadError(_BINARY)
     return found
@@ -124,11 +125,8 @@ def _strictly(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
-        msg = (
-            f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason}). "
-            "Save it again as UTF-8."
-        )
-        raise LoadError(msg) from exc
+        problem = f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason})"
+        raise LoadError(f"{problem}. Save it again as UTF-8.") from exc
 
 
 def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
@@ -175,8 +173,6 @@ def _east_asian(data: bytes) -> tuple[str, str] | None:
     A few characters suffice, where statistics over bytes guess. Japanese is recognized by kana, Korean by Hangul alone;
     the rest is Chinese if possible, simplified before traditional.
     """
-    if _control_share(data) >= 0.01:
-        return None
     for encoding, suits in (
         ("cp932", _is_japanese),
         ("euc_jp", _is_japanese),
@@ -249,8 +245,6 @@ def _lead(character: str, encoding: str) -> int:
 
 
 def _by_statistics(data: bytes) -> tuple[str, str] | None:
-    if _control_share(data) >= 0.01:
-        return None
     import charset_normalizer  # slow to import, rarely needed
 
     best = charset_normalizer.from_bytes(data[:_SAMPLE], cp_isolation=_LEGACY).best()
@@ -271,8 +265,6 @@ def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
 
     Comes last, because most Chinese bytes are such kanji as well.
     """
-    if _control_share(data) >= 0.01:
-        return None
     try:
         text = data.decode("cp932")
     except UnicodeDecodeError:
@@ -492,20 +484,12 @@ def _text(file: BinaryIO, head: bytes) -> Sniffed | None:
         return _marked(head.decode("latin-1"))
 
     try:
-        text = decode(data)
+        read = find_encoding(data)
     except LoadError:
         return None
-    if len(data) < _MIN_LENGTH and not wide and not _is_utf8(data):
+    if len(data) < _MIN_LENGTH and not wide and read.encoding != "utf-8":
         return None
-    return _marked(text[:_HEAD].removeprefix("\ufeff")) or _looks(text)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return _marked(read.text[:_HEAD].removeprefix("\ufeff")) or _looks(read.text)
 
 
 def _marked(text: str) -> Sniffed | None:

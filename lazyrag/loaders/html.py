@@ -244,12 +244,9 @@ def _write(page: html.HtmlElement) -> _Writer:
 
 def _is_hidden(element: html.HtmlElement) -> bool:
     """Whether a browser hides an element until a script shows it. Tab panels appear on a click."""
-    if element.get("hidden") is not None:
-        hidden = bool(element.get("hidden") != "until-found")
-    else:
-        style = element.get("style")
-        hidden = style is not None and _HIDING.search(style) is not None
-    return hidden and bool(element.get("role") != "tabpanel")
+    hidden, style = element.get("hidden"), element.get("style")
+    is_hidden = hidden != "until-found" if hidden is not None else style is not None and _HIDING.search(style)
+    return bool(is_hidden) and element.get("role") != "tabpanel"
 
 
 def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None:
@@ -416,8 +413,7 @@ class EpubLoader:
             protected = _protected(archive)
             for number, name in enumerate(_chapters(book, package), start=1):
                 if name in protected:
-                    msg = "The e-book is protected against copying. Only a book without such protection can be read."
-                    raise LoadError(msg)
+                    raise LoadError("The e-book is protected against copying; only other books can be read.")
                 markup = decode(archive.read(name))
                 page = read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
                 if page.text.strip():

@@ -50,8 +50,7 @@ class EmlLoader:
         """Read the file."""
         loaded = _read_mail(path.read_bytes())
         if loaded.metadata.keys().isdisjoint(_HEADERS):
-            msg = "The file is not a mail: it has no subject, sender, recipient or date. Save it again as .eml."
-            raise LoadError(msg)
+            raise LoadError("The file is not a mail: no subject, sender, recipient or date. Save it as .eml.")
         return loaded
 
     load_source = load

@@ -124,7 +124,8 @@ class MsgLoader:
 
 def _read(container: Container, folder: Folder) -> LoadedFile:
     mail = _Item(container, folder, header=24 if folder else 32)
-    headers: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": _sender(mail)}
+    sender = _person(mail.text(_SENDER), mail.text(_SENDER_SMTP) or mail.text(_SENDER_ADDRESS))
+    headers: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": sender}
     headers |= _recipients(mail)
     headers["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
     headers = {name: value for name, value in headers.items() if value}
@@ -163,10 +164,6 @@ class _Item:
 
 def _encoding(code_page: int | None) -> str | None:
     return f"cp{code_page & 0xFFFF}" if code_page else None
-
-
-def _sender(mail: _Item) -> str:
-    return _person(mail.text(_SENDER), mail.text(_SENDER_SMTP) or mail.text(_SENDER_ADDRESS))
 
 
 def _person(name: str, address: str) -> str:

@@ -66,14 +66,11 @@ class OdsLoader(SheetLoader):
             body = _body(archive, "spreadsheet", "spreadsheet", ".ods")
             metadata = _properties(archive)
         hidden = _hidden_styles(body)
-        loaded = read_sheets(
-            (
-                Sheet(attribute(table, "name"), _rows(table), hidden=attribute(table, "style-name") in hidden)
-                for table in body.iterfind("{*}table")
-            ),
-            self._selection,
+        sheets = (
+            Sheet(attribute(table, "name"), _rows(table), hidden=attribute(table, "style-name") in hidden)
+            for table in body.iterfind("{*}table")
         )
-        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
+        return read_sheets(sheets, self._selection, metadata)
 
 
 def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:

@@ -123,11 +123,8 @@ class PdfLoader:
             if objects > self.max_objects * max(1, file.count):
                 raise too_many_objects(self.max_objects)
             if self.max_pages is not None and file.count > self.max_pages:
-                msg = (
-                    f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. Split it, or allow more: "
-                    f"PdfLoader(max_pages={file.count})."
-                )
-                raise LoadError(msg)
+                hint = f"Split it, or allow more: PdfLoader(max_pages={file.count})."
+                raise LoadError(f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}")
             read = self._read_pages(file, until)
             if self.ocr is not None:
                 self._recognize_pages(self.ocr, file, read, until)
@@ -149,17 +146,9 @@ class PdfLoader:
                 with _load_errors():
                     return PdfFile(_rewritten(path, passwords), ("",))
         except _WrongPasswordError as exc:
-            if any(self._passwords):
-                msg = (
-                    "The PDF is encrypted, and no password that PdfLoader was given opens it. Give the right one: "
-                    "PdfLoader(password='...'), or save the file again without one."
-                )
-            else:
-                msg = (
-                    "The PDF is encrypted and needs a password. Give it: PdfLoader(password='...') in a reader of "
-                    "yours, or save it again without one."
-                )
-            raise LoadError(msg) from exc
+            problem = "no password that PdfLoader was given opens it" if any(self._passwords) else "it needs a password"
+            hint = "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without one."
+            raise LoadError(f"The PDF is encrypted, and {problem}. {hint}") from exc
 
     def _read_pages(self, file: PdfFile, until: float) -> _Pages:
         read = _Pages()
@@ -182,11 +171,8 @@ class PdfLoader:
     def _check_time(self, done: int, count: int, until: float) -> None:
         if time.monotonic() > until:
             read = f"{done} of its {count} pages were" if count else "none of its pages was"
-            msg = (
-                f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. Split it, or "
-                "allow more: PdfLoader(max_seconds=...)."
-            )
-            raise LoadError(msg)
+            hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
+            raise LoadError(f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. {hint}")
 
     def _recognize_pages(self, ocr: Ocr, file: PdfFile, read: _Pages, until: float) -> None:
         for number in list(read.textless):
@@ -231,16 +217,13 @@ def _no_text(read: _Pages) -> LoadError:
     if read.unread:
         number, reason = next(iter(read.unread.items()))
         pages = _numbered(list(read.unread))
-        return LoadError(
-            f"The PDF is damaged: {pages} could not be read (page {number}: {reason}), and no other holds text."
-        )
+        problem = f"{pages} could not be read (page {number}: {reason})"
+        return LoadError(f"The PDF is damaged: {problem}, and no other holds text.")
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    return LoadError(
-        f"The PDF has no text layer on any page{scanned}; they need text recognition first, or a function that does "
-        "it: PdfLoader(ocr=...)."
-    )
+    hint = "they need text recognition first, or a function that does it: PdfLoader(ocr=...)."
+    return LoadError(f"The PDF has no text layer on any page{scanned}; {hint}")
 
 
 def _numbered(numbers: Sequence[int]) -> str:
@@ -264,11 +247,8 @@ def _load_errors() -> Iterator[None]:
         raise
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
-        msg = (
-            f"PdfLoader could not read the file ({found}). It may be damaged, or be of another format than its suffix "
-            "says."
-        )
-        raise LoadError(msg) from exc
+        hint = "It may be damaged, or have the wrong suffix."
+        raise LoadError(f"PdfLoader could not read the file ({found}). {hint}") from exc
 
 
 _LOCK = threading.Lock()

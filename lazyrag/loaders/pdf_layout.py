@@ -329,7 +329,6 @@ _MARKS = (
 )
 _LETTER = re.compile(f"[{_JOINED}]")
 _MARK = re.compile(f"[{_MARKS}]")
-_BLANKS = re.compile(f"(?<=[{_JOINED}]) +(?=[{_JOINED}{_MARKS}])|(?<=[{_MARKS}]) +(?=[{_JOINED}])")
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]+$")
@@ -357,16 +356,6 @@ def is_chinese(character: str) -> bool:
         (True, False, True)
     """
     return _LETTER.match(character) is not None or _MARK.match(character) is not None
-
-
-def close_blanks(text: str) -> str:
-    """Remove the spaces between Chinese or Japanese characters.
-
-    Example:
-        >>> close_blanks("持股比 例 of 5 % 은 는")
-        '持股比例 of 5 % 은 는'
-    """
-    return _BLANKS.sub("", text)
 
 
 def mostly_chinese(line: str) -> bool:

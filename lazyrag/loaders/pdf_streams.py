@@ -126,7 +126,7 @@ def _checked(pieces: Iterable[bytes], max_objects: int, *, is_predicted: bool) -
             msg = f"A stream of the PDF unpacks to more than {most_mib} MiB. Save the PDF again with another program."
             raise LoadError(msg)
         most = len(piece) - len(piece.translate(None, _LETTERS))
-        objects += _count(piece) if 64 * most > len(piece) else most
+        objects += sum(map(piece.translate(_BLANKS).count, _OBJECTS)) if 64 * most > len(piece) else most
         if max(objects, size // _PREDICTED_BYTES if is_predicted else 0) > max_objects:
             raise too_many_objects(max_objects)
     return objects
@@ -134,14 +134,8 @@ def _checked(pieces: Iterable[bytes], max_objects: int, *, is_predicted: bool) -
 
 def too_many_objects(most: int) -> LoadError:
     """The error for a page with too many strings and lines."""
-    return LoadError(
-        f"A page of the PDF has more than {most:,} strings and lines, for each of which up to 600 bytes are needed. "
-        "Split it, or allow more: PdfLoader(max_objects=...)."
-    )
-
-
-def _count(piece: bytes) -> int:
-    return sum(map(piece.translate(_BLANKS).count, _OBJECTS))
+    problem = f"A page of the PDF has more than {most:,} strings and lines, each of up to 600 bytes in memory."
+    return LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
 
 
 def _unpacked(data: mmap.mmap, dictionary: bytes, start: int, filters: tuple[bytes, ...]) -> Iterator[bytes]:

@@ -232,11 +232,8 @@ class RecordWriter:
             length += len(name) + len(value) + 1
             # Checked before formatting: a long name repeated for many short values is the bomb of such formats.
             if length > self._most:
-                msg = (
-                    f"As text the file would have more than {self._most:,} characters, as it repeats long names or "
-                    "values. Shorten or split it."
-                )
-                raise LoadError(msg)
+                problem = f"As text, with its names repeated, the file would have more than {self._most:,} characters"
+                raise LoadError(f"{problem}. Shorten long names or values, or split it.")
             if value.strip():
                 filled.append((name, value))
         self._sought.meet(path for path, _ in filled)
@@ -373,11 +370,8 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     try:
         yield from enumerate(reader, start=1)
     except csv.Error as exc:
-        msg = (
-            f"The table cannot be read at line {reader.line_num} ({exc}). A quotation mark may not be closed. Fix the "
-            "line; csv.field_size_limit(...) allows longer cells."
-        )
-        raise LoadError(msg) from exc
+        hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
+        raise LoadError(f"The table cannot be read at line {reader.line_num} ({exc}). {hint}") from exc
 
 
 def _add(writer: RecordWriter, number: int, row: list[str], header: list[str] | None) -> int:
@@ -480,8 +474,7 @@ class TooDeepError(LoadError):
 
 def too_deep() -> TooDeepError:
     """The error for values nested too deep."""
-    msg = f"Its values are nested deeper than {MAX_DEPTH} levels, which no writer of data does. Flatten it."
-    return TooDeepError(msg)
+    return TooDeepError(f"Its values are nested deeper than {MAX_DEPTH} levels. Flatten it.")
 
 
 def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
@@ -507,8 +500,7 @@ def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
     while pending:
         for at, one in pending[-1]:
             if len(at) > _MAX_PATH_LENGTH:
-                msg = f"The path to a value has more than {_MAX_PATH_LENGTH:,} characters. Shorten its names."
-                raise LoadError(msg)
+                raise LoadError(f"A value's path has more than {_MAX_PATH_LENGTH:,} characters. Shorten it.")
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))
@@ -755,8 +747,7 @@ class XmlLoader:
         except RecursionError as exc:
             raise too_deep() from exc
         except ValueError as exc:
-            msg = f"The XML {exc}; such files are not read. Save it again with its entities replaced."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The XML {exc}; it is not read. Save it with its entities replaced.") from exc
         writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
         at = 0
         while at < len(elements):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lazyrag.errors import LoadError
@@ -38,8 +38,7 @@ class PptxLoader:
             main = related(archive, "officeDocument")
             presentation = archive.xml(main) if main else None
             if presentation is None or local_name(presentation) != "presentation":
-                msg = "The file is not a presentation: it is of another format than its suffix says. Save it as .pptx."
-                raise LoadError(msg)
+                raise LoadError("The file is not a presentation, but of another format. Save it as .pptx.")
             known = relations(archive, main)
             ids = [attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
             slides = [known[one].target for one in ids if one in known]
@@ -50,7 +49,8 @@ class PptxLoader:
                 root = archive.xml(slide)
                 if root.get("show") in {"0", "false"}:
                     hidden.append(number)
-                texts.append("\n".join([*_slide(archive, slide, root), *_notes(archive, slide)]))
+                shapes = _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*"))
+                texts.append("\n".join([*shapes, *_notes(archive, slide)]))
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
@@ -58,15 +58,9 @@ class PptxLoader:
         return LoadedFile(text, locations, metadata)
 
 
-def _slide(archive: Archive, part: str, slide: Element) -> Iterator[str]:
-    tree = slide.find("{*}cSld/{*}spTree")
-    if tree is not None:
-        yield from _shapes(archive, relations(archive, part), tree)
-
-
-def _shapes(archive: Archive, known: dict[str, Relation], parent: Element) -> Iterator[str]:
+def _shapes(archive: Archive, known: dict[str, Relation], shapes: Iterable[Element]) -> Iterator[str]:
     """Lines of text of the shapes in a group, in order."""
-    for shape in parent:
+    for shape in shapes:
         kind = local_name(shape)
         if kind in {"sp", "txBody"}:
             placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")

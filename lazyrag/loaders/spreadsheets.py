@@ -10,17 +10,17 @@ import io
 import itertools
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.data.segment import Location
+from lazyrag.data.segment import EMPTY, Location
 from lazyrag.errors import LoadError, missing_package, sentence
 from lazyrag.loaders.archives import local_name, nested_locations, open_archive, properties, related
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.records import Pair, Selection, SoughtFields
+from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
@@ -57,7 +57,9 @@ class SheetLoader:
         self._selection = Selection(fields, template)
 
 
-def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
+def read_sheets(
+    sheets: Iterable[Sheet], selection: Selection = _ALL, metadata: Mapping[str, str] = EMPTY
+) -> LoadedFile:
     r"""Convert a workbook to text; each filled sheet is a location, its name the first line.
 
     Each row below the column names is a place within the sheet. The names of the sheets, and of the hidden ones, become
@@ -66,6 +68,7 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
     Args:
         sheets: In their order. The rows of a sheet are read before the next sheet.
         selection: The columns that become text, and their form.
+        metadata: Further metadata of the workbook.
 
     Raises:
         LoadError: If the text is longer than `MAX_CHARACTERS`, or no sheet has a selected column.
@@ -102,7 +105,8 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
             names[name].append(sheet.name)
     sought.check()
-    return LoadedFile(_BREAK.join(texts), tuple(locations), {name: found for name, found in names.items() if found})
+    listed = {name: found for name, found in names.items() if found}
+    return LoadedFile(_BREAK.join(texts), tuple(locations), {**metadata, **listed})
 
 
 def row_lines(
@@ -140,7 +144,8 @@ def row_lines(
         yield from ((None, _joined(cells)) for _, _, cells in below if not selection.wanted)
         return
     for number, _, cells in itertools.chain(top[first:], below):
-        line = selection.text_of(_named(names, cells), "; ")
+        named = [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
+        line = selection.text_of(named, "; ")
         if line.strip():
             yield number, line
 
@@ -166,10 +171,6 @@ def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None
             different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
             return at if texts and different else None
     return None
-
-
-def _named(names: Sequence[str], cells: Sequence[str]) -> list[Pair]:
-    return [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
 
 
 def _joined(cells: Sequence[str]) -> str:
@@ -229,17 +230,13 @@ class XlsxLoader(SheetLoader):
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
-                msg = "The file is not a workbook: it is of another format than its suffix says. Save it as .xlsx."
-                raise LoadError(msg)
+                raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
             archive.check(name for name in archive.names if name.endswith(_UNPACKED))
             metadata = properties(archive)
         with path.open("rb") as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            loaded = read_sheets(
-                (Sheet(one.title, _xlsx_rows(one), hidden=one.sheet_state != "visible") for one in book.worksheets),
-                self._selection,
-            )
-        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
+            sheets = (Sheet(one.title, _xlsx_rows(one), one.sheet_state != "visible") for one in book.worksheets)
+            return read_sheets(sheets, self._selection, metadata)
 
 
 _one_at_a_time = threading.Lock()
@@ -294,20 +291,18 @@ class XlsLoader(SheetLoader):
         if not data:
             raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
-            msg = "The file is not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."
-            raise LoadError(msg)
+            raise LoadError("The file is not a workbook of the old format. If it is a new one, name it .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file
         try:
             with xlrd.open_workbook(file_contents=data, logfile=log, on_demand=True, ragged_rows=True) as book:
-                loaded = read_sheets(_xls_sheets(xlrd, book), self._selection)
                 author = (book.user_name or "").strip()
+                return read_sheets(_xls_sheets(xlrd, book), self._selection, {"author": author} if author else {})
         except xlrd.XLRDError as exc:
             if "encrypted" in str(exc):
                 msg = "The workbook is encrypted and needs a password. Save it again without one."
             else:
                 msg = f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as .xls or .xlsx."
             raise LoadError(msg) from exc
-        return LoadedFile(loaded.text, loaded.locations, {**({"author": author} if author else {}), **loaded.metadata})
 
 
 def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:

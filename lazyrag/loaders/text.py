@@ -80,8 +80,7 @@ def _parsed(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as exc:  # ValueError also for a number of thousands of digits
         problem, notebook = f" ({exc})", None
     if not isinstance(notebook, dict):
-        msg = f"The file is not a notebook: it is cut off, or of another format{problem}. Save it again from Jupyter."
-        raise LoadError(msg)
+        raise LoadError(f"The file is not a notebook: cut off, or of another format{problem}. Save it again.")
     return notebook
 
 

@@ -44,6 +44,10 @@ def _part(formula: Element, name: str) -> str:
     return "".join(formula_text(child) for child in formula if local_name(child) == name)
 
 
+def _elements(formula: Element) -> list[str]:
+    return [formula_text(child) for child in formula if local_name(child) == "e"]
+
+
 def _bracketed(text: str) -> str:
     text = text.strip()
     return text if _SIMPLE.fullmatch(text) else f"({text})"
@@ -66,23 +70,13 @@ def _raised(formula: Element) -> str:
     return _part(formula, "e") + _scripts(formula)
 
 
-def _sum(formula: Element) -> str:
-    return f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}"
-
-
-def _fraction(formula: Element) -> str:
-    return f"{_bracketed(_part(formula, 'num'))}/{_bracketed(_part(formula, 'den'))}"
-
-
 def _root(formula: Element) -> str:
     degree = _part(formula, "deg")
     return f"{'' if degree.strip() in ('', '2') else degree}√{_bracketed(_part(formula, 'e'))}"
 
 
 def _delimited(formula: Element) -> str:
-    between = _mark(formula, "dPr", "sepChr", "|").join(
-        formula_text(child) for child in formula if local_name(child) == "e"
-    )
+    between = _mark(formula, "dPr", "sepChr", "|").join(_elements(formula))
     return f"{_mark(formula, 'dPr', 'begChr', '(')}{between}{_mark(formula, 'dPr', 'endChr', ')')}"
 
 
@@ -90,23 +84,14 @@ def _limit(formula: Element) -> str:
     return f"{_part(formula, 'e')}_{_bracketed(_part(formula, 'lim'))}"
 
 
-def _matrix(formula: Element) -> str:
-    rows = (row for row in formula if local_name(row) == "mr")
-    return "; ".join(", ".join(formula_text(one) for one in row if local_name(one) == "e") for row in rows)
-
-
-def _array(formula: Element) -> str:
-    return "; ".join(formula_text(child) for child in formula if local_name(child) == "e")
-
-
 _WRITERS: dict[str, Callable[[Element], str]] = {
     "d": _delimited,
-    "eqArr": _array,
-    "f": _fraction,
+    "eqArr": lambda formula: "; ".join(_elements(formula)),
+    "f": lambda formula: f"{_bracketed(_part(formula, 'num'))}/{_bracketed(_part(formula, 'den'))}",
     "limLow": _limit,
     "limUpp": _limit,
-    "m": _matrix,
-    "nary": _sum,
+    "m": lambda formula: "; ".join(", ".join(_elements(row)) for row in formula if local_name(row) == "mr"),
+    "nary": lambda formula: f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}",
     "rad": _root,
     "sPre": _raised,
     "sSub": _raised,
@@ -857,9 +842,6 @@ class OldOfficeLoader:
         found = sniff(path)
         suffix = found.suffix if found is not None and found.suffix in _SAVE_AS else path.suffix.lower()
         newer = _SAVE_AS.get(suffix, ".docx or .pptx")
-        msg = (
-            f"The format of {suffix} files, that of office programs before 2007, is not read: no library under a "
-            f"permissive licence reads it. Save the file as {newer}; `soffice --headless --convert-to "
-            f"{newer.removeprefix('.')} FILE` does so for many files, or register a loader of your own."
-        )
-        raise LoadError(msg)
+        command = f"soffice --headless --convert-to {newer.removeprefix('.')} FILE"
+        hint = f"Save the file as {newer}; `{command}` does so for many files. Or register a loader of your own."
+        raise LoadError(f"The format of {suffix} files, of office programs before 2007, is not read. {hint}")

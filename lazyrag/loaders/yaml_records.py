@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders.base import LoadedFile, SourceLoader
+from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import decode
 from lazyrag.loaders.records import (
     MAX_DEPTH,
     MAX_LOCATED_DEPTH,
+    JsonLoader,
     Located,
     OrderedFields,
     RecordValue,
-    Selection,
     leaves,
     most_text,
     named_twice,
     nested_too_deep,
     read_value,
-    records_path,
     too_deep,
 )
-from lazyrag.validation import known_arguments
 
 # libyaml's parser, if PyYAML has it, is twenty times as fast. Neither creates objects for tags.
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
 
-@known_arguments
-class YamlLoader:
+class YamlLoader(JsonLoader):
     r"""Reads YAML as `JsonLoader` reads JSON: each value becomes a line ``path: value``.
 
     Values stay as they are spelled, numbers and dates too; tags create no objects. Comments are skipped, aliases
@@ -56,12 +53,6 @@ class YamlLoader:
         ...     YamlLoader("teas", template="{name} costs {price}").load(path).text
         'Sencha costs 12.50'
     """
-
-    def __init__(self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self._records = records_path(records)
-        self._selection = Selection(fields, template)
-
-    load_source = SourceLoader.load
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -135,8 +126,7 @@ def _documents(text: str) -> Iterator[RecordValue]:
 
 def _aliased(anchor: str, known: dict[str | None, tuple[RecordValue, int]]) -> tuple[RecordValue, int]:
     if anchor not in known:
-        msg = f"The alias *{anchor:.80} has no anchor before it, or is inside its own. Write its value instead."
-        raise LoadError(msg)
+        raise LoadError(f"The alias *{anchor:.80} has no anchor before it, or is in its own. Write its value.")
     return known[anchor]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,12 +14,6 @@ from lazyrag.models.onnx.session import FileFingerprint
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
-
-if TYPE_CHECKING:
-    pass  # Pyright accepts only a property for a protocol's property
-else:
-    pass
-
 
 TooLong = Literal["raise", "cut"]
 
@@ -40,14 +33,17 @@ class _PackageModel:
     """
 
     def __init__(self, make: str, model: Any, too_long: TooLong, batch_size: int, **options: Any) -> None:
-        package = _package(type(self).__name__)
+        try:
+            import sentence_transformers  # an extra's package; with torch, it takes seconds
+        except ModuleNotFoundError as exc:
+            raise missing_package(type(self).__name__, exc, "sentence-transformers") from exc
         self._contents = _contents(model)  # before the model is loaded from them
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
         self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
         self._given = model
         self._identity: str | None = None
-        self.model = _load(getattr(package, make), model, options)
+        self.model = _load(getattr(sentence_transformers, make), model, options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -234,15 +230,6 @@ class SentenceTransformerCrossEncoder(_PackageModel):
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
         return checked_ranking([(at, by_text[one]) for at, one in enumerate(found)], len(found), repr(self))[:limit]
-
-
-def _package(what: str) -> ModuleType:
-    try:
-        import sentence_transformers  # an extra's package; with torch, it takes seconds
-    except ModuleNotFoundError as exc:
-        raise missing_package(what, exc, "sentence-transformers") from exc
-    package: ModuleType = sentence_transformers
-    return package
 
 
 def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:

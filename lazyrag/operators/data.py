@@ -130,16 +130,12 @@ def validate_data(data: Any) -> RAGData:
     require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
-            msg = (
-                f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported: each stage has a field for "
-                "its time. Write refining_time instead of refine_metrics.refine_time."
-            )
-            raise ConfigError(msg)
+            hint = "Each stage has a field for its time: write refining_time instead of refine_metrics.refine_time."
+            raise ConfigError(f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported. {hint}")
     for name in ("results", *_RENAMED):
         if name in data:
             new = _RENAMED.get(name, "retrieval_results or refining_results")
-            msg = f"The field {name!r} is now {new}. Call from_legacy(data) once, before the first operator."
-            raise ConfigError(msg)
+            raise ConfigError(f"The field {name!r} is now {new}. Call from_legacy(data) before the first operator.")
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 

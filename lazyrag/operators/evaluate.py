@@ -36,15 +36,8 @@ class EvaluateOperator(Operator, abc.ABC):
         self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
-    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Measure a trace, and return the same object."""
-        self.process(validate_data(data))
-        return cast("dict[str, Any]", data)
-
-    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Run `execute` in any event loop."""
-        await self.aprocess(validate_data(data))
-        return cast("dict[str, Any]", data)
+    def _result(self, trace: RAGData, _: Mapping[str, Any]) -> dict[str, Any]:
+        return cast("dict[str, Any]", trace)
 
     @property
     def report(self) -> MeasureReport:

@@ -82,12 +82,15 @@ class Operator(abc.ABC):
             LazyRAGError: Errors of the operator's own work. They never become an empty list.
         """
         trace = validate_data(data)
-        return append_fields(trace, self.process(trace), self.writes, repr(self))
+        return self._result(trace, self.process(trace))
 
     async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
-        return append_fields(trace, await self.aprocess(trace), self.writes, repr(self))
+        return self._result(trace, await self.aprocess(trace))
+
+    def _result(self, trace: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+        return append_fields(trace, processed, self.writes, repr(self))
 
     def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute`."""
@@ -220,13 +223,8 @@ class OperatorChain(Operator):
             data = await operator.aexecute(data)
         return data
 
-    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the trace with the fields of all operators; see `Operator.execute`."""
-        return cast("dict[str, Any]", self.process(validate_data(data)))
-
-    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Run `execute` in any event loop."""
-        return cast("dict[str, Any]", await self.aprocess(validate_data(data)))
+    def _result(self, _: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+        return cast("dict[str, Any]", processed)
 
 
 def _steps(given: Any) -> tuple[Operator, ...]:
@@ -287,17 +285,15 @@ class RetrieveOperator(_AsyncOperator):
         """
         query = query_of(data)
         started = time.perf_counter()
-        hits = await (await self._finder.find(query, self._topk, self._filters)).hits()
+        found = await self._finder.find(query, self._topk, self._filters) if query.strip() else RetrievedItems([])
+        hits = await found.hits()
         seconds = time.perf_counter() - started
-        return {
-            "retrieval_results": [_hit_row(hit) for hit in hits],
-            "retrieval_docs": [hit.text for hit in hits],
-            "retrieval_time": seconds,
-        }
+        rows = [{**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits]
+        return _stage_fields("retrieval", rows, seconds)
 
 
-def _hit_row(hit: Hit) -> dict[str, Any]:
-    return {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score}
+def _stage_fields(stage: str, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+    return {f"{stage}_results": rows, f"{stage}_docs": [row["text"] for row in rows], f"{stage}_time": seconds}
 
 
 def _is_document(source: Any) -> bool:
@@ -453,16 +449,11 @@ class RerankOperator(_AsyncOperator):
         query, rows = query_of(data), latest_results(data, TO_RERANK)
         started = time.perf_counter()
         best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
-        return {
-            "reranking_results": best,
-            "reranking_docs": [row["text"] for row in best],
-            "reranking_time": time.perf_counter() - started,
-        }
+        return _stage_fields("reranking", best, time.perf_counter() - started)
 
     async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        hits = [
-            Hit(str(at), row["text"], _score(row), metadata=row.get("metadata") or {}) for at, row in enumerate(rows)
-        ]
+        metadata = [row.get("metadata") or {} for row in rows]
+        hits = [Hit(str(at), row["text"], _score(row), metadata=metadata[at]) for at, row in enumerate(rows)]
         ranked = await (await self._rerank(query, RetrievedItems(hits), self._topk)).hits()
         row_of = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
         return [  # rerankers may return new texts, such as merged ones
@@ -567,11 +558,7 @@ class RefinerOperator(Operator):
             }
             for text in refined
         ]
-        return {
-            "refining_results": results,
-            "refining_docs": [text.text for text in refined],
-            "refining_time": seconds,
-        }
+        return _stage_fields("refining", results, seconds)
 
 
 # Generation

@@ -145,13 +145,10 @@ class MilvusCollection:
     vector_field: str | None = None
 
     def __post_init__(self) -> None:
-        missing = [method for method in _MILVUS_METHODS if not callable(getattr(self.client, method, None))]
-        if missing:
-            msg = (
-                f"milvus_client must be a pymilvus.MilvusClient, or an AsyncMilvusClient of pymilvus 3; got "
-                f"{self.client!r:.60}, which has no {missing[0]}(). For other retrievers: RAGPipeline(retriever=...)."
-            )
-            raise ConfigError(msg)
+        missing = next((name for name in _MILVUS_METHODS if not callable(getattr(self.client, name, None))), None)
+        expected = "a MilvusClient of pymilvus, or an AsyncMilvusClient of pymilvus 3"
+        hint = f"It has no {missing}(). For other retrievers: RAGPipeline(retriever=...)."
+        require(missing is None, "milvus_client", self.client, expected, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +199,6 @@ class MilvusFinder:
             ConfigError: If the collection, one of its fields or a filter is ambiguous or unknown.
             RetrievalError: If Milvus fails, or returns rows without a text.
         """
-        if not query.strip():
-            return RetrievedItems([])
         layout = self._layout = self._layout or await self._inspect()
         rows = await self._request(
             "search",
@@ -242,9 +237,7 @@ class MilvusFinder:
             # Versions that do not name the field of an index allow one index a collection.
             if index and index.get("field_name", vector) == vector and index.get("metric_type"):
                 return str(index["metric_type"]).upper()
-        raise ConfigError(
-            f"The collection {self._collection!r} has no index over {vector!r}. Create one: create_index."
-        )
+        raise ConfigError(f"The collection {self._collection!r} has no index over {vector!r}. Call create_index.")
 
     async def _request(self, method: str, **arguments: Any) -> Any:
         with errors_of(f"The Milvus method {method}", RetrievalError):
@@ -330,8 +323,6 @@ class ChromaFinder:
             ConfigError: If the filters are malformed.
             RetrievalError: If Chroma fails, or returns rows without a text.
         """
-        if not query.strip():
-            return RetrievedItems([])
         vector = None if self._embed is None else await self._embed(query)
         with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
@@ -413,11 +404,9 @@ class FaissFinder:
         Raises:
             ConfigError: If there are filters, which faiss does not support; or the vector has the wrong length.
         """
-        if filters is not None:
-            raise ConfigError(
-                f"A faiss index cannot filter; got {filters!r:.60}. Load the texts into a Document instead."
-            )
-        if not query.strip() or not self._hits:
+        hint = "A faiss index cannot filter. Load the texts into a Document instead."
+        require(filters is None, "filters", filters, "None", hint)
+        if not self._hits:
             return RetrievedItems([])
         vector = np.asarray([await self._embed(query)], np.float32)
         if vector.shape[1] != self._index.d:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
 
@@ -101,6 +102,16 @@ async def run_all(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return results
+
+
+def _warning(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decorator: emit the warnings of answers in the task that awaits them."""
+
+    @functools.wraps(method)
+    async def answered(*args: P.args, **kwargs: P.kwargs) -> T:
+        return emit_answer_warnings(await method(*args, **kwargs))
+
+    return answered
 
 
 @known_arguments
@@ -336,6 +347,7 @@ class RAGPipeline:
             return await run.complete_context(top_k, max_tokens, filters)
 
     @known_keywords
+    @_warning
     async def answer(
         self,
         query: str,
@@ -362,13 +374,10 @@ class RAGPipeline:
         Warns:
             AnswerWarning: For each of the answer's ``problems``.
         """
-        return emit_answer_warnings(await self._answer(query, top_k, max_tokens, filters, history=history))
-
-    async def _answer(self, query: str, *limits: Any, history: History | None = None, **more: Any) -> Answer:
-        """Run `answer` without warnings."""
-        return await self._run(query, history).complete_answer(*limits, **more)
+        return await self._run(query, history).complete_answer(top_k, max_tokens, filters)
 
     @known_keywords
+    @_warning
     async def answer_from(
         self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
     ) -> Answer:
@@ -386,12 +395,6 @@ class RAGPipeline:
         Warns:
             AnswerWarning: See `answer`.
         """
-        return emit_answer_warnings(await self._answer_from(results, max_tokens, query=query))
-
-    async def _answer_from(
-        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
-    ) -> Answer:
-        """Run `answer_from` without warnings."""
         return await self._run_of(results, query).answer_from(results, max_tokens)
 
     async def astream(
@@ -454,6 +457,7 @@ class RAGPipeline:
         )
 
     @known_keywords
+    @_warning
     async def batch_answer(
         self,
         queries: Sequence[str],
@@ -476,28 +480,16 @@ class RAGPipeline:
             concurrency: See `batch_retrieve`.
             on_error: See there.
         """
-        more: dict[str, Any] = {"histories": histories, "concurrency": concurrency, "on_error": on_error}
-        return emit_answer_warnings(await self._batch_answer(queries, top_k, max_tokens, filters, **more))
-
-    async def _batch_answer(
-        self,
-        queries: Sequence[str],
-        *limits: Any,
-        histories: Sequence[History | None] | None = None,
-        concurrency: int = 8,
-        on_error: OnError = "raise",
-        **more: Any,
-    ) -> list[Answer]:
-        """Run `batch_answer` without warnings."""
         _validate_queries(queries)
         given = [None] * len(queries) if histories is None else histories
         is_valid = isinstance(given, Sequence) and len(given) == len(queries)
         require(is_valid, "histories", given, f"a list with a history or None for each of the {len(queries)} queries")
         asked = list(zip(queries, given, strict=True))
-        answers = run_all(
-            lambda one: self._answer(one[0], *limits, history=one[1], **more), asked, concurrency, on_error
-        )
-        return cast("list[Answer]", await answers)
+
+        def answer(one: tuple[str, History | None]) -> Awaitable[Answer]:
+            return self._run(*one).complete_answer(top_k, max_tokens, filters)
+
+        return cast("list[Answer]", await run_all(answer, asked, concurrency, on_error))
 
     def _run(self, query: str, history: History | None = None) -> Run:
         check_query(query)
@@ -530,10 +522,9 @@ def _as_history(history: Any) -> tuple[Message, ...]:
     is_list = isinstance(history, Sequence) and not isinstance(history, str)
     require(history is None or is_list, "history", history, expected)
     messages = as_messages(history, "history") if history else ()
+    hint = "Set system messages by Generator(prompts=...)."
     for message in messages:
-        require(
-            message.role != "system", "history", message, expected, "Set system messages by Generator(prompts=...)."
-        )
+        require(message.role != "system", "history", message, expected, hint)
     return messages
 
 
@@ -544,11 +535,8 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
         return MilvusFinder(manager, client)
-    msg = (
-        f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; pass retriever=..., or "
-        "embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
-    )
-    raise ConfigError(msg)
+    hint = "pass retriever=..., or embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over."
+    raise ConfigError(f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; {hint}")
 
 
 def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
@@ -575,14 +563,9 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
         fusion = "specification 003's RRF" if method == "rrf" else f"hybrid_fusion_method={method!r}"
-        own = (
-            f" For RRF with weights pass retriever=HybridRetriever(..., weights={weights})." if method == "rrf" else ""
-        )
-        msg = (
-            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none. "
-            f"Set hybrid_fusion_method to 'weighted', or leave the weights at their defaults.{own}"
-        )
-        raise ConfigError(msg)
+        problem = f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none."
+        hint = f"Set hybrid_fusion_method to 'weighted', or pass retriever=HybridRetriever(..., weights={weights})."
+        raise ConfigError(f"{problem} {hint}")
     return HybridRetriever(vector, keyword, fusion_method=method)
 
 
@@ -600,18 +583,14 @@ def _reranker_of(settings: PipelineSettings) -> Any:
 
 
 def _waiting(
-    method: Callable[Concatenate[RAGPipeline, P], Coroutine[Any, Any, T]], quiet: Callable[..., Any] | None = None
+    method: Callable[Concatenate[RAGPipeline, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncPipeline, P], T]:
-    """Make a method that runs a coroutine method and waits for it.
-
-    Args:
-        method: The coroutine method; its signature is kept.
-        quiet: The same without warnings, so that the warnings are issued in the caller's thread.
-    """
+    """Make a method, with the signature of a coroutine method, that runs it and waits for it."""
+    quiet = inspect.unwrap(method)  # the warnings are emitted in the caller's thread
 
     @functools.wraps(method)
     def wait(self: SyncPipeline, *args: Any, **kwargs: Any) -> Any:
-        return emit_answer_warnings(background.run((quiet or method)(self._pipeline, *args, **kwargs)))
+        return emit_answer_warnings(background.run(quiet(self._pipeline, *args, **kwargs)))
 
     return cast("Callable[Concatenate[SyncPipeline, P], T]", known_keywords(wait))
 
@@ -636,11 +615,11 @@ class SyncPipeline:
     retrieve_and_rerank = _waiting(RAGPipeline.retrieve_and_rerank)
     build_context = _waiting(RAGPipeline.build_context)
     retrieve_with_context = _waiting(RAGPipeline.retrieve_with_context)
-    answer = _waiting(RAGPipeline.answer, RAGPipeline._answer)
-    answer_from = _waiting(RAGPipeline.answer_from, RAGPipeline._answer_from)
+    answer = _waiting(RAGPipeline.answer)
+    answer_from = _waiting(RAGPipeline.answer_from)
     batch_retrieve = _waiting(RAGPipeline.batch_retrieve)
     batch_retrieve_with_context = _waiting(RAGPipeline.batch_retrieve_with_context)
-    batch_answer = _waiting(RAGPipeline.batch_answer, RAGPipeline._batch_answer)
+    batch_answer = _waiting(RAGPipeline.batch_answer)
 
     @known_keywords
     def stream(

@@ -199,7 +199,8 @@ class Run:
         finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
         span = retrieval_span(finder.name, self.search_query, topk, capture_content=self.parts.capture_content)
         with self._timed("retrieve"), span as retrieving:
-            found = await finder.find(self.search_query, topk, filters)
+            is_blank = not self.search_query.strip()
+            found = RetrievedItems([]) if is_blank else await finder.find(self.search_query, topk, filters)
             if retrieving.is_recording:
                 retrieving.hits(found.trace_hits())
         return found
@@ -245,18 +246,18 @@ class Run:
     ) -> Answer:
         """Run all stages, without warnings."""
         self.generator()  # validated before any work
-        with self.span() as span:
-            answer = await self.answer(await self.complete_context(top_k, max_tokens, filters))
-            span.answered(answer.text)
-            return answer
+        return await self._answered(lambda: self.complete_context(top_k, max_tokens, filters))
 
     async def answer_from(self, results: Sequence[Hit], max_tokens: int | None) -> Answer:
         """Answer from hits, without warnings."""
         self.generator()
         if not self.query.strip():
             raise ConfigError("There is no question. Pass query='...', or results that a pipeline retrieved.")
+        return await self._answered(lambda: self.context(results, max_tokens))
+
+    async def _answered(self, build: Callable[[], Awaitable[RAGContext]]) -> Answer:
         with self.span() as span:
-            answer = await self.answer(await self.context(results, max_tokens))
+            answer = await self.answer(await build())
             span.answered(answer.text)
             return answer
 
@@ -298,9 +299,7 @@ class Run:
                         if piece.text or completed:
                             yield AnswerDelta(piece.text, completed)
                 if generation is None:
-                    raise GenerationError(
-                        "The generator's stream ended without a result; its last piece must have one."
-                    )
+                    raise GenerationError("The generator's stream ended without a result in its last piece.")
                 chat.generated(generation)
             answer = self._resolved(context, generation)
             span.answered(answer.text)
@@ -331,10 +330,8 @@ class Run:
         problems = self.problems
         if left_out:
             limit = context.metadata.get("max_tokens")
-            problems = (
-                *problems,
-                f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called.",
-            )
+            problem = f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called."
+            problems = (*problems, problem)
         generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": [*problems]})
         metadata = {"seconds": self.seconds, "found": len(left_out)}
         return Answer(self.query, text, (), context, generation, problems, metadata)

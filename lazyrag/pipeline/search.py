@@ -70,7 +70,7 @@ class Finder(Protocol):
         ...
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
-        """Return at most ``topk`` nodes or hits, best first."""
+        """Return at most ``topk`` nodes or hits, best first, for a query that is not blank."""
         ...
 
 
@@ -99,13 +99,11 @@ class RetrieverFinder:
         return callable_name(self.retriever)
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
-        """Call the retriever; a blank query finds nothing.
+        """Call the retriever.
 
         Raises:
             RetrievalError: If it fails, or returns something else than nodes or hits.
         """
-        if not query.strip():
-            return RetrievedItems([])
         with errors_of(f"The retriever {self.name!r}", RetrievalError):
             if self._awaits:
                 given = await self.retriever(query, filters=filters, topk=topk)

@@ -20,17 +20,15 @@ import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lazyrag._version import __version__
+from lazyrag.data.result import GenerationResult, Hit
+from lazyrag.models.protocols import ChatOptions, Message
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from opentelemetry.trace import Span as OtelSpan
-
-    from lazyrag.data.result import GenerationResult, Hit
-    from lazyrag.models.protocols import ChatOptions, Message
 
 SpanKind: TypeAlias = Literal["internal", "client"]
 

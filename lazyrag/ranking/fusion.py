@@ -93,9 +93,8 @@ def check_normalisation(how: str, lowest: float | None) -> None:
     """Validate a normalisation and its lowest score; see `normalised`."""
     validate_choice("normalise", how, NORMALISATIONS)
     if how == "theoretical":
-        validate_number(
-            "lowest", lowest, "a finite number with normalise='theoretical', such as -1 for a cosine", math.isfinite
-        )
+        expected = "a finite number with normalise='theoretical', such as -1 for a cosine"
+        validate_number("lowest", lowest, expected, math.isfinite)
     elif lowest is not None:
         raise ConfigError(f"lowest goes with normalise='theoretical' only; got {lowest!r} with {how!r}. Omit it.")
 
@@ -155,17 +154,14 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
 def _z_score(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     values, _, sigma = _spread(ranking)
     worst = min(values, default=0.0)
-    return [
-        (uid, (value - worst) / sigma if sigma > 0 else 0.0) for (uid, _), value in zip(ranking, values, strict=True)
-    ]
+    parts = [(value - worst) / sigma if sigma > 0 else 0.0 for value in values]
+    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
 def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     values, mean, sigma = _spread(ranking)
-    return [
-        (uid, (value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5)
-        for (uid, _), value in zip(ranking, values, strict=True)
-    ]
+    parts = [(value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5 for value in values]
+    return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
 def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
@@ -183,12 +179,8 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
 
 def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
     for uid, score in ranking:
-        if not isinstance(score, numbers.Real):
-            raise ConfigError(
-                f"Scores must be finite numbers to be added; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf."
-            )
-        if not math.isfinite(score):
-            raise ConfigError("Scores must be finite numbers to be added; a ranking has an infinite one or nan.")
+        if not isinstance(score, numbers.Real) or not math.isfinite(score):
+            raise ConfigError(f"Scores must be finite numbers; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf.")
 
 
 _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
@@ -429,10 +421,10 @@ class Fusion:
             except (TypeError, ValueError):
                 contributions[uid] = ()
             if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
-                raise RetrievalError(
-                    f"The fusion {self.name!r} returned {found if uid is None else {uid: parts}!r:.80} for {count} "
-                    "rankings; it must return a dict from each uid to a finite number for each ranking."
-                )
+                returned = found if uid is None else {uid: parts}
+                problem = f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings"
+                expected = "a dict from each uid to a finite number for each ranking"
+                raise RetrievalError(f"{problem}; it must return {expected}.")
         return contributions
 
 

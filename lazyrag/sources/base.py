@@ -235,12 +235,9 @@ class Manifest:
         self._source = source
         owner, self.entries = read_manifest(folder)
         if owner != source and self.entries:
-            msg = (
-                f"The folder {folder} is filled from {owner!r}, not from {source!r}; each run would delete the other's "
-                "files. Give a folder for each source; they may lie beside each other in the dataset's folder. If it "
-                "is the same source, changed, delete the folder and fetch anew: what is equal is not embedded again."
-            )
-            raise ConfigError(msg)
+            problem = f"is filled from {owner!r}, not from {source!r}; each run would delete the other's files"
+            hint = "Give each source a folder of its own; if it is the same source, changed, delete the folder first."
+            raise ConfigError(f"The folder {folder} {problem}. {hint}")
         self.compact()
         self._file: TextIO = (folder / MANIFEST).open("a", encoding="utf-8", newline="\n")
 
@@ -285,8 +282,9 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
     Raises:
         LoadError: If it is damaged. Half a line at its end is no damage: a killed program leaves it.
     """
+    path = folder / MANIFEST
     try:
-        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return "", {}
     *lines, _ = text.split("\n")
@@ -295,10 +293,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
         head = json.loads(lines[0])
         source = head["source"]
         if head["format"] != _FORMAT:
-            msg = (
-                f"{folder / MANIFEST} has the format {head['format']!r}; this release reads {_FORMAT}. Use a newer one."
-            )
-            raise LoadError(msg, path=str(folder / MANIFEST))
+            problem = f"has the format {head['format']!r}; this release reads {_FORMAT}. Use a newer one."
+            raise LoadError(f"{path} {problem}", path=str(path))
         for line in lines[1:]:
             fields = json.loads(line)
             name = _file_name(fields["name"])
@@ -307,11 +303,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
             else:
                 entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
-        msg = (
-            f"{folder / MANIFEST} is damaged ({type(exc).__name__}). Delete it together with the files of its folder, "
-            "and fetch anew; what has the same content is not embedded again."
-        )
-        raise LoadError(msg, path=str(folder / MANIFEST)) from exc
+        hint = "Delete it together with the files of its folder, and fetch anew; equal content is not embedded again."
+        raise LoadError(f"{path} is damaged ({type(exc).__name__}). {hint}", path=str(path)) from exc
     return str(source), entries
 
 
@@ -419,9 +412,8 @@ class FetchReport:
     cut_short: str = ""
 
     def __str__(self) -> str:
-        counts = [
-            f"{len(getattr(self, name))} {name}" for name in ("added", "updated", "unchanged", "removed", "failed")
-        ]
+        names = ("added", "updated", "unchanged", "removed", "failed")
+        counts = [f"{len(getattr(self, name))} {name}" for name in names]
         counts += [f"{len(self.retained)} retained"] if self.retained else []
         counts += [f"cut short: {self.cut_short}"] if self.cut_short else []
         return ", ".join(counts)
@@ -589,8 +581,7 @@ def _checked(item: SourceItem) -> SourceItem:
         msg = f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as content; give bytes."
         raise LoadError(msg)
     if not _SUFFIX.fullmatch(item.suffix):
-        msg = f"A source gave an item with the suffix {item.suffix!r:.40}; suffixes are such as '.txt'."
-        raise LoadError(msg)
+        raise LoadError(f"A source gave an item with the suffix {item.suffix!r:.40}; give one such as '.txt'.")
     return item
 
 

@@ -9,19 +9,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.sources.base import LoadedItem
+from lazyrag.sources.http import WebOptions
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.web import WebsiteSource
 from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_text
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from lazyrag.sources.http import WebOptions
 
 _REQUIRED = {"upload_file": "upload_file", "notion_import": "notion_info", "website_crawl": "url"}
 _NOTION_KINDS = {"page": "pages", "database": "databases", "data_source": "data_sources"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.message
 import email.utils
 import functools
+import gzip
 import hashlib
 import http.client
 import io
@@ -21,7 +22,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from lazyrag._version import __version__
 from lazyrag.errors import ConfigError, LoadError, known_names
@@ -48,10 +49,6 @@ from lazyrag.validation import (
     validate_text,
     validate_texts,
 )
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -269,11 +266,8 @@ class AddressRule:
     def _check(self, address: str, url: WebUrl) -> None:
         kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
-            msg = (
-                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are allowed; "
-                f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
-            )
-            raise FetchError(msg, url=url.shown)
+            hint = f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
+            raise url.error(f"resolves to {address}, which is {kind}. Only public addresses are allowed; {hint}")
 
 
 def blocked_kind(address: str, *, allow_private: bool = False) -> str:
@@ -287,9 +281,8 @@ def blocked_kind(address: str, *, allow_private: bool = False) -> str:
         >>> blocked_kind("::ffff:10.0.0.1"), blocked_kind("10.0.0.1", allow_private=True), blocked_kind("93.184.215.14")
         ('a private address', '', '')
     """
-    return next(
-        (kind for one in _with_embedded(ipaddress.ip_address(address)) if (kind := _kind(one, allow_private))), ""
-    )
+    kinds = (_kind(one, allow_private) for one in _with_embedded(ipaddress.ip_address(address)))
+    return next(filter(None, kinds), "")
 
 
 def _with_embedded(address: Address) -> Iterator[Address]:
@@ -329,7 +322,6 @@ def _kind(address: Address, allow_private: bool) -> str:
 
 
 _PIECE = 1 << 16
-_GZIP_OR_ZLIB = 47  # of zlib: window bits, and the header tells which of the two it is
 _AGAIN = frozenset([408, 425, 429, 500, 502, 503, 504])
 
 
@@ -431,7 +423,7 @@ def send_request(
         raise url.error(f"cannot be trusted: its certificate is refused ({exc.verify_message}).") from exc
     except (http.client.HTTPException, OSError, zlib.error) as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": ")
-        transient = isinstance(exc, (OSError, http.client.IncompleteRead))
+        transient = isinstance(exc, (OSError, http.client.IncompleteRead)) and not isinstance(exc, gzip.BadGzipFile)
         raise url.error(f"gave no valid response ({found:.200}).", transient=transient) from exc
 
 
@@ -499,7 +491,7 @@ def _read(response: http.client.HTTPResponse, headers: Mapping[str, str], url: W
         return _body(response, headers, url, most)
     try:
         return _body(response, headers, url, min(most, _PIECE))
-    except (FetchError, http.client.HTTPException, zlib.error):  # the status matters
+    except (FetchError, http.client.HTTPException, gzip.BadGzipFile, zlib.error):  # the status matters
         return b""
 
 
@@ -508,62 +500,26 @@ def _body(response: http.client.HTTPResponse, headers: Mapping[str, str], url: W
     if (response.length or 0) > most:
         raise _too_large(url, most)
     encoding = headers.get("content-encoding", "").strip().lower()
-    if encoding in {"", "identity"}:
-        decompressor = None
-    elif encoding in {"gzip", "x-gzip", "deflate"}:
-        decompressor = _Decompressor(most, raw_allowed=encoding == "deflate")
-    else:
+    if encoding not in {"", "identity", "gzip", "x-gzip"}:
         problem = f"responds with the Content-Encoding {encoding!r:.40}, which was not requested."
         raise url.error(problem, status=response.status)
-    pieces = []
-    length = 0
-    while piece := response.read(_PIECE):
-        piece = decompressor.feed(piece) if decompressor else piece
-        length += len(piece)
-        if length > most:
-            raise _too_large(url, most)
-        pieces.append(piece)
-    if response.length or (decompressor and not decompressor.is_done):
+    stream = gzip.GzipFile(fileobj=response) if encoding.endswith("gzip") else response
+    body = bytearray()
+    try:
+        while piece := stream.read(_PIECE):
+            body += piece
+            if len(body) > most:
+                raise _too_large(url, most)
+        is_complete = not response.length
+    except EOFError:
+        is_complete = False
+    if not is_complete:
         raise url.error("ends its response early.", status=response.status, transient=True)
-    return b"".join(pieces)
+    return bytes(body)
 
 
 def _too_large(url: WebUrl, most: int) -> FetchError:
     return url.error(f"has a response of more than {most:,} bytes. Raise max_bytes to read it.")
-
-
-class _Decompressor:
-    """Decompresses gzip and deflate, and never produces more than one byte too many."""
-
-    def __init__(self, most: int, *, raw_allowed: bool) -> None:
-        self._left = most + 1
-        self._raw_allowed = raw_allowed
-        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._is_new = True
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the compressed data is complete; an empty body is."""
-        return self._stream.eof or self._is_new
-
-    def feed(self, piece: bytes) -> bytes:
-        """Decompress a piece, up to the limit."""
-        made = []
-        while piece and self._left > 0:
-            if self._stream.eof:  # several streams may follow each other
-                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-            try:
-                made.append(self._stream.decompress(piece, self._left))
-            except zlib.error:
-                if not (self._is_new and self._raw_allowed):
-                    raise
-                # Some servers leave out the header that deflate should have.
-                self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
-                made.append(self._stream.decompress(piece, self._left))
-            self._is_new = self._raw_allowed = False
-            self._left -= len(made[-1])
-            piece = self._stream.unused_data if self._stream.eof else b""
-        return b"".join(made)
 
 
 USER_AGENT = f"lazyrag/{__version__}"
@@ -712,7 +668,7 @@ class WebClient:
 
     def _send_once(self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         secret = self._secret if url.origin == self._origin.origin else {}
-        sent = {"User-Agent": self.user_agent, "Accept-Encoding": "gzip, deflate", **headers, **secret}
+        sent = {"User-Agent": self.user_agent, "Accept-Encoding": "gzip", **headers, **secret}
         return send_request(method, url, sent, body, rule=self._rule, limits=self._limits)
 
     def _checked(self, answer: HttpResponse) -> HttpResponse:
@@ -723,7 +679,7 @@ class WebClient:
         raise answer.url.error(
             f"answers {answer.status}{reason}.{_ADVICE.get(answer.status, '')}",
             status=answer.status,
-            transient=answer.is_transient,
+            transient=answer.status in _AGAIN,
             retry_after_s=answer.retry_after_s,
         )
 
@@ -885,8 +841,7 @@ class Cursor(Paging):
         if found in (None, "", False):
             return None
         if not isinstance(found, str):
-            msg = f"The response's {self.path!r} must be a text or number; name the path of the cursor."
-            raise ConfigError(msg)
+            raise ConfigError(f"The response's {self.path!r} must be a text or number. Name the cursor's path.")
         return with_params(page.url, {self.param: found})
 
 

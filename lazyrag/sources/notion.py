@@ -10,18 +10,12 @@ import urllib.parse
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
-from lazyrag.sources.http import WebUrl, make_client, web_url
+from lazyrag.sources.http import WebOptions, WebUrl, make_client, web_url
 from lazyrag.validation import require, validate_boolean, validate_integer, validate_seconds, validate_texts
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from lazyrag.sources.http import WebOptions
-
 
 Block: TypeAlias = Mapping[str, Any]
 Children: TypeAlias = Callable[[str], Iterable[Block]]
@@ -94,8 +88,7 @@ def _pieces(blocks: Iterable[Block], children: Children, depth: int) -> Iterator
         beneath: Sequence[Block] = ()
         if block.get("has_children") is True and kind not in {"child_page", "child_database"}:
             if depth >= _MAX_DEPTH:
-                msg = f"Its blocks are nested deeper than {_MAX_DEPTH} levels. Flatten the innermost ones."
-                raise LoadError(msg)
+                raise LoadError(f"Its blocks are nested deeper than {_MAX_DEPTH} levels. Flatten it.")
             beneath = list(children(_text(block.get("id"))))
         if kind == "table":
             yield kind, _table(content, beneath)
@@ -123,10 +116,6 @@ def _heading(level: int) -> Callable[[Block, str], str]:
     return lambda _, text: f"{'#' * level} {' '.join(text.split())}" if text.strip() else ""
 
 
-def _callout(content: Block, text: str) -> str:
-    return f"{_text(_object(content.get('icon')).get('emoji'))} {text}".removeprefix(" ")
-
-
 def _code(content: Block, _: str) -> str:
     code = "".join(_text(part.get("plain_text")) for part in _objects(content.get("rich_text")))
     language = _text(content.get("language")).replace("plain text", "").replace(" ", "-")
@@ -144,7 +133,7 @@ def _equation(content: Block, _: str) -> str:
 
 _WRITERS: dict[str, Callable[[Block, str], str]] = {
     **{f"heading_{level}": _heading(level) for level in range(1, 7)},
-    "callout": _callout,
+    "callout": lambda content, text: f"{_text(_object(content.get('icon')).get('emoji'))} {text}".removeprefix(" "),
     "child_database": lambda content, _: _text(content.get("title")),
     "child_page": lambda content, _: _text(content.get("title")),
     "code": _code,
@@ -277,9 +266,8 @@ class NotionSource(BaseSource):
         self._client = make_client(NotionSource, self._base, web, further=secret)
 
     def __repr__(self) -> str:
-        return (
-            f"NotionSource(pages={len(self._pages)}, databases={len(self._databases)}, base_url={self._base.shown!r})"
-        )
+        counts = f"pages={len(self._pages)}, databases={len(self._databases)}"
+        return f"NotionSource({counts}, base_url={self._base.shown!r})"
 
     @property
     def name(self) -> str:

@@ -10,30 +10,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Unpack
 
 from lxml import etree
 from protego import Protego
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.detect import decode
-from lazyrag.sources.base import (
-    BaseSource,
-    CutShort,
-    Event,
-    FailedItem,
-    FetchError,
-    SourceItem,
-    digest,
-)
-from lazyrag.sources.http import HttpResponse, WebClient, WebUrl, make_client, web_url
+from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem, digest
+from lazyrag.sources.http import HttpResponse, WebClient, WebOptions, WebUrl, make_client, web_url
 from lazyrag.validation import validate_boolean, validate_integer, validate_number, validate_seconds, validate_texts
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from lazyrag.sources.http import WebOptions
-
 
 MAX_LINKS = 10_000
 """Links of one page that are followed."""

@@ -81,10 +81,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     collected = [item for item in items if getattr(item, "cls", None) in kinds]
     if collected and not config.stash[_FACTORIES]:
         options = " or ".join(f"--lazyrag-{kind}-store" for kind in KINDS)
-        msg = (
-            f"{SUITES} tests a store, and none is named. Pass {options} MODULE:CALLABLE: "
-            f"pytest -p {__name__} --pyargs {SUITES} --lazyrag-segment-store my_package.store:make_store"
-        )
+        usage = f"pytest -p {__name__} --pyargs {SUITES} --lazyrag-segment-store my_package.store:make_store"
+        msg = f"{SUITES} tests a store, and none is named. Pass {options} MODULE:CALLABLE: {usage}"
         raise pytest.UsageError(msg)
     left_out = {item for item in collected if kinds[getattr(item, "cls", None)] not in config.stash[_FACTORIES]}
     if left_out:
@@ -108,11 +106,8 @@ def _import(option: str, name: str) -> MakeStore:
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as exc:
-        msg = (
-            f"{option} is {name!r}: {exc}. Python must be able to import the module in this run: install its project, "
-            "run python -m pytest in the module's folder, or set pythonpath in pytest's settings."
-        )
-        raise pytest.UsageError(msg) from exc
+        hint = "Install its project, run python -m pytest in its folder, or set pythonpath in pytest's settings."
+        raise pytest.UsageError(f"{option} is {name!r}: {exc}. Python must be able to import it. {hint}") from exc
     found: MakeStore | None = getattr(loaded, attribute, None)
     if not callable(found):
         problem = f"it is {found!r}" if hasattr(loaded, attribute) else f"{loaded.__file__} does not have it"

@@ -339,9 +339,7 @@ class SegmentStoreContract(_StoreContract):
     schema = SCHEMA
     other_schemas = (make_schema(None),)
 
-    def make_rows(self) -> list[Segment]:
-        """The segments of the contract."""
-        return make_segments()
+    make_rows = staticmethod(make_segments)
 
     def changed(self, row: Segment) -> Segment:
         """Another segment under the same key; metadata must not be merged."""
@@ -598,9 +596,7 @@ class VectorStoreContract(_StoreContract):
     schema = VectorSchema(DIMENSION, "cosine", SCHEMA)
     other_schemas = (VectorSchema(DIMENSION, "l2", SCHEMA), VectorSchema(DIMENSION + 1, "cosine", SCHEMA))
 
-    def make_rows(self) -> list[VectorRow]:
-        """The vectors of the contract."""
-        return make_rows()
+    make_rows = staticmethod(make_rows)
 
     def changed(self, row: VectorRow) -> VectorRow:
         """Another vector with other fields under the same key."""
@@ -610,9 +606,7 @@ class VectorStoreContract(_StoreContract):
         """The same vector under another key."""
         return VectorRow(f"{row.key}-{number}", row.vector, row.fields)
 
-    def assert_same(self, found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
-        """Assert that keys, float32 values and fields are equal."""
-        assert_same_rows(found, expected)
+    assert_same = staticmethod(assert_same_rows)
 
     def assert_holds(self, store: VectorStore, expected: Iterable[VectorRow]) -> None:
         """Assert that the collection has these rows and no others, in key order and for search too."""

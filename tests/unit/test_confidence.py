@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.generation.generator import agreement, likelihood, overlap
+from lazyrag.generation.generator import agreement, likelihood
 
 LOGPROBS = st.lists(st.floats(max_value=0.0, allow_nan=False), min_size=1, max_size=30)
 WORDS = st.lists(st.sampled_from(["tea", "green", "80", "水", "温", "不", "frost", "is", "not"]), max_size=8)
 ANSWERS = st.one_of(st.text(max_size=30), WORDS.map(" ".join))
+
+
+def overlap(first, second):
+    """The agreement of two answers."""
+    return agreement([first, second])[0]
 
 
 class TestLikelihood:

@@ -292,10 +292,10 @@ def test_a_budget_too_small_says_both_numbers():
         ({"counter": 3}, "name and count"),
         ({"model": " "}, "model must be"),
         ({"template": 3}, "ContextTemplate"),
-        ({"template": "no place for them"}, "{sources} 0 times"),
-        ({"template": "{sources} {sources}"}, "{sources} 2 times"),
+        ({"template": "no place for them"}, "must have the field {sources}"),
+        ({"template": "{sources} {sources}"}, "{sources} once"),
         ({"template": "{sources} {question}"}, "Did you mean|Known: query, sources"),
-        ({"template": "{sources} {"}, "cannot be read"),
+        ({"template": "{sources} {"}, "must be a template"),
         ({"template": "{sources!r}"}, "Known"),
     ],
 )

@@ -181,5 +181,5 @@ def test_candidates_and_vectors_must_fit():
         mmr(RANKING, np.where(VECTORS == 3, np.nan, VECTORS))
     with pytest.raises(ConfigError, match="rows of the same length"):
         mmr(RANKING, [[1, 2], [3], [4], [5]])
-    with pytest.raises(ConfigError, match="infinite one or nan"):
+    with pytest.raises(ConfigError, match="must be finite numbers; got"):
         mmr([("a", math.inf), *RANKING[1:]], VECTORS)

@@ -204,7 +204,7 @@ class TestResults:
     def test_a_model_that_keeps_no_contract_is_told(self, chat, monkeypatch, wrong):
         """By its name."""
         monkeypatch.setattr(chat, "chat", lambda *_: wrong)
-        with pytest.raises(GenerationError, match=r"'http:.*:m' answered with .* a ChatCompletion is needed"):
+        with pytest.raises(GenerationError, match=r"'http:.*:m' returned .*, not a ChatCompletion"):
             Generator(chat).generate(CONTEXT)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import pypdf
 import pytest
@@ -18,10 +17,8 @@ from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.pdf_layout import (
-    close_blanks,
     gap_text,
     is_chinese,
-    is_joined,
     joint,
     logical_text,
     without_repeated_lines,
@@ -336,26 +333,6 @@ def test_kerned_letters_stay_words(text_of, kerning):
     canvas._code.append(f"BT 1 0 0 1 60 700 Tm /F1 10 Tf [{shown}] TJ ET")
     canvas.save()
     assert text_of(data.getvalue()) == "GREEN TEA"
-
-
-@given(st.lists(LETTERS, min_size=1, max_size=30))
-def test_only_blanks_between_chinese_characters_go(letters):
-    """Whatever is written with blanks between all characters: they go between Chinese ones, and stay elsewhere."""
-    closed = close_blanks(" ".join(letters))
-    expected = letters[0]
-    for before, one in pairwise(letters):
-        expected += ("" if is_joined(before) and is_joined(one) else " ") + one
-    assert closed == expected
-
-
-@given(st.text(max_size=60))
-def test_nothing_but_blanks_is_lost(text):
-    """Closing blanks loses no other character, changes nothing a second time, and no text without Chinese."""
-    closed = close_blanks(text)
-    assert closed.replace(" ", "") == text.replace(" ", "")
-    assert close_blanks(closed) == closed
-    if not any(map(is_chinese, text)):
-        assert closed == text
 
 
 @given(st.lists(HANGUL, min_size=1).map("".join), st.lists(HANGUL, min_size=1).map("".join))

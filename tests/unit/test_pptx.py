@@ -187,7 +187,7 @@ def test_another_office_format(tmp_path):
     register_loader(".pptx", replace=True)(loaders[".pptx"])
     path = tmp_path / "a.pptx"
     path.write_bytes(shared("data", "docs", "docx-tables.docx").read_bytes())
-    with pytest.raises(LoadError, match="not a presentation: it is of another format"):
+    with pytest.raises(LoadError, match="not a presentation, but of another format"):
         load_file(path)
 
 

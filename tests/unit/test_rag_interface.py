@@ -119,7 +119,7 @@ def test_a_mixin_before_the_interface_counts_and_one_behind_it_does_not():
         generate = Old.generate
 
     assert Right().retrieve_with_metadata("q").contexts == ["a"]
-    with pytest.raises(InterfaceError, match="a mixin that does goes before RAGInterface"):
+    with pytest.raises(InterfaceError, match="A mixin goes before RAGInterface"):
         type("Wrong", (RAGInterface, Finds), {"generate": Old.generate})
 
 
@@ -210,7 +210,7 @@ def test_batches_of_the_old_form_use_those_of_the_new_one():
 @pytest.mark.parametrize("method", ["batch_generate", "batch_generate_with_metadata"])
 def test_a_batch_needs_contexts_for_each_question(method):
     """Other numbers of lists are refused before anything is asked."""
-    with pytest.raises(ConfigError, match="2 queries and 1 lists"):
+    with pytest.raises(ConfigError, match="2 queries need as many lists of contexts; got 1"):
         getattr(Old(), method)(["q", "r"], [[]])
 
 
@@ -227,9 +227,7 @@ def test_all_eight_methods_answer_whichever_form_is_written(made):
 
 def test_an_old_form_over_a_new_one_is_refused():
     """An evaluation would ask the base's new form: another system than the one that was written."""
-    with pytest.raises(
-        InterfaceError, match=r"Mine implements generate.*RetrieverRAG implements generate_with_metadata"
-    ):
+    with pytest.raises(InterfaceError, match=r"Mine implements generate.*generate_with_metadata\(\) of RetrieverRAG"):
 
         class Mine(RetrieverRAG):
             def generate(self, query, contexts):

@@ -412,7 +412,7 @@ def test_labels_of_rows_are_no_bomb():
         ("password_protected.xlsx", "needs a password"),
         ("empty.xlsx", "holds no text"),
         ("test.xls", r"that of old office programs\. Save it as \.xlsx"),
-        ("docx-tables.docx", "not a workbook: it is of another format"),
+        ("docx-tables.docx", "not a workbook, but of another format"),
         ("wiki.md", "cut off, encrypted, or of another format"),
         ("made_zero.docx", "no workbook: it is empty"),
     ],
@@ -438,7 +438,7 @@ def test_the_old_format():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("test.xlsx", "not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."),
+        ("test.xlsx", "not a workbook of the old format. If it is a new one, name it .xlsx."),
         ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
         ("made_zero.md", "not a workbook: it is empty. Save it again as .xls or .xlsx."),
         ("fake-email.msg", "not a workbook of the old format"),

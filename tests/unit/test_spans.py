@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import ir_measures
 import pytest
 from hypothesis import given
@@ -52,20 +50,20 @@ def test_measures_by_characters_are_those_of_sets(found, grades, k):
     assert char_f1(found, grades, k) == (2 * len(f & r) / (len(f) + len(r)) if f or r else 0.0)
 
 
-@given(RUNS, LABELS, st.integers(1, 8), st.sampled_from([0.1, 0.5, 1.0]))
-def test_measures_by_hits_are_those_of_their_definition(found, grades, k, share):
-    """A hit meets a label if they share so much of the shorter one; recall counts labels, the others hits."""
+@given(RUNS, LABELS, st.integers(1, 8))
+def test_measures_by_hits_are_those_of_their_definition(found, grades, k):
+    """A hit meets a label if they share half of the shorter one; recall counts labels, the others hits."""
 
     def meets(one, other):
-        return len(characters([one]) & characters([other])) >= share * min(one.length, other.length)
+        return len(characters([one]) & characters([other])) >= 0.5 * min(one.length, other.length)
 
     labels = [span for span, grade in grades.items() if grade >= 1]
     right = [any(meets(one, label) for label in labels) for one in found[:k]]
     met = [any(meets(one, label) for one in found[:k]) for label in labels]
-    assert span_precision(found, grades, k, share) == sum(right) / k
-    assert span_recall(found, grades, k, share) == (sum(met) / len(met) if met else 0.0)
-    assert span_success(found, grades, k, share) == float(any(right))
-    assert span_reciprocal_rank(found, grades, k, share) == (1 / (right.index(True) + 1) if any(right) else 0.0)
+    assert span_precision(found, grades, k) == sum(right) / k
+    assert span_recall(found, grades, k) == (sum(met) / len(met) if met else 0.0)
+    assert span_success(found, grades, k) == float(any(right))
+    assert span_reciprocal_rank(found, grades, k) == (1 / (right.index(True) + 1) if any(right) else 0.0)
 
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 7), min_size=1))
@@ -153,11 +151,8 @@ def test_spans_and_ids_do_not_mix():
 
 
 def test_spans_are_measured_by_name():
-    """Names in any case; precision needs its k; a share out of its range is refused."""
+    """Names in any case; precision needs its k."""
     assert measure("CHAR_IOU@5").name == "char_iou@5"
     assert measure("span_mrr").name == "span_MRR"
     with pytest.raises(ConfigError, match="needs an integer"):
         measure("span_precision")
-    for share in itertools.chain([0, -1, 1.5], [float("nan")]):
-        with pytest.raises(ConfigError, match="share"):
-            span_recall([SourceSpan("a", 0, 1)], {SourceSpan("a", 0, 1): 1}, share=share)

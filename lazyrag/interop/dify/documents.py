@@ -205,9 +205,8 @@ class Document:
         """
         nodes = list(nodes)
         scores = iter(unit_scores([node.score for node in nodes if node.score is not None], normalise))
-        return [
-            cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in nodes
-        ]
+        scored = (node if node.score is None else node.with_score(next(scores)) for node in nodes)
+        return [cls.from_node(node, dataset_id) for node in scored]
 
     def with_score(self, score: float) -> Document:
         """Return a copy with another ``metadata["score"]`` and the same children."""
@@ -231,9 +230,8 @@ class Document:
         require(uid is None or (isinstance(uid, str) and uid != ""), "metadata['doc_id']", uid, "a text, not empty")
         score = self.metadata.get("score")
         own = {name: value for name, value in self.metadata.items() if name != "score"}
-        return DocNode(
-            text=self.page_content, metadata=own, uid=uid, score=None if score is None else unit_score(score)
-        )
+        score = None if score is None else unit_score(score)
+        return DocNode(text=self.page_content, metadata=own, uid=uid, score=score)
 
 
 @known_arguments
@@ -315,9 +313,7 @@ def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
     if node.group:
         metadata |= {"document_id": node.document_id, "position": node.number - 1}
         metadata.setdefault("source", node.path)
-        pages = [
-            location.label for location in node.locations if location.kind == "page" and location.label.isdecimal()
-        ]
+        pages = [one.label for one in node.locations if one.kind == "page" and one.label.isdecimal()]
         if pages:
             metadata.setdefault("page", int(pages[0]))
     metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}
@@ -508,11 +504,8 @@ def _starts(name: str, value: Any) -> Filter:
 
 
 def _ends(name: str, value: Any) -> Filter:
-    msg = (
-        f"'end with' on {name!r} is not supported by every store. Store the ending in a field of its own (a file's "
-        f"suffix is file_type) and filter on it, or use 'contains' ({value!r:.40})."
-    )
-    raise ConfigError(msg)
+    hint = f"Filter on a field with the ending, such as file_type, or use 'contains' ({value!r:.40})."
+    raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
 def _ordered(op: str) -> Callable[[str, Any], Filter]:

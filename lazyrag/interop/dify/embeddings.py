@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.validation import known_arguments, known_keywords, require
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class EmbeddingInputType(str, enum.Enum):
@@ -254,12 +251,9 @@ def keep_rows(
     if len(models) > 1:
         raise ConfigError(f"The rows are of several models: {sorted(models)!r:.200}. Import one model at a time.")
     for provider, model in () if rename else models - _names(space):
-        msg = (
-            f"The rows are of the model {model!r:.80} of provider {provider!r:.80}, and the space is "
-            f"{space.identity!r:.80}; vectors of two models cannot be compared. Pass the rows' space, or "
-            "rename=True if only the names differ."
-        )
-        raise ConfigError(msg)
+        given = f"the model {model!r:.80} of provider {provider!r:.80}"
+        hint = "Pass the rows' space, or rename=True if only the names differ."
+        raise ConfigError(f"The rows are of {given}, and the space is {space.identity!r:.80}. {hint}")
     found = {text: by_hash[md5] for text, md5 in hashes.items() if md5 in by_hash}
     cache.put_many(space, {text: _numbers(row.get_embedding()) for text, row in found.items()})
     return len(found)

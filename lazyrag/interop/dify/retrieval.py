@@ -158,8 +158,39 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
     return found
 
 
+class _ScoringRunner(BaseRerankRunner):
+    """Scores documents by their texts, and keeps the best."""
+
+    def run(
+        self,
+        query: str,
+        documents: list[Document],
+        score_threshold: float | None = None,
+        top_n: int | None = None,
+        user: str | None = None,  # noqa: ARG002  of the interface
+    ) -> list[Document]:
+        """See `BaseRerankRunner.run`; ``user`` is ignored, since models take none.
+
+        For a blank query or without documents no model is called: the order stays, and every score is 0.
+
+        Raises:
+            ConfigError: If an argument is invalid, or a score is outside [0, 1].
+            EmbeddingError: If a text has no vector.
+            RetrievalError: If the model fails.
+        """
+        require(isinstance(query, str), "query", query, "a string")
+        lowest = validate_threshold(score_threshold)
+        most = None if top_n is None else validate_integer("top_n", top_n, 1, MAX_TOP_K)
+        found = distinct(documents)
+        ranking = self._rank(query, [document.page_content for document in found]) if found else []
+        return [found[at].with_score(score) for at, score in ranking if score >= lowest][:most]
+
+    @abc.abstractmethod
+    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]: ...
+
+
 @known_arguments
-class RerankModelRunner(BaseRerankRunner):
+class RerankModelRunner(_ScoringRunner):
     """Reranks documents by a rerank model.
 
     Args:
@@ -187,33 +218,16 @@ class RerankModelRunner(BaseRerankRunner):
         self.normalise: Normalisation = normalise
         normalised([], normalise)  # validates the name
 
-    def run(
-        self,
-        query: str,
-        documents: list[Document],
-        score_threshold: float | None = None,
-        top_n: int | None = None,
-        user: str | None = None,  # noqa: ARG002  of the interface
-    ) -> list[Document]:
-        """See `BaseRerankRunner.run`; ``user`` is ignored, since rerank models take none.
-
-        The model is not called for a blank query or without documents: the order stays, and every score is 0.
-
-        Raises:
-            ConfigError: If an argument is invalid, or a score is outside [0, 1].
-            RetrievalError: If the model fails.
-        """
-        limits = _validate_limits(query, score_threshold, top_n)
-        found = distinct(documents)
-        if not found or not query.strip():
-            return _limited([(document, 0.0) for document in found], limits)
-        ranking = self.model(query, [document.page_content for document in found], None)
+    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]:
+        if not query.strip():
+            return [(at, 0.0) for at in range(len(texts))]
+        ranking = self.model(query, texts, None)
         scores = unit_scores([score for _, score in ranking], self.normalise)
-        return _limited([(found[at], score) for (at, _), score in zip(ranking, scores, strict=True)], limits)
+        return [(at, score) for (at, _), score in zip(ranking, scores, strict=True)]
 
 
 @known_arguments
-class WeightRerankRunner(BaseRerankRunner):
+class WeightRerankRunner(_ScoringRunner):
     """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec 004, section 5).
 
     The vector score is the cosine of query and text, at least 0. The keyword score is BM25 over the documents alone,
@@ -245,34 +259,16 @@ class WeightRerankRunner(BaseRerankRunner):
         elif weights.vector_setting.vector_weight > 0:
             raise ConfigError("The vector weight is above 0, and there are no embeddings. Pass embeddings=...")
 
-    def run(
-        self,
-        query: str,
-        documents: list[Document],
-        score_threshold: float | None = None,
-        top_n: int | None = None,
-        user: str | None = None,  # noqa: ARG002  of the interface
-    ) -> list[Document]:
-        """See `BaseRerankRunner.run`. For a blank query the order stays, and every score is 0.
-
-        Raises:
-            ConfigError: If an argument is invalid.
-            EmbeddingError: If a text has no vector.
-        """
-        limits = _validate_limits(query, score_threshold, top_n)
-        found = distinct(documents)
-        if not found:
-            return []
-        vectors = self._vectors(query, [document.page_content for document in found])
+    def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]:
+        vectors = self._vectors(query, texts)
         nodes = [
-            DocNode(text=document.page_content, uid=str(at), embeddings={"": vector})
-            for at, (document, vector) in enumerate(zip(found, vectors[1:], strict=True))
+            DocNode(text=text, uid=str(at), embeddings={"": vector})
+            for at, (text, vector) in enumerate(zip(texts, vectors[1:], strict=True))
         ]
         by_vector = [(node, clipped_cosine(cosine(vectors[0], node))) for node in nodes]
         by_keyword = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
         pairs = [[(int(node.uid), score) for node, score in ranking] for ranking in (by_vector, by_keyword)]
-        ranking = weighted(pairs, weights=self.weights.shares, normalise="none")
-        return _limited([(found[at], score) for at, score in ranking], limits)
+        return weighted(pairs, weights=self.weights.shares, normalise="none")
 
     def _vectors(self, query: str, texts: list[str]) -> list[Any]:
         """Vectors of the query and the texts; zeros if they do not count, or the query is blank."""
@@ -280,19 +276,6 @@ class WeightRerankRunner(BaseRerankRunner):
             return [np.zeros(1, np.float32)] * (len(texts) + 1)
         [vector] = self.embedder.embed([query], input_type="query")
         return [vector, *self.embedder.embed(texts, dimension=len(vector))]
-
-
-def _validate_limits(query: str, score_threshold: float | None, top_n: int | None) -> tuple[float, int | None]:
-    """The lowest score and the maximum number of documents, validated before a model is called."""
-    require(isinstance(query, str), "query", query, "a string")
-    return validate_threshold(score_threshold), None if top_n is None else validate_integer(
-        "top_n", top_n, 1, MAX_TOP_K
-    )
-
-
-def _limited(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:
-    lowest, most = limits
-    return [document.with_score(score) for document, score in ranking if score >= lowest][:most]
 
 
 @known_keywords

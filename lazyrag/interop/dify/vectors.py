@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, check_value
 from lazyrag.data.filters import FilterLike
@@ -29,9 +29,6 @@ from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class Field(str, enum.Enum):
@@ -358,9 +355,7 @@ class DocumentVector(_CollectionVector):
                 check_value(name, self.docs.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
-        children = [
-            {"text": child.page_content, "metadata": self._stored(doc_id, child)} for child in document.children
-        ]
+        children = [{"text": one.page_content, "metadata": self._stored(doc_id, one)} for one in document.children]
         return {**fields, _CONTENT: metadata, **({_CHILDREN: children} if children else {})}
 
 
@@ -513,9 +508,8 @@ class Vector:
             ConfigError: If an argument is invalid, or a custom store's score is outside [0, 1].
         """
         lowest = validate_threshold(score_threshold)
-        found = self.store.search_by_vector(
-            query, validate_integer("top_k", top_k, 1, MAX_TOP_K), score_threshold, **kwargs
-        )
+        limit = validate_integer("top_k", top_k, 1, MAX_TOP_K)
+        found = self.store.search_by_vector(query, limit, score_threshold, **kwargs)
         return [document for document in found[:top_k] if self._score(document) >= lowest]
 
     def search_by_full_text(self, query: str, top_k: int = 4, **kwargs: Any) -> list[Document]:

@@ -20,8 +20,8 @@ import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from http.client import responses
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
@@ -35,8 +35,6 @@ from lazyrag.validation import (
 )
 
 if TYPE_CHECKING:
-    from typing import Self
-
     import httpx2
 
 T = TypeVar("T")
@@ -240,8 +238,7 @@ class Endpoint:
             msg = f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow model."
             raise EndpointError(msg, retries=ALWAYS) from exc
         except http.ConnectError as exc:
-            msg = f"no connection ({exc}). Check base_url, and whether the server runs."
-            raise EndpointError(msg, retries=ALWAYS) from exc
+            raise EndpointError(f"no connection ({exc}). Check base_url and the server.", retries=ALWAYS) from exc
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.
             exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None
@@ -531,9 +528,10 @@ def response_error(
     if 300 <= status < 400:
         message = f"it points to {hidden(headers.get('location', 'nowhere'))!r:.200}, and redirects are not followed"
         advice = "Set base_url to where the endpoint is."
+    shown = f"{status} {responses.get(status, '')}".rstrip()
     is_transient = status in _TRANSIENT or (status >= 500 and status not in _PERMANENT)
     return EndpointError(
-        f"{_status_text(status)}: {sentence(message)} {advice}".rstrip(),
+        f"{shown}: {sentence(message)} {advice}".rstrip(),
         status=status,
         retries=ALWAYS if is_transient and code not in _PERMANENT_CODES else 0,
         wait_s=retry_after_s(headers),
@@ -604,13 +602,6 @@ def _message(body: bytes | str, hidden: Callable[[str], str]) -> tuple[str, obje
         return _beginning(str(error), hidden), None
     message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), error)
     return _beginning(message if isinstance(message, str) else json.dumps(message), hidden), error.get("code")
-
-
-def _status_text(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
 
 
 def _number(text: str | None) -> float | None:

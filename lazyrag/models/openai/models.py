@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import EmbeddingError, GenerationError, RetrievalError
 from lazyrag.models import concurrency
@@ -22,7 +22,7 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
     validate_input_type,
 )
-from lazyrag.models.openai.client import Endpoint, EndpointError, make_endpoint
+from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -40,11 +40,6 @@ from lazyrag.models.protocols import (
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
-
-if TYPE_CHECKING:
-    from typing import Self, Unpack
-
-    from lazyrag.models.openai.client import EndpointOptions
 
 
 class _HttpModel:
@@ -457,9 +452,8 @@ class HttpEmbedder(_HttpModel):
 
         Closing or dropping the iterator ends the running calls. Only a few batches are requested ahead of the consumer.
         """
-        return concurrency.stream(
-            self._batches(validate_embed_texts(texts), validate_input_type(input_type)), _MAX_WAITING
-        )
+        batches = self._batches(validate_embed_texts(texts), validate_input_type(input_type))
+        return concurrency.stream(batches, _MAX_WAITING)
 
     async def _batches(self, texts: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
         blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
@@ -532,10 +526,8 @@ class HttpEmbedder(_HttpModel):
         except ValueError as exc:
             return self._error(EndpointError(f"the answer for a text is unusable: it {exc}."))
         if self.dimension not in (None, len(vector)):
-            return EmbeddingError(
-                f"{self._name} returned {len(vector)} numbers; dimension is {self.dimension}. Leave dimension out, or "
-                "set it to the model's own."
-            )
+            sizes = f"{len(vector)} numbers; dimension is {self.dimension}"
+            return EmbeddingError(f"{self._name} returned {sizes}. Leave it out, or set it to the model's own.")
         return vector
 
     def _error(self, fault: EndpointError) -> EmbeddingError:
