@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -228,18 +229,24 @@ def _spans_of(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
 
 
 def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
-    """The sentences with most of the query's terms and those around them, cut to a number of columns."""
+    """The sentences in a row with most of the query's terms, rare ones first, cut to a number of columns."""
     from lazyrag.text.sentences import sentence_spans
 
     sentences = [one for start, end in sentence_spans(text) if (one := printable(text[start:end]))]
     if not sentences:
         return ""
-    scores = [len({term for *_, term in _spans_of(one, terms)}) for one in sentences]
-    first = last = scores.index(max(scores))
-    size = cells(sentences[first])
-    while last + 1 < len(sentences) and size < columns:
-        last += 1
-        size += cells(sentences[last]) + 1
+    own = [{term for *_, term in _spans_of(one, terms)} for one in sentences]
+    count = Counter(term for some in own for term in some)
+    windows = []
+    for first in range(len(sentences)):
+        last, size, held = first, cells(sentences[first]), {*own[first]}
+        while last + 1 < len(sentences) and size < columns:
+            last += 1
+            size += cells(sentences[last]) + 1
+            held |= own[last] if size <= columns else set()  # else it will be cut
+        windows.append((sum(1 / count[term] for term in held), -first, last, size))
+    _, first, last, size = max(windows)
+    first = -first
     while first and size + cells(sentences[first - 1]) < columns:
         first -= 1
         size += cells(sentences[first]) + 1

@@ -789,7 +789,8 @@ class FieldReader:
         self._root = root
         self._headings = [one for one in root.locations if one.kind == "heading"]
         self._starts = [one.start for one in self._headings]
-        words = _WORD.findall(root.path.rpartition(".")[0] or root.path)
+        is_file = root.metadata.get("file_type") != _TEXT_TYPE  # an id says nothing
+        words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
         self._path = " ".join(word for word in words if not word.isdecimal())
 
     def read(self, node: Segment, source: Segment | None, text: str) -> str:
@@ -810,6 +811,7 @@ class FieldReader:
 
 
 _WORD = re.compile(r"[^\W_]+")
+_TEXT_TYPE = "text/plain"  # of texts that were added as such
 
 
 def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment]) -> list[str]:
@@ -1000,7 +1002,7 @@ def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: in
     """The root node of a text that was added as such; its metadata are in the row."""
     built_in = {
         "file_name": row.identity,
-        "file_type": "text/plain",
+        "file_type": _TEXT_TYPE,
         "file_size": len(text.encode("utf-8", "surrogatepass")),
         "creation_date": today,
         "last_modified_date": today,

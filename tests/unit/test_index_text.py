@@ -61,6 +61,14 @@ def test_built_in_groups_are_found_by_path_title_and_headings(folder: Path) -> N
     assert node.root.text[slice(*node.span)] == node.text
 
 
+def test_the_id_of_an_added_text_is_not_read() -> None:
+    """A text without a file is found by its words alone."""
+    docs = Document()
+    docs.add_texts({"allotment": "Turn the heap."})
+    assert [node.path for node in docs.search("heap")] == ["allotment"]
+    assert docs.search("allotment") == []
+
+
 def test_a_group_of_ones_own_is_indexed_by_its_text_alone(folder: Path) -> None:
     """Without index_fields neither path nor headings are read."""
     docs = Document(folder)
