@@ -212,6 +212,13 @@ def answer(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, provenance(runs)])
 
 
+def start(runs: Sequence[Run]) -> str:
+    """How long programs take to start."""
+    head = ["program", "ms", "CPU ms"]
+    lines = [(f"`{row['program']}`", row["ms"], row["cpu_ms"]) for run in runs for row in run["rows"]]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
 def defaults(runs: Sequence[Run]) -> str:
     """What a question takes by the default of pipelines and by what reranks, with a real embedding model."""
     columns = {"p50_ms": "p50, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms", "cpu_s": "CPU s"}
@@ -327,6 +334,7 @@ PERFORMANCE: Tables = {
     "stages": stages,
     "answer": answer,
     "defaults": defaults,
+    "start": start,
 }
 PAGES: dict[str, Tables] = {
     "performance.md": PERFORMANCE,

@@ -2,7 +2,8 @@
 
     python benchmarks/start.py
 
-The figures include the interpreter's own start, which stands first. Processor time does not depend on what else runs.
+The figures include the interpreter's own start, which stands first. Processor time depends less on what else runs.
+Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+from results import Row, save, table
 
 PROGRAMS = {
     "python": ["-c", "pass"],
@@ -33,7 +36,7 @@ def processor_seconds() -> float:
 
 
 def main() -> None:
-    """Print the medians of fifteen rounds: time, and processor time."""
+    """Print and save the medians of fifteen rounds: time, and processor time."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in PROGRAMS}
     for _ in range(15):
@@ -41,9 +44,12 @@ def main() -> None:
             began, cpu = time.perf_counter(), processor_seconds()
             subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
             taken[name].append((time.perf_counter() - began, processor_seconds() - cpu))
+    rows: list[Row] = []
     for name, times in taken.items():
         took, cpu = (1000 * statistics.median(column) for column in zip(*times, strict=True))
-        print(f"{name:40} {took:6.0f} ms, processor {cpu:4.0f} ms")
+        rows.append({"program": name, "ms": took, "cpu_ms": cpu})
+    print(table(rows, ("program", "ms", "cpu_ms")))
+    save("start", rows)
 
 
 if __name__ == "__main__":

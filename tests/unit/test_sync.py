@@ -239,7 +239,7 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
         asked(docs)
         shelf.write({"b.txt": "iced coffee"})
         (shelf.dataset / "b.txt").chmod(0o000)
-        with without_privileges(), pytest.warns(IngestionWarning, match=r"b\.txt.*may be read"):
+        with without_privileges(), pytest.warns(IngestionWarning, match=r"b\.txt.*Check its permissions"):
             report = docs.sync()
         assert failures(report) == [("b.txt", "load", LoadError)]
         assert lines(docs, "b.txt") == ["hot coffee", "cold milk"]
