@@ -1,6 +1,6 @@
 """Where chunks of the built-in groups say that they stand, and where their words do.
 
-    python benchmarks/locations.py [--check]
+    python benchmarks/locations.py [--check] [--formats md pdf]
 
 It reads the documentation trees of the shared data as Markdown, and writes each page also as HTML, Word and PDF with an
 outline; beside them, the shared web page and handbook. Where words stand is found without lazyrag: headings of Markdown
@@ -36,6 +36,7 @@ from pathlib import Path
 import docx
 import lxml.etree
 import lxml.html
+from docx.table import Table
 from markdown_it import MarkdownIt
 from reportlab.lib.pagesizes import A4
 from reportlab.pdfbase import pdfmetrics
@@ -55,7 +56,7 @@ DOCS = SHARED / "data" / "docs"
 SIZES = {"FineChunk": 128, "MediumChunk": 256, "CoarseChunk": 1024}
 LINES = re.compile(r"(?:^|, )lines? \d+(?:-\d+)?$")
 PAGES = re.compile(r"^pages? [\d-]+(?:, |$)")
-WORD = re.compile(r"[a-z0-9]+|[^\W\d_a-z]", re.IGNORECASE)  # a Chinese character is one
+WORD = re.compile(r"[a-z][a-z0-9]*|[^\W\d_a-z]", re.IGNORECASE)  # a Chinese character is one
 
 
 class Above:
@@ -117,13 +118,17 @@ def html_words(page: str) -> list[tuple[str, Titles]]:
 
 
 def word_words(path: Path) -> list[tuple[str, Titles]]:
-    """The words of a Word document, without its tables."""
+    """The words of a Word document."""
     above, found = Above(), []
-    for paragraph in docx.Document(str(path)).paragraphs:
-        style = re.fullmatch(r"Heading (\d)", paragraph.style.name)
-        if style and paragraph.text.strip():
-            above.enter(int(style[1]), paragraph.text)
-        found += [(word.lower(), above.titles()) for word in WORD.findall(paragraph.text)]
+    for block in docx.Document(str(path)).iter_inner_content():
+        if isinstance(block, Table):
+            cells = [cell.text for row in block.rows for cell in dict.fromkeys(row.cells)]
+            found += [(word.lower(), above.titles()) for cell in cells for word in WORD.findall(cell)]
+            continue
+        style = re.fullmatch(r"Heading (\d)", block.style.name)
+        if style and block.text.strip():
+            above.enter(int(style[1]), block.text)
+        found += [(word.lower(), above.titles()) for word in WORD.findall(block.text)]
     return found
 
 
@@ -146,7 +151,8 @@ def write_pdf(text: str, path: Path) -> list[tuple[str, Titles]]:
     font = "Helvetica" if text.isascii() else "STSong-Light"
     canvas.setFont(font, 10)
     for number, (_, level, _, part) in enumerate(markdown_parts(text)):
-        lines = [line[at : at + 60] for line in part.split("\n") for at in range(0, max(1, len(line)), 60)]
+        width = 200 if level else 60
+        lines = [line[at : at + width] for line in part.split("\n") for at in range(0, max(1, len(line)), width)]
         if height + 14 * (1 + (level > 0)) > 800:
             canvas.showPage()
             canvas.setFont(font, 10)
@@ -177,16 +183,16 @@ SHARED_FILES: dict[str, dict[str, Callable[[Path], list[tuple[str, Titles]]]]] =
 
 
 def aligned(words: list[str], known: list[tuple[str, Titles]]) -> list[Titles | None]:
-    """The titles above each word; None where the file's words and the loader's differ."""
+    """The titles above each word; None near words that the file or the loader adds: numbers of lists, footnotes."""
     found: list[Titles | None] = []
     at = 0
     plain = [word for word, _ in known]
     for number, word in enumerate(words):
-        three = words[number : number + 3]
+        ahead = words[number : number + 6]
         if at < len(plain) and plain[at] == word:
             step = 0
         else:
-            step = next((step for step in range(400) if plain[at + step : at + step + 3] == three), -1)
+            step = next((step for step in range(400) if plain[at + step : at + step + 6] == ahead), -1)
         found.append(known[at + step][1] if step >= 0 else None)
         at += step + 1 if step >= 0 else 0
     return found
@@ -275,6 +281,7 @@ def main() -> int:
     """Print a row for each format and group, and for each tree of questions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--formats", nargs="+", default=["md", "html", "docx", "pdf"])
     options = parser.parse_args()
     if not TREES.exists():
         print(f"no {TREES}: set LAZYRAG_SHARED to the folder of the shared data")
@@ -299,7 +306,8 @@ def main() -> int:
     print(
         f"{'format':14}{'group':13}{'chunks':>7}{'under':>8}{'deepest':>9}{'one':>7}{'fill':>7}{'cl100k':>8}{'unknown':>9}"
     )
-    for name, write in writers.items():
+    for name in options.formats:
+        write = writers[name]
         with tempfile.TemporaryDirectory() as folder:
             known = {}
             for number, text in enumerate(pages.values()):
