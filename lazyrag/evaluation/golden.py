@@ -260,9 +260,8 @@ class Golden:
             from lazyrag.models.onnx.models import OnnxEmbedder  # needs an extra
 
             embed = OnnxEmbedder(self.embedder)
-        return Document(
-            self.documents, embed, store_conf=self.store_conf, name=self.name, read_only=self.documents is None
-        )
+        is_read_only = self.documents is None
+        return Document(self.documents, embed, store_conf=self.store_conf, name=self.name, read_only=is_read_only)
 
     def retriever(self, docs: Document) -> NodeRetriever:
         """Make the retriever that the file describes."""

@@ -394,6 +394,7 @@ class ContextBuilder:
     ) -> _Page:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
+        # Without a question the language is that of the sources.
         sample = query or " ".join(hit.text[:200] for hit in hits[:3])
         language = spoken_before or resolve_language(self.language, sample)
         own = self.template if template is None else as_template(template)

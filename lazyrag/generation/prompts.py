@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 from lazyrag.data.result import RAGContext
@@ -131,7 +132,8 @@ class ContextTemplate:
         for name, once, others in (("frame", "sources", ("query",)), ("item", "text", ("number", "source"))):
             template = getattr(self, name)
             validate_template(f"The template's {name}", template, [once], others)
-            require(template.count(f"{{{once}}}") == 1, f"The template's {name}", template, f"with {{{once}}} once")
+            fields = [field for _, field, _, _ in Formatter().parse(template)]
+            require(fields.count(once) == 1, f"The template's {name}", template, f"with {{{once}}} once")
 
     def fill(self, sources: list[tuple[int, str, str]], query: str) -> str:
         """Return the complete text.

@@ -427,7 +427,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = f"{name} could not read the file ({found}). It may be damaged, or have the wrong suffix."
+            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."

@@ -37,9 +37,7 @@ class _MediaLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         if self._reader is None:
-            hint = (
-                f'Register one with register_media_reader("{self.kind}", function); it gets the path and returns text.'
-            )
+            hint = f'Register one with register_media_reader("{self.kind}", function): function(path) returns text.'
             raise NoReaderError(f"No text extractor for {self.kind} files. {hint}")
         return _read(self._reader, path, self.kind)
 

@@ -291,7 +291,7 @@ class XlsLoader(SheetLoader):
         if not data:
             raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
-            raise LoadError("The file is not a workbook of the old format. If it is a new one, name it .xlsx.")
+            raise LoadError("The file is not a workbook of the old format, perhaps of the new one. Save it as .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file
         try:
             with xlrd.open_workbook(file_contents=data, logfile=log, on_demand=True, ragged_rows=True) as book:

@@ -293,7 +293,7 @@ def test_a_budget_too_small_says_both_numbers():
         ({"model": " "}, "model must be"),
         ({"template": 3}, "ContextTemplate"),
         ({"template": "no place for them"}, "must have the field {sources}"),
-        ({"template": "{sources} {sources}"}, "{sources} once"),
+        ({"template": "{sources} {sources}"}, "with {sources} once"),
         ({"template": "{sources} {question}"}, "Did you mean|Known: query, sources"),
         ({"template": "{sources} {"}, "must be a template"),
         ({"template": "{sources!r}"}, "Known"),

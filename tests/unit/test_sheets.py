@@ -438,7 +438,7 @@ def test_the_old_format():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("test.xlsx", "not a workbook of the old format. If it is a new one, name it .xlsx."),
+        ("test.xlsx", "not a workbook of the old format, perhaps of the new one. Save it as .xlsx."),
         ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
         ("made_zero.md", "not a workbook: it is empty. Save it again as .xls or .xlsx."),
         ("fake-email.msg", "not a workbook of the old format"),

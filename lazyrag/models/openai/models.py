@@ -627,9 +627,8 @@ class HttpRerankModel(_HttpModel):
             rankings = await concurrency.together(*(self._rank_batch(query, batch, top_n) for batch in batches))
         except EndpointError as exc:
             raise RetrievalError(self._message(exc)) from exc
-        merged = [
-            (start + index, score) for start, ranking in zip(starts, rankings, strict=True) for index, score in ranking
-        ]
+        pairs = zip(starts, rankings, strict=True)
+        merged = [(start + index, score) for start, ranking in pairs for index, score in ranking]
         return sorted(merged, key=lambda pair: (-pair[1], pair[0]))[:top_n]
 
     async def _rank_batch(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
