@@ -14,15 +14,13 @@ A test module of a store subclasses a contract::
 Or the command line names the store (`lazyrag.testing.plugin`)::
 
     pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-segment-store my_package.store:make_store
-
-`lazyrag.testing.differential`, which compares a store with a reference, needs Hypothesis as well.
 """
 
 from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("lazyrag.testing.differential", "lazyrag.testing.rows", "lazyrag.testing.suites")
+pytest.register_assert_rewrite("lazyrag.testing.suites")
 
 from lazyrag.testing.suites import SegmentStoreContract, VectorStoreContract  # noqa: E402  after the line above
 

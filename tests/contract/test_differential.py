@@ -6,8 +6,8 @@ import pytest
 
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
-from lazyrag.testing.differential import SegmentStoreDifferential, VectorStoreDifferential
 from tests.contract.over_store_files import InFiles
+from tests.differential import SegmentStoreDifferential, VectorStoreDifferential
 
 
 class TestSegments(SegmentStoreDifferential):

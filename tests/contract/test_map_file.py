@@ -19,7 +19,7 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores import sqlite as map_file
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.rows import SCHEMA, all_rows, make_segments
+from lazyrag.testing.suites import SCHEMA, all_rows, make_segments
 from tests.contract.over_store_files import InFiles, InMemory
 from tests.interpreter import let_go, python, waiting
 
@@ -247,7 +247,7 @@ import sys
 from lazyrag.data.filters import And
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.stores.sqlite import StoreFile
-from lazyrag.testing.rows import all_rows
+from lazyrag.testing.suites import all_rows
 with StoreFile(sys.argv[1]) as file:
     store = MapFileSegmentStore(file)
     print(ascii(all_rows(store, sys.argv[2])))
@@ -270,7 +270,7 @@ WRITE = """
 import sys
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.stores.sqlite import StoreFile
-from lazyrag.testing.rows import make_segments
+from lazyrag.testing.suites import make_segments
 with StoreFile(sys.argv[1], timeout_s=120) as file:
     store = MapFileSegmentStore(file)
     print("ready", flush=True)
@@ -297,7 +297,7 @@ STOPPED = """
 import sys
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.stores.sqlite import StoreFile
-from lazyrag.testing.rows import make_segments
+from lazyrag.testing.suites import make_segments
 
 def stop(statement):
     if statement.startswith(sys.argv[3]):

@@ -15,7 +15,7 @@ from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 from lazyrag.testing import suites as segment_store
 from lazyrag.testing import suites as vector_store
-from lazyrag.testing.rows import SCHEMA, make_rows
+from lazyrag.testing.suites import SCHEMA, make_rows
 from lazyrag.text.analyzers import analysers
 from lazyrag.validation import validate_integer
 

@@ -22,7 +22,7 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, Unsuppo
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.milvus import IndexChoice, Layout, MilvusVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.testing.rows import HARD_TEXTS
+from lazyrag.testing.suites import HARD_TEXTS
 from lazyrag.types import SPARSE
 
 C = "lr_behaviour"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag.stores.chroma import ChromaVectorStore
-from lazyrag.testing.differential import VectorStoreDifferential
+from tests.differential import VectorStoreDifferential
 from tests.live.test_chroma import new_database
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.protocol import VectorStore
-from lazyrag.testing.differential import VectorStoreDifferential
+from tests.differential import VectorStoreDifferential
 
 
 class TestMilvusLite(VectorStoreDifferential):

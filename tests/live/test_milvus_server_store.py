@@ -16,8 +16,8 @@ from lazyrag.errors import StoreConnectionError, StoreError, UnsupportedError
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.protocol import VectorSchema, VectorStore
 from lazyrag.testing import VectorStoreContract
-from lazyrag.testing.differential import VectorStoreDifferential
 from lazyrag.types import SPARSE
+from tests.differential import VectorStoreDifferential
 from tests.live.milvus_behaviour import C, MilvusBehaviour
 from tests.live.serving import free_port
 

@@ -17,7 +17,7 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreConnectionErro
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import segment_stores
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.rows import SCHEMA, make_segments
+from lazyrag.testing.suites import SCHEMA, make_segments
 from lazyrag.text.analyzers import Analyser, analysers
 from tests import hard_fields
 from tests.live.serving import opensearch_server

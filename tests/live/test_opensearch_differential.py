@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.differential import SegmentStoreDifferential
+from tests.differential import SegmentStoreDifferential
 from tests.live.test_opensearch import ONE_COPY, emptied
 
 

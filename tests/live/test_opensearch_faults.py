@@ -17,7 +17,7 @@ from werkzeug import Response
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError
 from lazyrag.stores import opensearch as opensearch_client
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.rows import SCHEMA, make_segments
+from lazyrag.testing.suites import SCHEMA, make_segments
 from tests.model_server import PATIENCE_S, answered, everything_shown
 
 C = "lr_rows"

@@ -27,7 +27,7 @@ from lazyrag.stores.milvus import (
     literal,
     split_filter,
 )
-from lazyrag.testing.rows import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
+from lazyrag.testing.suites import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
 
 TEXTS = st.one_of(st.sampled_from(HARD_TEXTS), st.text(max_size=6), st.text("ab'\"\\%_{}\ud800\U0001f375", max_size=4))
 INT64 = st.integers(-(2**63), 2**63 - 1)

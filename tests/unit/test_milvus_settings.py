@@ -27,7 +27,7 @@ from lazyrag.stores.milvus import (
     window_of,
 )
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
-from lazyrag.testing.rows import FIELDS, SCHEMA
+from lazyrag.testing.suites import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows

@@ -22,7 +22,7 @@ from lazyrag.data.fields import DataType, DocField, Schema, check_value, make_sc
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import EMPTY, Content, Segment
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.testing.rows import HARD_TEXTS, METRICS, assert_same_ranking, dense, sparse
+from lazyrag.testing.suites import HARD_TEXTS, METRICS, assert_same_ranking, dense, sparse
 from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Metric, Ranking, Scalar, SparseVector, Vector
 
 if TYPE_CHECKING:
@@ -490,7 +490,7 @@ def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
     return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
 
 
-def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], filter: Filter | None = None) -> Ranking:
+def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], filter: Filter | None = None) -> Ranking:  # noqa: A002  the protocol's name
     """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with scores in float64.
 
     Args:
