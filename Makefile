@@ -37,6 +37,7 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python benchmarks/locations.py
 	$(BIN)/python benchmarks/quality.py --pool
 	$(BIN)/python benchmarks/quality.py --halves
 	$(BIN)/python benchmarks/refine.py --questions 1190

@@ -57,7 +57,7 @@ class FittingTokenCounter(TokenCounter, Protocol):
 
 
 class Utf8TokenCounter:
-    """The default: a third of the UTF-8 bytes, rounded up.
+    """A third of the UTF-8 bytes, rounded up: the default of most splitters.
 
     One token for a Chinese, Japanese or Korean character, one for three Latin letters. It needs no vocabulary, gives
     the same number on every machine whatever else is installed, and leans to the high side: for English prose 1.6 times

@@ -528,3 +528,21 @@ def test_no_overlap_reaches_across_a_heading(tmp_path, seed):
         more = min(one for one in {*starts, *sentence_ends(text)} if one > node.span[1])
         is_full = count(node.text) >= 0.6 * size or count(text[node.span[0] : more]) > size
         assert is_full or node.span[1] not in starts
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "overlap", "fingerprint"),
+    [
+        ("FineChunk", 128, 12, "9a2e4b5a7487b1bcea341a7f13e1f7bc"),
+        ("MediumChunk", 256, 25, "ab26b5a120dd3c0bca26e498b5096881"),
+        ("CoarseChunk", 1024, 100, "5b9b70c664782630632b24c9ce0f2be6"),
+    ],
+)
+def test_chunks_of_stores_built_before_can_be_kept(name, size, overlap, fingerprint):
+    """The definition that docs/upgrading.md shows has the fingerprint that these stores have."""
+    docs = Document()
+    docs.create_node_group(name, transform="SentenceSplitter", chunk_size=size, chunk_overlap=overlap)
+    docs.add_texts({"tea.txt": "Tea keeps."})
+    docs.activate_group(name)
+    groups = [row for row in map(json.loads, docs.dump()) if row["is"] == "group" and row["name"] == name]
+    assert [row["fingerprint"] for row in groups] == [fingerprint]
