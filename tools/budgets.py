@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=41_600, later=37_000),
+    Bound("code lines", now=41_500, later=37_000),
     Bound("files", now=160, later=160),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
