@@ -30,8 +30,8 @@ COLUMNS = 80
 COMMANDS = (
     ("index",),
     ("search", "mixing petrol and oil", "-k", "1"),
-    ("search", "被毒蛇咬伤以后多久能送到医院？", "-k", "1"),
-    ("ask", "How often is the chimney of the dryer cleaned?"),
+    ("search", "采摘工采一公斤单芽能拿多少钱？", "-k", "1"),
+    ("ask", "How often is the chimney of the dryer swept?"),
 )
 WIDTH, HEIGHT, LEFT, TOP = 8.4, 21, 20, 58
 COLOURS = {"": "#c9d1d9", "1": "#ffffff", "2": "#8b949e", "33": "#f2cc60", "1;33": "#f2cc60"}
@@ -57,7 +57,12 @@ def run(arguments: tuple[str, ...], folder: Path, url: str) -> list[str]:
     os.close(ours)
     if process.returncode:
         raise SystemExit(f"lazyrag {' '.join(arguments)} ended with {process.returncode}")
-    return printed.decode("utf-8").splitlines()
+    lines, style = [], ""
+    for line in printed.decode("utf-8").splitlines():  # a word that is cut keeps its style on the next line
+        lines.append(style + line)
+        style = next((match[0] for match in reversed([*_CODE.finditer(style + line)]) if match[1]), "")
+        style = "" if style == "\033[0m" else style
+    return lines
 
 
 def shown(arguments: tuple[str, ...]) -> str:

@@ -69,7 +69,8 @@ class Project:
             msg += f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder} --embed {self.embed}"
             raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
-        if write and files and not self.folder.is_dir():
+        files = write if files is None else files
+        if files and not self.folder.is_dir():
             msg = f"The indexed folder {self.folder} does not exist."
             raise DatasetPathError(f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}")
         if write and not (self.store / ".gitignore").exists():
@@ -77,8 +78,9 @@ class Project:
         if not write and not (self.store / "store.db").exists():
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
-        folder = self.folder if (write if files is None else files) else None
-        return Document(folder, embed, store_conf=self.store_conf, read_only=not write, **chosen)
+        return Document(
+            self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen
+        )
 
     def save(self) -> None:
         """Write the settings.

@@ -199,6 +199,18 @@ def last_break(text: str, low: int, high: int) -> int:
     return next((position for position in range(high, low, -1) if is_boundary(text, position)), high)
 
 
+def first_clause(text: str, low: int, high: int) -> int:
+    """Return the first position in (low, high) at which a clause begins, or ``high``.
+
+    Example:
+        >>> text = "One, two, three."
+        >>> text[first_clause(text, 1, 12):]
+        'two, three.'
+    """
+    ends = (match.end() for match in _clause().finditer(text, low, high))
+    return next((at for at in ends if at < high and is_boundary(text, at)), high)
+
+
 def first_word(text: str, low: int, high: int) -> int:
     """Return the first position in [low, high) at which a word begins, or ``high``.
 

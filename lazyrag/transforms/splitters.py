@@ -18,7 +18,15 @@ from lazyrag.data.segment import EMPTY, Span
 from lazyrag.errors import ConfigError, TransformError
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stack_dense
 from lazyrag.models.protocols import Embedder
-from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
+from lazyrag.text.sentences import (
+    CJK_LETTERS,
+    first_clause,
+    first_word,
+    is_boundary,
+    last_break,
+    sentence_ends,
+    sentence_spans,
+)
 from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
@@ -105,7 +113,7 @@ class SectionSplitter(SentenceSplitter):
 
     The headings are those that the file's loader found, in any format: see `DocNode.locations`. A chunk ends before the
     last heading, of those of the highest level, that leaves it at least 60 % full; without one, sentences are packed
-    on. No overlap reaches across a heading. The built-in groups use it.
+    on. No overlap reaches across a heading; it begins with a clause, if it has one. The built-in groups use it.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1; about as many tokens of cl100k_base.
@@ -123,6 +131,7 @@ class SectionSplitter(SentenceSplitter):
         self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "average"
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
+        self._packer.from_clauses = True
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""
@@ -476,6 +485,7 @@ class Packer:
         self.overlap = validate_integer("chunk_overlap (below chunk_size)", chunk_overlap, 0, self.size - 1)
         self.counter = resolve_counter(counter)
         self._fitting = with_fit_methods(self.counter)
+        self.from_clauses = False  # whether an overlap begins with a clause, if it has one
 
     @property
     def settings(self) -> str:
@@ -544,7 +554,8 @@ class Packer:
             part = ends[bisect_left(ends, earliest)]
             if part < end:
                 return part
-        return first_word(text, earliest, end)
+        clause = first_clause(text, earliest, end) if self.from_clauses else end
+        return clause if clause < end else first_word(text, earliest, end)
 
 
 def chunks(text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
