@@ -512,7 +512,8 @@ def status(store: Path | None) -> Output:
     if len(found.failed) > 5:
         lines.append(f"and {len(found.failed) - 5} more failed steps")
     if output.is_changed(changes):
-        lines += [*output.report_lines(changes), *output.reason_lines(changes.reasons), "To ingest this: lazyrag sync"]
+        lines += [*output.report_lines(changes), *output.reason_lines(changes.reasons)]
+        lines += ["To ingest this: lazyrag sync"] if output.is_changed(changes, withheld=False) else []
     return Output(result, lines)
 
 

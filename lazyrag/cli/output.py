@@ -152,9 +152,10 @@ def report_lines(report: IngestReport) -> list[str]:
     return lines
 
 
-def is_changed(report: IngestReport) -> bool:
-    """Whether something was done, or is to be done."""
-    return any((report.added, report.updated, report.deleted, report.moved, report.failed, report.withheld))
+def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
+    """Whether something was done, or is to be done; perhaps not counting deletions that are withheld."""
+    done = (report.added, report.updated, report.deleted, report.moved, report.failed)
+    return any(done) or bool(withheld and report.withheld)
 
 
 def reason_lines(reasons: Mapping[str, str], most: int = 5) -> list[str]:

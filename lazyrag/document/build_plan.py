@@ -15,7 +15,7 @@ from lazyrag.document.groups import Definitions, IndexText, Step
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
-from lazyrag.errors import IngestionWarning, warn_user
+from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers, term_function
 
@@ -211,9 +211,12 @@ class BuildPlanner:
             model = _analyser_identity(step.analyser) if step.analyser in analysers else None
         else:
             model = self.identities.get(step.embed_key or "")
+        try:
+            text = self.definitions.index_text(step).identity
+        except ConfigError:  # raised when it is built
+            return None
         if model is None:
             return None
-        text = self.definitions.index_text(step).identity
         identity = f"{model}{TEXT_MARK}{text}" if text else model
         return (
             ("terms", step.analyser, identity)
@@ -255,7 +258,7 @@ class BuildPlanner:
         """Why a step is to be done for every document; "" if it is done.
 
         One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
-        ``"definition"`` if an earlier release has not stored what it consisted of.
+        ``"built by an earlier release"`` if that has not stored what it consisted of.
         """
         group = self.ledger.tree.groups.get(step.group)
         if group is None:

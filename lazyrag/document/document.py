@@ -285,6 +285,10 @@ class Document:
             >>> docs = Document()
             >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
         """
+        if isinstance(self_or_class, Document) and isinstance(index_fields, Mapping):
+            keys = ["", "bm25", *self_or_class.embed_keys]
+            unknown = [key for key in index_fields if key not in keys]
+            require(not unknown, "The keys of index_fields", unknown, f"'bm25', embed keys or '': {keys}")
         options = GroupOptions(trans_node, version, num_workers, memo, ref, index_fields, index_text)
         group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)

@@ -266,11 +266,13 @@ def fingerprint(transform: Any, *parts: str) -> Fingerprint:
     return Fingerprint(digest([description, *parts]), tuple(describer.unseen), found)
 
 
-_MAX_SHOWN = 24  # characters of a parameter's value; keys of services are longer
 _MAX_REASONS = 3
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
 _SETTINGS = "settings"  # all of them: for those that no public attribute shows
-_SECRET = re.compile("key|secret|passw|credential|auth|token$", re.IGNORECASE)
+_SECRET = re.compile("key|secret|pass|pwd|cred|auth|token|bearer|dsn|ur[il]|conn", re.IGNORECASE)
+_PUBLIC = re.compile(
+    r"[-+]?[\d.]+|True|False|None|'[A-Za-z_]{1,20}\d?'"
+)  # values that are shown and stored as they are
 
 
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -352,8 +354,8 @@ class _Describer:
         return plain
 
     def _note(self, name: str, description: str, shown: str, kind: str = "parameter") -> None:
-        """Note a parameter: its value if that is short and no secret, else a digest, which begins with #."""
-        if not shown or (kind == "parameter" and (len(shown) > _MAX_SHOWN or _SECRET.search(name))):
+        """Note a parameter: its value if that can be no secret, else a digest, which begins with #."""
+        if not shown or (kind == "parameter" and (not _PUBLIC.fullmatch(shown) or _SECRET.search(name))):
             shown = f"#{digest([description])[:8]}"
         self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = shown
 

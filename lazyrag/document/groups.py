@@ -68,6 +68,11 @@ class IndexText(NamedTuple):
     group: str = ""
     identity: str = ""
 
+    @property
+    def is_fields(self) -> bool:
+        """Whether it is fields and the node's own text, which follow from what is stored."""
+        return bool(self.fields) and self.write is None and not self.group
+
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
@@ -87,6 +92,7 @@ class NodeGroup:
         memo: Whether results are used again by the parents' texts.
         index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or ``""`` for all.
         index_text: A function or the name of a child group, see `IndexText`; None for the node's own text.
+        index_text_digest: Of that function's code, or the name.
     """
 
     name: str
@@ -101,6 +107,7 @@ class NodeGroup:
     memo: bool = False
     index_fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
     index_text: Callable[[DocNode], str] | str | None = None
+    index_text_digest: str = ""
 
     @property
     def above(self) -> list[str]:
@@ -125,8 +132,10 @@ class NodeGroup:
             return "another parent" if self.parent != other.parent else "another ref"
         if self.fingerprint.value != other.fingerprint.value:
             return "another transform"
-        if (self.index_fields, self.index_text) != (other.index_fields, other.index_text):
-            return "another index_text" if self.index_fields == other.index_fields else "other index_fields"
+        if self.index_fields != other.index_fields:
+            return "other index_fields"
+        if self.index_text_digest != other.index_text_digest:
+            return "another index_text"
         if self.version is not None or not self.fingerprint.tells_apart(other.fingerprint):
             return ""
         names = ", ".join(repr(name) for name, _ in self.fingerprint.unseen)
@@ -176,7 +185,15 @@ def make_group(
         group = _prepare(name, parent, transform, kwargs, options)
     else:
         group = _prepare_entries(name, parent, entries, kwargs, options)
-    return dataclasses.replace(group, index_fields=_fields_by_key(index_fields), index_text=index_text)
+    by_key, own = _fields_by_key(index_fields), index_text if isinstance(index_text, str) else ""
+    if not callable(index_text):
+        return dataclasses.replace(group, index_fields=by_key, index_text=index_text, index_text_digest=own)
+    seen, digits = fingerprint(index_text), group.fingerprint
+    unseen = (*digits.unseen, *((f"index_text: {what}", held) for what, held in seen.unseen))
+    digits = dataclasses.replace(digits, unseen=unseen)
+    return dataclasses.replace(
+        group, index_fields=by_key, index_text=index_text, index_text_digest=seen.value, fingerprint=digits
+    )
 
 
 def _fields_by_key(given: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -499,8 +516,7 @@ class Definitions:
         """Return what the index of a step reads of a node.
 
         Raises:
-            NotRegisteredError: If the child group that it names is not defined.
-            ConfigError: If that is not below the group.
+            ConfigError: If the child group that it names is not defined, or is not below the group.
         """
         if step.group not in self.graph:  # the root group, or one that this program does not define
             return IndexText()
@@ -511,9 +527,10 @@ class Definitions:
         if not fields and given is None:
             return IndexText()
         child = group_name(given) if isinstance(given, str) else ""
-        if child and group.name not in [one.name for one in self.line(child)[1:]]:
-            raise ConfigError(f"index_text must be a function or a group below {group.name!r}; got {given!r}.")
-        of_text = self.fingerprint(child) if child else fingerprint(given).value if given is not None else ""
+        if child and (child not in self.graph or group.name not in [one.name for one in self.line(child)[1:]]):
+            msg = f"index_text of {group.name!r} must be a function or a group below {group.name!r}; got {given!r}."
+            raise ConfigError(f"{msg} Define that group with create_node_group.")
+        of_text = self.fingerprint(child) if child else group.index_text_digest
         own = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
         return IndexText(fields, given if callable(given) else None, child, own)
 
@@ -584,7 +601,10 @@ class Definitions:
         before: dict[str, dict[str, str]] = json.loads(described or "{}")
         changes = {name: changed_parts(before.get(name, {}), now) for name, now in self._parts(group.name).items()}
         texts = [text if name == group.name else f"{text} of {name}" for name, text in changes.items() if text]
-        return "; ".join([*(texts if before else ()), *(() if fields else ("parameter fields",))]) or "definition"
+        return (
+            "; ".join([*(texts if before else ()), *(() if fields else ("parameter fields",))])
+            or "built by an earlier release"
+        )
 
     def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
         """Return a function from a suffix to a collection's name, for a group's segments or vectors."""

@@ -238,7 +238,10 @@ class Indexer:
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
         if group is not None and not self.definitions.is_current(group):
-            why = "it was built by another definition. Define it as the program does that writes"
+            reason = self.planner.reason(Step(step.group))
+            why = (
+                f"its definition is another ({reason}). Define it as the program does that writes, or let that build it"
+            )
         elif group is None or self.planner.live_index(self.now(), step) is None:
             why = "it was never built. Build it in the program that writes, by a query or activate_group"
         else:

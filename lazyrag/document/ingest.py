@@ -565,7 +565,7 @@ class IngestionEngine:
         found: dict[str, Embedded] = {}
         groups, text = self.ledger.tree.groups, target.text
         group = groups.get(plan.names[target.group])
-        if group is None or text.write or text.group or (text.fields and group.parent != LAZY_ROOT_NAME):
+        if group is None or (text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)):
             return found  # what was read of its nodes is not known
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
         if index is None or not index.dimension:
@@ -579,9 +579,8 @@ class IngestionEngine:
                 read = [content_text(one.content) for one in nodes]
                 if text.fields:
                     roots = groups[LAZY_ROOT_NAME]
-                    read = field_texts(
-                        text.fields, self.nodes.of_build(roots.collection, roots.builds[row.uid])[0], nodes
-                    )
+                    [above] = self.nodes.of_build(roots.collection, roots.builds[row.uid])
+                    read = field_texts(text.fields, above, nodes, is_file=row.origin != "text")
                 texts = dict(zip([one.key for one in nodes], read, strict=True))
                 stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
@@ -611,12 +610,18 @@ class IngestionEngine:
             return [content_text(one.content) for one in segments]
         source = _PendingSource(self.owner, version, plan, self._fetch, self._source)
         try:
-            fields = FieldReader(wanted.fields, source.root(segments[0]).segment)
+            root = source.root(segments[0]).segment
+            fields = FieldReader(wanted.fields, root, is_file=version.row.origin != "text")
             written = {} if not wanted.group else source.texts_below(plan, target.group, wanted.group)
             texts = []
             for one in segments:
                 own = content_text(one.content) if wanted.write is None else wanted.write(source.show(one))
-                require(isinstance(own, str) and own != "", "index_text", own, "a function that returns a text")
+                require(
+                    isinstance(own, str) and own != "",
+                    "index_text",
+                    own,
+                    "a function that returns a text with characters",
+                )
                 own = "\n".join([*written.get(one.uid, ()), own])
                 texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
         except Exception as exc:  # noqa: BLE001  whatever the user's function raises is the document's failure
@@ -630,7 +635,7 @@ class IngestionEngine:
 
     def indexed_texts(self, plan: BuildPlan) -> Iterator[tuple[str, list[str]]]:
         """What the vector indexes of a plan read that is not the nodes' own text, by identity, in pages."""
-        targets = [one for one in plan.vectors if one.text.identity]
+        targets = [one for one in plan.vectors if one.text.is_fields]
         rows = list(self.ledger.documents.all().values()) if targets else []
         for some in batches_reaching(map(PendingVersion, rows), _file_size, _BATCH_BYTES, most_items=_BATCH):
             with self._reading():
@@ -782,14 +787,14 @@ class FieldReader:
     Args:
         names: ``"path"``, ``"title"``, ``"headings"``, or names of metadata of the node or its file.
         root: The root node of the document.
+        is_file: Whether its path is that of a file, not an id, whose words say nothing.
     """
 
-    def __init__(self, names: Sequence[str], root: Segment) -> None:
+    def __init__(self, names: Sequence[str], root: Segment, *, is_file: bool = True) -> None:
         self._names = names
         self._root = root
         self._headings = [one for one in root.locations if one.kind == "heading"]
         self._starts = [one.start for one in self._headings]
-        is_file = root.metadata.get("file_type") != _TEXT_TYPE  # an id says nothing
         words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
         self._path = " ".join(word for word in words if not word.isdecimal())
 
@@ -803,7 +808,7 @@ class FieldReader:
             return self._path
         if name == "headings":
             if node.span is None or source is None or source.group != LAZY_ROOT_NAME:
-                return ""
+                return str(node.metadata.get("heading", ""))  # of a splitter of source texts
             at = bisect_right(self._starts, node.span[0]) - 1
             return self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
         value = node.metadata.get(name, self._root.metadata.get(name))
@@ -811,12 +816,11 @@ class FieldReader:
 
 
 _WORD = re.compile(r"[^\W_]+")
-_TEXT_TYPE = "text/plain"  # of texts that were added as such
 
 
-def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment]) -> list[str]:
+def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment], *, is_file: bool = True) -> list[str]:
     """The texts of nodes right below a root node, each after its fields."""
-    fields = FieldReader(names, root)
+    fields = FieldReader(names, root, is_file=is_file)
     return [fields.read(one, root, content_text(one.content)) for one in nodes]
 
 
@@ -1002,7 +1006,7 @@ def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: in
     """The root node of a text that was added as such; its metadata are in the row."""
     built_in = {
         "file_name": row.identity,
-        "file_type": _TEXT_TYPE,
+        "file_type": "text/plain",
         "file_size": len(text.encode("utf-8", "surrogatepass")),
         "creation_date": today,
         "last_modified_date": today,

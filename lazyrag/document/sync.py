@@ -610,7 +610,7 @@ def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
     """Delete cached vectors of superseded texts and models that were not used for so many days."""
     if indexer.cache is not None:
         plan = indexer.planner.plan_live()
-        known = {one.identity for one in plan.vectors}
+        known = {one.identity for one in plan.vectors if one.text.is_fields}
         own, others = [], set()  # the models whose texts are not known
         for ledger, collection, model in indexer.ledger.groups.models():
             if ledger != indexer.ledger.id or (TEXT_MARK in model and model not in known):
@@ -857,7 +857,7 @@ class GroupDiff:
     embed: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        embedded = "".join(f"; {count} texts to embed with {key}" for key, count in self.embed.items())
+        embedded = "".join(f"; {count} texts to embed with {key}" for key, count in self.embed.items() if count)
         return f"{self.group}: {self.stay} chunks stay, {self.come} come, {self.go} go{embedded}"
 
 
@@ -1046,7 +1046,7 @@ class _Diff:
             texts -= known
             embedder: Any = self._indexer.planner.embedders[key].embedder
             seen: set[int] = set()
-            if texts and hasattr(embedder, "cached"):
+            if texts and hasattr(embedder, "cached") and self._is_readable(key):
                 texts -= embedder.cached(texts)
                 seen = self._seen.setdefault(identity, set())
             new_hashes = {hash(text) for text in texts} - seen
@@ -1061,15 +1061,19 @@ class _Diff:
     def _read(self, key: str, nodes: Sequence[Segment], uid: str, root: Segment | None) -> list[str]:
         """What the vectors of an embed key read of a document's nodes, without a function's or other nodes' texts."""
         fields, roots = self._texts[key].fields, self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-        if not fields or not nodes or self._group.parent != LAZY_ROOT_NAME:
+        if not nodes or not self._is_readable(key) or not fields:
             return [content_text(one.content) for one in nodes]
         return field_texts(fields, root or self._indexer.nodes.of_build(roots.collection, roots.builds[uid])[0], nodes)
 
+    def _is_readable(self, key: str) -> bool:
+        """Whether what the vectors of an embed key read is known without other nodes, or a call of the user's code."""
+        text = self._texts[key]
+        return not text.identity or (text.is_fields and self._group.parent == LAZY_ROOT_NAME)
+
     def result(self) -> GroupDiff | None:
         """Return the counts; None if nothing changes."""
-        embed = {key: count for key, count in self._embed.items() if count}
-        is_changed = self._counts["come"] or self._counts["go"] or embed
-        return GroupDiff(self._group.name, **self._counts, embed=embed) if is_changed else None
+        is_changed = self._counts["come"] or self._counts["go"] or any(self._embed.values())
+        return GroupDiff(self._group.name, **self._counts, embed=dict(self._embed)) if is_changed else None
 
 
 def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:

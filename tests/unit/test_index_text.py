@@ -61,6 +61,51 @@ def test_built_in_groups_are_found_by_path_title_and_headings(folder: Path) -> N
     assert node.root.text[slice(*node.span)] == node.text
 
 
+def test_the_name_of_a_text_file_is_read(folder: Path) -> None:
+    """A .txt file is found by a word of its name, as any other."""
+    (folder / "engines.txt").write_text("The heap is turned.")
+    assert [node.path for node in Document(folder).search("engines")] == ["engines.txt"]
+
+
+def test_an_equal_function_is_no_other_definition(folder: Path) -> None:
+    """A cell of a notebook that is run twice defines the group once."""
+    docs = Document(folder)
+    for _ in range(2):
+        docs.create_node_group("section", sections, index_text=lambda node: f"x {node.text}")
+    assert found(docs, "x")
+
+
+def test_a_child_group_that_is_not_defined_concerns_its_group_alone(folder: Path, tmp_path: Path) -> None:
+    """Another program without the child group syncs and shows its status; a search of the group names what it lacks."""
+    with Document(folder, store_conf=stored(tmp_path)) as docs:
+        docs.create_node_group("section", sections, index_text="header")
+        docs.create_node_group("header", lambda text: "decay" if "heap" in text else "other", parent="section")
+        assert found(docs, "decay")
+    (folder / "new.md").write_text("A spade.")
+    with Document(folder, store_conf=stored(tmp_path)) as docs:
+        docs.create_node_group("section", sections, index_text="header")
+        assert docs.sync().added == ("new.md",)
+        assert "section" in str(docs.status())
+        with pytest.raises(ConfigError, match="index_text of 'section'"):
+            found(docs, "decay")
+
+
+def test_compact_calls_no_function(folder: Path, tmp_path: Path) -> None:
+    """What a function writes may cost money, and need not be known: its vectors stay."""
+    calls: list[str] = []
+
+    def write(node: Any) -> str:
+        calls.append(node.text)
+        return str(node.text)
+
+    with Document(folder, embed=Embedder(), store_conf=stored(tmp_path)) as docs:
+        docs.create_node_group("section", sections, index_text=write)
+        Retriever(docs, "section", similarity="cosine")("rain")
+        before = len(calls)
+        docs.compact()
+        assert len(calls) == before
+
+
 def test_the_id_of_an_added_text_is_not_read() -> None:
     """A text without a file is found by its words alone."""
     docs = Document()
@@ -144,6 +189,7 @@ def test_a_function_that_raises_fails_its_file_only(folder: Path) -> None:
         ({"index_fields": "path"}, "index_fields"),
         ({"index_fields": {"bm25": "path"}}, "index_fields"),
         ({"index_text": 3}, "index_text"),
+        ({"index_fields": {"bm52": ["path"]}}, "bm52"),
     ],
 )
 def test_invalid_arguments_are_named(folder: Path, keywords: Any, word: str) -> None:

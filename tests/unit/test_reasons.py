@@ -271,7 +271,7 @@ def test_a_store_of_an_earlier_release(shop):
     forget()
     shop.transform = other_lines
     with shop.open() as docs:
-        assert {one.reason for one in docs.plan().steps} == {"definition"}
+        assert {one.reason for one in docs.plan().steps} == {"built by an earlier release"}
     shop.transform = lines
     with shop.open() as docs:
         docs.sync()
