@@ -103,7 +103,7 @@ BOUNDS = (
 """The figures of the package. Those of the later parts follow."""
 
 LATER_PARTS = {
-    "command line": (1_000, r"cli(/.*)?\.py|__main__\.py"),
+    "command line": (1_010, r"cli(/.*)?\.py|__main__\.py"),
     "protocol faces": (1_200, r"server/(openai|mcp|dify|rerank).*\.py"),
     "web page": (1_200, r"server/(page|web).*\.py"),
     "service": (2_600, r"(server|service)/.*\.py|(.*/)?(jobs|remote)\.py"),
