@@ -30,7 +30,7 @@ COLUMNS = 80
 COMMANDS = (
     ("index",),
     ("search", "mixing petrol and oil", "-k", "1"),
-    ("search", "采摘工采一公斤单芽能拿多少钱？", "-k", "1"),
+    ("search", "被毒蛇咬伤以后多久能送到医院？", "-k", "1"),
     ("ask", "How often is the chimney of the dryer swept?"),
 )
 WIDTH, HEIGHT, LEFT, TOP = 8.4, 21, 20, 58
