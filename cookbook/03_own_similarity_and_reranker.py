@@ -75,7 +75,7 @@ found["cosine, cut off"] = ask(embed_keys=["triples"], similarity_cut_off=0.275)
 
 candidates = ask("shared_pairs", topk=20)(question)
 found["by_length"] = Reranker("by_length")(candidates, query=question)
-found["at_most"] = Reranker("at_most", characters=330)(candidates, query=question)
+found["at_most"] = Reranker("at_most", characters=500)(candidates, query=question)
 found["ModuleReranker"] = Reranker("ModuleReranker", model=overlap, topk=3)(candidates, query=question)
 found["KeywordFilter"] = Reranker("KeywordFilter", required_keys=["chimney"])(candidates, query=question)
 for name, nodes in found.items():
@@ -84,7 +84,7 @@ for name, nodes in found.items():
 first = found["inner_product"][0]
 assert (first.path, "every 300 hours" in first.text) == ("workshop/machine-maintenance-manual.pdf", True)
 assert found["inner_product"] == found["distance"] == ask(embed_keys=["triples"])(question)  # vectors of length 1
-assert math.isclose(found["cosine of both"][0].score, 2 / 61)  # rank 1 in both rankings: 1 / (60 + 1) from each
+assert 1 / 61 < found["cosine of both"][0].score <= 2 / 61  # from both rankings; rank 1 gives 1 / (60 + 1)
 assert 0 < len(found["cosine, cut off"]) < 5
 assert found["by_length"][: len(found["at_most"])] == sorted(found["at_most"], key=lambda node: len(node.text))
 assert found["ModuleReranker"][0] == found["KeywordFilter"][0] == first

@@ -31,7 +31,7 @@ def quote(prompt: str) -> str:
         for start, end in sentence_spans(text):
             sentence = " ".join(text[start:end].split())
             shared = len(terms & set(chinese_terms(sentence)))
-            if shared and sentence.endswith((".", "。")):  # no heading
+            if shared and sentence.endswith((".", "。", "；")):  # no heading
                 found.append((-shared, len(found), f"{sentence.rstrip('.。')} [{number}]."))
     return " ".join(sentence for *_, sentence in sorted(found)[:SENTENCES]) or "The sources do not say."
 
