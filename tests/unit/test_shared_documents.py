@@ -162,9 +162,8 @@ def test_pages_are_kept(docs, manifest):
     }
     assert len(paged) > 10
     for name, pages in paged.items():
-        assert [(location.kind, location.label) for location in roots[name].locations] == [
-            ("page", str(number)) for number in range(1, pages + 1)
-        ], name
+        shown = [location.label for location in roots[name].locations if location.kind == "page"]
+        assert shown == [str(number) for number in range(1, pages + 1)], name
 
 
 def test_no_radicals_are_left_in_place_of_characters(docs):
