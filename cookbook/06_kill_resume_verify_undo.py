@@ -76,14 +76,12 @@ with tempfile.TemporaryDirectory() as temporary:
     content = bytearray(arrays.read_bytes())
     content[-1] ^= 1  # and flip a bit of a vector
     arrays.write_bytes(content)
-
     with opened(dataset, store) as docs:
         broken = docs.verify()
         print("damaged:", *broken, sep="\n  ")
         assert {problem.kind for problem in broken} == {"missing", "damaged"}
         assert (docs.repair(), docs.verify(), list(docs.dump())) == ((), (), dump)
         print("repaired: the dumps are equal")
-
         (dataset / TOOLS).write_text("Ask Wei.", encoding="utf-8")
         print(f"edited: {docs.sync()}; rolled back: version {docs.rollback(TOOLS).number} is live")
         kept, undone = docs.sync(), ask(docs)
