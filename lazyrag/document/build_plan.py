@@ -224,6 +224,15 @@ class BuildPlanner:
             else ("vectors", step.embed_key or "", identity)
         )
 
+    def known_fields(self, step: Step) -> Sequence[str] | None:
+        """The fields that an index reads before the texts of nodes; None if it reads more than stored nodes tell."""
+        try:
+            text = self.definitions.index_text(step)
+        except ConfigError:  # raised when it is built
+            return None
+        is_below_root = text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
+        return None if text.write or text.group or not is_below_root else text.fields
+
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
         group, key = view.groups.get(step.group), self.index_key(step)

@@ -847,7 +847,8 @@ class GroupDiff:
         stay: Number of chunks whose text stays in their file.
         come: Number of new chunks.
         go: Number of chunks that are deleted.
-        embed: Number of texts to embed by embed key: new ones that are not in the embedding cache.
+        embed: Number of texts to embed by embed key: new ones that are not in the embedding cache. Without the keys
+            that read a function's or another group's texts (``index_text=``), which are not known before.
     """
 
     group: str
@@ -907,9 +908,10 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
-    steps += _planned_steps(indexer, len(files), size, tokens)
+    steps += _planned_steps(indexer, len(files), size, tokens, [one.file for one in changes.moved])
     diffs = _diffs(indexer, compared) if diff else []
     embed = {str(Step(one.group, embed_key=key)): (key, count) for one in diffs for key, count in one.embed.items()}
+    diffs = [one for one in diffs if one.come or one.go or any(one.embed.values())]
     for at, step in enumerate(steps):
         if step.step in embed:
             key, count = embed[step.step]
@@ -928,12 +930,15 @@ def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:
     return total
 
 
-def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> Iterator[PlannedStep]:
-    """Yield the steps for new documents of so many bytes and tokens, and for changed definitions."""
+def _planned_steps(
+    indexer: Indexer, documents: int, size: int, tokens: int, moved: Sequence[FoundFile]
+) -> Iterator[PlannedStep]:
+    """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for changed definitions."""
     tree, definitions = indexer.ledger.tree, indexer.definitions
     rows = indexer.ledger.documents.all().values()
     known = sum(row.signature.size for row in rows if row.status == "live" and row.signature is not None)
     share = size / known if known else 0.0
+    moved_size = sum(file.signature.size for file in moved if file.signature is not None)
     names = [name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)]
     for name in sorted(names, key=lambda one: (len(definitions.needed(one)), one)):
         group, builds = tree.groups[name], indexer.ledger.builds
@@ -947,11 +952,14 @@ def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> 
                 lacking = builds.missing(group.id) if index is None else builds.missing_cover(group.id, index.id)
                 again = len(lacking) / max(1, live)
                 reason = "missing" if lacking else ""
-            count = documents + round(again * live)
+            fields = () if index is None else indexer.planner.known_fields(step)
+            is_moved = again < 1 and (fields is None or "path" in fields)
+            count = documents + round(again * live) + (len(moved) if is_moved else 0)
             if not count:
                 continue
-            nodes = max(documents, math.ceil((share + again) * total))
-            weight = tokens + round(again * known / _BYTES_PER_TOKEN)
+            part = share + again + (moved_size / known if known and is_moved else 0)
+            nodes = max(documents, math.ceil(part * total))
+            weight = tokens + round((part - share) * known / _BYTES_PER_TOKEN)
             if index is None:
                 calls = per_node * max(documents, math.ceil((share + again) * parents))
             else:
@@ -976,6 +984,7 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
     changes = compared.changes
     to_load = {one.file.identity: one for one in (*changes.added, *changes.changed, *changes.reconfigured)}
     deleted = {one.identity for one in changes.deleted}
+    moved = {one.known.identity: one.file.identity for one in changes.moved if one.known is not None}
     rows = {one.identity: one for one in indexer.ledger.documents.all().values() if one.status == "live"}
     with indexer.loading.running(len(to_load)):
         for name in sorted({*rows, *to_load}):
@@ -990,14 +999,15 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
                 except LazyRAGError:
                     continue  # its live version stays
             elif name not in deleted and row.uid in roots.builds:
-                version.segments[plan.root] = nodes.of_build(plan.root_collection, roots.builds[row.uid])
+                [root] = nodes.of_build(plan.root_collection, roots.builds[row.uid])
+                version.segments[plan.root] = [root._replace(path=moved.get(name, root.path))]
                 version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
             for target in plan.groups:
                 is_stored = target.id in version.current
                 made = [] if name in deleted else None if is_stored else _previewed(indexer, target, version, plan)
                 if target.name in found and (is_stored or made is not None):
-                    found[target.name].add(row.uid, made, next(iter(version.segments.get(plan.root, ())), None))
-    return [diff for one in found.values() if (diff := one.result())]
+                    found[target.name].add(row, made, next(iter(version.segments.get(plan.root, ())), None))
+    return [one.result() for one in found.values()]
 
 
 def _previewed(indexer: Indexer, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment] | None:
@@ -1022,17 +1032,21 @@ class _Diff:
         self._indexer = indexer
         self._group = indexer.ledger.tree.groups[name]
         names = {one.name for one in self._group.indexes.values() if one.kind == "vectors"}
-        self._identities = {key: indexer.planner.identities[key] for key in sorted(names & {*indexer.embedders})}
-        self._texts = {key: indexer.definitions.index_text(Step(name, embed_key=key)) for key in self._identities}
+        self._fields = {
+            key: fields
+            for key in sorted(names & {*indexer.embedders})
+            if (fields := indexer.planner.known_fields(Step(name, embed_key=key))) is not None
+        }
         self._seen = seen
         self._counts = Counter(stay=0, come=0, go=0)
-        self._embed: Counter[str] = Counter()
+        self._embed: dict[str, int] = dict.fromkeys(self._fields, 0)
 
-    def add(self, uid: str, made: Sequence[Segment] | None, root: Segment | None) -> None:
+    def add(self, row: DocumentRow, made: Sequence[Segment] | None, root: Segment | None) -> None:
         """Count a document, which has these nodes and this root node afterwards; None for those that it has."""
-        build, nodes = self._group.builds.get(uid), self._indexer.nodes
-        lacking = [key for key in self._identities if not self._has_vectors(key, build)]
-        if made is None and build is not None and not lacking:
+        build, nodes = self._group.builds.get(row.uid), self._indexer.nodes
+        lacking = [key for key in self._fields if not self._has_vectors(key, build)]
+        is_same = made is None and (root is None or root.path == row.identity)
+        if is_same and build is not None and not lacking:
             self._counts["stay"] += build.size
             return
         before = [] if build is None else nodes.of_build(self._group.collection, build)
@@ -1040,15 +1054,15 @@ class _Diff:
             Counter(content_text(one.content) for one in some) for some in (before, before if made is None else made)
         )
         self._counts.update(stay=(old & new).total(), come=(new - old).total(), go=(old - new).total())
-        for key, identity in self._identities.items():
-            known = set() if key in lacking else {*self._read(key, before, uid, None)}
-            texts = {one for one in self._read(key, before if made is None else made, uid, root) if is_embeddable(one)}
+        for key in self._fields:
+            known = set() if key in lacking else {*self._read(key, before, row, None)}
+            texts = {one for one in self._read(key, before if made is None else made, row, root) if is_embeddable(one)}
             texts -= known
             embedder: Any = self._indexer.planner.embedders[key].embedder
             seen: set[int] = set()
-            if texts and hasattr(embedder, "cached") and self._is_readable(key):
+            if texts and hasattr(embedder, "cached"):
                 texts -= embedder.cached(texts)
-                seen = self._seen.setdefault(identity, set())
+                seen = self._seen.setdefault(self._indexer.planner.identities[key], set())
             new_hashes = {hash(text) for text in texts} - seen
             seen |= new_hashes
             self._embed[key] += len(new_hashes)
@@ -1058,22 +1072,17 @@ class _Diff:
         index = None if wanted is None else self._group.indexes.get(wanted)
         return bool(build and index and self._indexer.ledger.builds.covered(index.id, [build.number]))
 
-    def _read(self, key: str, nodes: Sequence[Segment], uid: str, root: Segment | None) -> list[str]:
-        """What the vectors of an embed key read of a document's nodes, without a function's or other nodes' texts."""
-        fields, roots = self._texts[key].fields, self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-        if not nodes or not self._is_readable(key) or not fields:
+    def _read(self, key: str, nodes: Sequence[Segment], row: DocumentRow, root: Segment | None) -> list[str]:
+        """Return what the vectors of an embed key read of a document's nodes; root None for its live root node."""
+        roots = self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+        if not nodes or not self._fields[key]:
             return [content_text(one.content) for one in nodes]
-        return field_texts(fields, root or self._indexer.nodes.of_build(roots.collection, roots.builds[uid])[0], nodes)
+        above = root or self._indexer.nodes.of_build(roots.collection, roots.builds[row.uid])[0]
+        return field_texts(self._fields[key], above, nodes, is_file=row.origin != "text")
 
-    def _is_readable(self, key: str) -> bool:
-        """Whether what the vectors of an embed key read is known without other nodes, or a call of the user's code."""
-        text = self._texts[key]
-        return not text.identity or (text.is_fields and self._group.parent == LAZY_ROOT_NAME)
-
-    def result(self) -> GroupDiff | None:
-        """Return the counts; None if nothing changes."""
-        is_changed = self._counts["come"] or self._counts["go"] or any(self._embed.values())
-        return GroupDiff(self._group.name, **self._counts, embed=dict(self._embed)) if is_changed else None
+    def result(self) -> GroupDiff:
+        """Return the counts."""
+        return GroupDiff(self._group.name, **self._counts, embed=self._embed)
 
 
 def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:
