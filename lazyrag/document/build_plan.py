@@ -218,11 +218,9 @@ class BuildPlanner:
         if model is None:
             return None
         identity = f"{model}{TEXT_MARK}{text}" if text else model
-        return (
-            ("terms", step.analyser, identity)
-            if step.analyser is not None
-            else ("vectors", step.embed_key or "", identity)
-        )
+        if step.analyser is not None:
+            return "terms", step.analyser, identity
+        return "vectors", step.embed_key or "", identity
 
     def known_fields(self, step: Step) -> Sequence[str] | None:
         """The fields that an index reads before the texts of nodes; None if it reads more than stored nodes tell."""

@@ -268,10 +268,11 @@ class Document:
                 raise a TransformError.
             index_fields: What keyword indexes and embeddings read before a node's text: ``"path"``, the words of the
                 file's path; ``"title"``; ``"headings"``, the headings above it; or the name of metadata of the node or
-                its file. ``node.text`` and ``span`` do not change. A mapping gives each embed key, and ``"bm25"`` for
-                keyword indexes, fields of its own. The built-in groups have ``["path", "title", "headings"]``.
-            index_text: What they read in place of the node's text: a function of the node; or the name of a group
-                below it, such as summaries by a model, whose texts they read before the node's own.
+                its file. ``node.text`` and ``span`` do not change. A mapping gives separate fields for embed keys, for
+                keyword search (``"bm25"``) and for all others (``"*"``). The built-in groups have
+                ``{"*": ["title", "headings"], "bm25": ["path", "title", "headings"]}``.
+            index_text: What they read in place of the node's text: a function of the node, called once for each index;
+                or the name of a group below it, such as summaries by a model, whose texts they read before the node's.
             replace: Replace another definition of that name; the groups below it are rebuilt.
             version: Distinguishes definitions that look the same: the version of a model or a prompt.
             kwargs: Parameters of a transform class.
@@ -286,9 +287,9 @@ class Document:
             >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
         """
         if isinstance(self_or_class, Document) and isinstance(index_fields, Mapping):
-            keys = ["", "bm25", *self_or_class.embed_keys]
+            keys = ["*", "bm25", *self_or_class.embed_keys]
             unknown = [key for key in index_fields if key not in keys]
-            require(not unknown, "The keys of index_fields", unknown, f"'bm25', embed keys or '': {keys}")
+            require(not unknown, "The keys of index_fields", unknown, f"among {keys}")
         options = GroupOptions(trans_node, version, num_workers, memo, ref, index_fields, index_text)
         group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)
@@ -479,7 +480,8 @@ class Document:
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
         """Change documents' metadata. It takes precedence over ``file_metadata`` and loaders, and survives a sync.
 
-        Nothing is loaded or embedded; transforms that receive whole nodes, and may read metadata, run again.
+        No file is loaded. Transforms that receive whole nodes, and may read metadata, run again; texts are embedded
+        again only if a field that their index reads has changed, such as the title: see `create_node_group`.
 
         Args:
             changes: By path relative to the dataset, or id: names to values. None removes an earlier change.

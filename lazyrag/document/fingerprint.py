@@ -270,9 +270,8 @@ _MAX_REASONS = 3
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
 _SETTINGS = "settings"  # all of them: for those that no public attribute shows
 _SECRET = re.compile("key|secret|pass|pwd|cred|auth|token|bearer|dsn|ur[il]|conn", re.IGNORECASE)
-_PUBLIC = re.compile(
-    r"[-+]?[\d.]+|True|False|None|'[A-Za-z_]{1,20}\d?'"
-)  # values that are shown and stored as they are
+# Values that are shown and stored as they are.
+_PUBLIC = re.compile(r"[-+]?[\d.]+|True|False|None|'[A-Za-z_]{1,20}\d?'")
 
 
 def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -286,8 +285,7 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     if old != new and old and new:
         return f"code of function {new} (was {old})"
     changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    if len(changed) > 1 and f"parameter {_SETTINGS}" in changed:
-        changed.remove(f"parameter {_SETTINGS}")
+    changed = [name for name in changed if not re.match(rf"parameter {_SETTINGS}( of |\Z)", name)] or changed
     changed.sort(key=lambda name: (name not in before or name not in now, name))  # the caller of a new helper first
     texts = []
     for name in changed:

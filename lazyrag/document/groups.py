@@ -38,9 +38,8 @@ from lazyrag.validation import is_list_of, keyword_names, require, validate_bool
 _revisions = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
-_KEYWORDS = (
-    "name transform parent trans_node ref num_workers memo replace version index_fields index_text".split()
-)  # of create_node_group
+# Arguments of create_node_group.
+_KEYWORDS = "name transform parent trans_node ref num_workers memo replace version index_fields index_text".split()
 
 
 def group_name(name: str) -> str:
@@ -90,7 +89,7 @@ class NodeGroup:
         given: The user's transform, instantiated.
         ref: Name of the group whose nodes the transform receives, too.
         memo: Whether results are used again by the parents' texts.
-        index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or ``""`` for all.
+        index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or ``"*"`` for all others.
         index_text: A function or the name of a child group, see `IndexText`; None for the node's own text.
         index_text_digest: Of that function's code, or the name.
     """
@@ -197,7 +196,7 @@ def make_group(
 
 
 def _fields_by_key(given: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    by_key = given if isinstance(given, Mapping) else {"": given} if given else {}
+    by_key = given if isinstance(given, Mapping) else {"*": given} if given else {}
     expected = "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and 'bm25' to lists"
     is_valid = all(isinstance(key, str) and is_list_of(names, str) for key, names in by_key.items())
     require(is_valid, "index_fields", given, expected)
@@ -427,7 +426,7 @@ class GroupGraph:
         return line
 
 
-INDEX_FIELDS = {"": ("title", "headings"), "bm25": ("path", "title", "headings")}
+INDEX_FIELDS = {"*": ("title", "headings"), "bm25": ("path", "title", "headings")}
 """Fields that the indexes of the built-in groups read. Without the path a moved file is not embedded again."""
 
 
@@ -523,7 +522,7 @@ class Definitions:
         group = self.graph[step.group]
         key = "bm25" if step.embed_key is None else step.embed_key
         by_key, given = dict(group.index_fields), group.index_text
-        fields = by_key.get(key, by_key.get("", ()))
+        fields = by_key.get(key, by_key.get("*", ()))
         if not fields and given is None:
             return IndexText()
         child = group_name(given) if isinstance(given, str) else ""
@@ -601,10 +600,8 @@ class Definitions:
         before: dict[str, dict[str, str]] = json.loads(described or "{}")
         changes = {name: changed_parts(before.get(name, {}), now) for name, now in self._parts(group.name).items()}
         texts = [text if name == group.name else f"{text} of {name}" for name, text in changes.items() if text]
-        return (
-            "; ".join([*(texts if before else ()), *(() if fields else ("parameter fields",))])
-            or "built by an earlier release"
-        )
+        reasons = [*(texts if before else ()), *(() if fields else ("parameter fields",))]
+        return "; ".join(reasons) or "built by an earlier release"
 
     def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
         """Return a function from a suffix to a collection's name, for a group's segments or vectors."""

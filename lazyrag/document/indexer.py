@@ -239,9 +239,8 @@ class Indexer:
         group = self.ledger.tree.groups.get(step.group)
         if group is not None and not self.definitions.is_current(group):
             reason = self.planner.reason(Step(step.group))
-            why = (
-                f"its definition is another ({reason}). Define it as the program does that writes, or let that build it"
-            )
+            why = f"its definition has changed: {reason}. Define it as the program does that writes, or call there "
+            why += f"activate_group({step.group!r})"
         elif group is None or self.planner.live_index(self.now(), step) is None:
             why = "it was never built. Build it in the program that writes, by a query or activate_group"
         else:

@@ -616,15 +616,17 @@ class IngestionEngine:
             texts = []
             for one in segments:
                 own = content_text(one.content) if wanted.write is None else wanted.write(source.show(one))
+                is_text = isinstance(own, str) and own != ""
                 require(
-                    isinstance(own, str) and own != "",
+                    is_text,
                     "index_text",
-                    own,
-                    "a function that returns a text with characters",
+                    wanted.write,
+                    "a function that returns a non-empty string",
+                    f"Got {own!r:.60}.",
                 )
                 own = "\n".join([*written.get(one.uid, ()), own])
                 texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
-        except Exception as exc:  # noqa: BLE001  whatever the user's function raises is the document's failure
+        except Exception as exc:  # noqa: BLE001  an error of the user's function fails this document alone
             if isinstance(exc, _BATCH_ERRORS):
                 raise
             msg = f"index_text of {target.step.group!r} raised {type(exc).__name__}: {exc}"

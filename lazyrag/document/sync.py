@@ -647,7 +647,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
 
 
 def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
-    """Change documents' metadata; None removes a change. Nothing is loaded or embedded."""
+    """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it is done again."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
     given = _user_metadata(changes, list(changes))
     with indexer.writing(), _unsettling(indexer, given):
@@ -660,7 +660,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
             versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
-        return _ingest_documents(indexer, versions, rows)
+        return replace(_ingest_documents(indexer, versions, rows), reasons=dict.fromkeys(given, "metadata"))
 
 
 def _ingest_documents(
@@ -678,16 +678,22 @@ def _ingest_documents(
     except IngestionError as exc:  # no query needs an answer yet
         warn_user(sentence(exc.__cause__ or exc), IngestionWarning)
     indexer.purge()
-    live = {name: row.content_hash for name, row in rows.items() if row.status == "live"}
+    live = {name: row for name, row in rows.items() if row.status == "live"}
     hashes = {version.row.identity: version.row.content_hash for version in versions}
     renewed = [one.identity for one in done if one.flipped and one.is_new_version]
+    # An added text has no hash.
+    same = {
+        name
+        for name, row in live.items()
+        if row.content_hash == hashes[name] and (row.content_hash or name not in renewed)
+    }
     return IngestReport(
         added=tuple(name for name in renewed if name not in live),
         updated=tuple(name for name in renewed if name in live),
         unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
         repaired=repaired,
-        reasons={name: "asked for" if live[name] == hashes[name] else "bytes" for name in sorted(live)},
+        reasons={name: "asked for" if name in same else "bytes" for name in sorted(live)},
     )
 
 

@@ -141,7 +141,7 @@ def test_each_embed_key_and_keyword_search_may_have_fields_of_its_own(folder: Pa
     """A mapping: the embedder reads headings, keyword search the path."""
     embed = Embedder()
     docs = Document(folder, embed=embed)
-    docs.create_node_group("section", sections, index_fields={"bm25": ["path"], "": ["headings"]})
+    docs.create_node_group("section", sections, index_fields={"bm25": ["path"], "*": ["headings"]})
     Retriever(docs, "section", similarity="cosine")("rain")
     assert sum(text.startswith("Garden guide") for text in embed.texts) == 3
     assert not any("allotment" in text for text in embed.texts)
