@@ -1,21 +1,21 @@
-"""Where chunks of the built-in groups say that they stand, and where their words do.
+"""Compare the headings that chunks of the built-in groups name with those above their words.
 
     python benchmarks/locations.py [--check] [--formats md pdf]
 
 It reads the documentation trees of the shared data as Markdown, and writes each page also as HTML, Word and PDF with an
-outline; beside them, the shared web page and handbook. Where words stand is found without lazyrag: headings of Markdown
+outline; beside them, the shared web page and handbook. Headings are found without lazyrag: those of Markdown
 by markdown-it, of HTML by lxml, of Word by python-docx; of the PDF it is what was written. Printed are, for each format
 and group:
 
-- under: the share of the words of chunks that stand under the heading that the chunk names
+- under: the share of the words of chunks that are under the heading that the chunk names
 - deepest: the share of the chunks that name the deepest heading above all of their words
 - one: the share of the chunks that lie in one section
 - fill: tokens of the median chunk that another one follows, by the group's counter, divided by the group's size
 - cl100k: the same with tiktoken's cl100k_base, if its vocabulary is on this machine (``TIKTOKEN_CACHE_DIR``), of
   chunks that do not end before a heading
 
-and for the questions of the trees, how many quotes stand in a chunk that names their heading: of all, and of those
-whose chunk lies in one section. With --check a share below 99 %, or a fill below 60 %, is a failure.
+and for the questions of the trees, how many quotes are in a chunk that names their heading: of all, and of those whose
+chunk lies in one section. With --check a share below 99 %, or a fill below 60 %, is a failure.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def plain(title: str) -> str:
 
 
 def quotes(tree: Path) -> Iterator[tuple[str, int, float, int, float]]:
-    """For each group, of all questions and of those whose quote stands in a chunk of one section, the share named."""
+    """For each group, the share of quotes whose heading is named: of all, and of those in a chunk of one section."""
     docs = Document(tree / "corpus")
     questions = [json.loads(line) for line in (tree / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     texts = {root.path: root for root in docs.get_nodes()}

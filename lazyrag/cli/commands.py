@@ -511,8 +511,13 @@ def status(store: Path | None) -> Output:
         lines += terminal.wrapped(f"failed: {terminal.printable(path)} ({stage})", terminal.width(), rest="  ")
     if len(found.failed) > 5:
         lines.append(f"and {len(found.failed) - 5} more failed steps")
+    if found.failed:
+        lines.append("Each sync tries these files again, and says what is wrong with them.")
+    again = {path for path, _ in found.failed}
+    changes = replace(changes, added=tuple(one for one in changes.added if one not in again))
     if output.is_changed(changes):
-        lines += [*output.report_lines(changes), *output.reason_lines(changes.reasons)]
+        reasons = {name: why for name, why in changes.reasons.items() if name not in again}
+        lines += [*output.report_lines(changes), *output.reason_lines(reasons)]
         lines += ["To ingest this: lazyrag sync"] if output.is_changed(changes, withheld=False) else []
     return Output(result, lines)
 

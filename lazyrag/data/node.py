@@ -426,12 +426,11 @@ class DocNode:
 
     @property
     def location(self) -> str:
-        """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``,
-        ``"page 3, Setup"`` of a PDF with an outline.
+        """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        The heading is the deepest that covers the whole text: of a node under two headings the one above
-        both. Of a chunk of a file's source text that differs from the document's, it is the place in the
-        source. "" if unknown.
+        In a PDF with an outline it is ``"page 3, Setup > Install"``. The heading is the deepest that covers the whole
+        text: of a node under two headings the one above both. Of a chunk of a file's source text that differs from the
+        document's, it is the place in the source. "" if unknown.
         """
         if self._reader is None or self.span is None:
             return str(self._segment.metadata.get(SOURCE_LOCATION, ""))

@@ -371,7 +371,7 @@ class Answer:
         return f"<Answer {preview(self.text)!r}: {count(len(self.citations), 'citation')}{problems}>"
 
     def __str__(self) -> str:
-        notes = "\n".join(map(str, self.citations))
+        notes = "\n".join([*map(str, self.citations), *(f"Note: {problem}" for problem in self.problems)])
         return f"{self.text}\n\n{notes}" if notes else self.text
 
     def _repr_html_(self) -> str:

@@ -70,7 +70,10 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:
-    """Agreement of each candidate with the others: the mean of `overlap` with each of them.
+    """Agreement of each candidate with the others: the mean of the token F1 with each of them.
+
+    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation and citation
+    markers do not count. Two answers without tokens agree.
 
     Args:
         candidates: At least two texts.
@@ -94,7 +97,7 @@ def agreement(candidates: Sequence[str]) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """Split an answer into tokens; see `overlap`."""
+    """Split an answer into tokens; see `agreement`."""
     return _TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold())
 
 

@@ -126,7 +126,7 @@ def _documents(text: str) -> Iterator[RecordValue]:
 
 def _aliased(anchor: str, known: dict[str | None, tuple[RecordValue, int]]) -> tuple[RecordValue, int]:
     if anchor not in known:
-        raise LoadError(f"The alias *{anchor:.80} has no anchor before it, or is in its own. Write its value.")
+        raise LoadError(f"The alias *{anchor:.80} has no anchor before it, or is inside it. Write its value.")
     return known[anchor]
 
 

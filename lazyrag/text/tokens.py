@@ -99,25 +99,20 @@ def _utf8_length(text: str) -> int:
 
 
 class EstimatedTokenCounter:
-    """Estimates the tokens of OpenAI's vocabularies without having one.
+    """Estimates the tokens of OpenAI's vocabularies without having one: on the safe side, for budgets.
 
     A character beyond ASCII costs as many tokens as cl100k_base has for it alone. The costs of words, digits and
-    punctuation were fitted to English prose, Markdown, reStructuredText and Python. ``benchmarks/tokens.py`` compares
-    both: with a margin the estimate is 1.00 to 1.34 times the number of cl100k_base, 1.05 for Chinese prose, 1.15 for
-    English.
-
-    Args:
-        margin: Whether contexts of 500 tokens and more are not underestimated, for budgets (``"estimate"``). False: a
-            tenth lower, near the number on average, for the size of chunks (``"average"``).
+    punctuation were fitted to English prose, Markdown, reStructuredText and Python, so that contexts of 500 tokens and
+    more are not underestimated: for budgets, where too many is worse. ``benchmarks/tokens.py`` compares both: the
+    estimate is 1.00 to 1.34 times the number of cl100k_base, 1.05 for Chinese prose, 1.15 for English.
 
     Example:
         >>> EstimatedTokenCounter().count("Green tea is steeped at 80 degrees."), EstimatedTokenCounter().count("绿茶")
         (10, 5)
     """
 
-    def __init__(self, *, margin: bool = True) -> None:
-        self.name = "estimate" if margin else "average"
-        self._unit = 100 if margin else 110
+    name = "estimate"
+    _unit = 100  # hundredths of a token
 
     def count(self, text: str) -> int:
         """Return the number of tokens."""
@@ -155,6 +150,13 @@ class EstimatedTokenCounter:
         run, room = runs[-1 - whole], most - costs[whole]
         part = bisect_right(range(1, len(run)), room, key=lambda size: _cost(run[-size:]))
         return end - sum(map(len, runs[len(runs) - whole :])) - part
+
+
+class AverageTokenCounter(EstimatedTokenCounter):
+    """Estimates the tokens of OpenAI's vocabularies without having one: right on average, for chunk sizes."""
+
+    name = "average"
+    _unit = 110
 
 
 # A single space belongs to the word behind it; a line of marks is a rule or the line beneath a title.
@@ -269,7 +271,7 @@ def _tokens_by_code_point() -> NDArray[np.uint8]:
 
 
 token_counters: Registry[TokenCounter] = Registry("token counter", entry_point_group="lazyrag.token_counters")
-token_counters.register("average", EstimatedTokenCounter(margin=False))
+token_counters.register("average", AverageTokenCounter())
 token_counters.register("estimate", EstimatedTokenCounter())
 token_counters.register("utf8", Utf8TokenCounter())
 

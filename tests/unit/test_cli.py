@@ -321,6 +321,22 @@ def test_status_verify_repair_and_plan(run):
     assert run("sync", "--plan")[1] == "0 added, 2 unchanged, 0 failed, 0 skipped\nNothing was done.\n"
 
 
+def test_a_file_that_fails_is_no_news(folder: Path, run):
+    """The status names it as failed, not as a change that a sync would ingest; a new file is one."""
+    (folder / "bad.pdf").write_bytes(b"%PDF-1.4 broken")
+    assert run("index")[0] == 1
+    lines = run("status")[1].splitlines()
+    assert lines[-2:] == [
+        "failed: bad.pdf (load)",
+        "Each sync tries these files again, and says what is wrong with them.",
+    ]
+    (folder / "new.txt").write_text("Water.", encoding="utf-8")
+    assert run("status")[1].splitlines()[-2:] == [
+        "1 added, 2 unchanged, 0 failed, 0 skipped",
+        "To ingest this: lazyrag sync",
+    ]
+
+
 def test_status_and_plan_say_why(folder: Path, run):
     """Changed files with their reason, as lines and in the JSON; a diff of the passages; all of it without a write."""
     run("index")

@@ -121,7 +121,7 @@ def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
     assert "no model of that id at revision 'v2' in the cache of the hub" in printed[3]
     assert printed[4].startswith("'makers/other' is not on this machine")
     assert "Run: lazyrag model fetch makers/other" in printed[4]
-    assert "pass download=True" in printed[4]
+    assert "download=True" in printed[4]
     assert hub.requests == 0
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lazyrag import ContextBuilder
 from lazyrag.data.result import Hit
 from lazyrag.text.tokens import (
+    AverageTokenCounter,
     EstimatedTokenCounter,
     FittingTokenCounter,
     Utf8TokenCounter,
@@ -80,7 +81,8 @@ def test_adding_text_never_lowers_the_count(text, more):
     "counter",
     [
         Utf8TokenCounter(),
-        *(EstimatedTokenCounter(margin=margin) for margin in (True, False)),
+        EstimatedTokenCounter(),
+        AverageTokenCounter(),
         *map(with_fit_methods, (Words(), Letters())),
     ],
     ids=lambda one: one.name,
@@ -97,7 +99,8 @@ def test_fit_forward_finds_the_largest_end(counter, text, at, limit):
     "counter",
     [
         Utf8TokenCounter(),
-        *(EstimatedTokenCounter(margin=margin) for margin in (True, False)),
+        EstimatedTokenCounter(),
+        AverageTokenCounter(),
         *map(with_fit_methods, (Words(), Letters())),
     ],
     ids=lambda one: one.name,

@@ -77,7 +77,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BOMB, "aliases expand to more than 10,000,000 characters"),
         (BOMB.replace("x", "[]"), "aliases expand to more than 10,000,000 characters"),
         ("a: &a '" + "x" * 100_000 + "'\nb: [" + "*a, " * 10_000 + "]", "aliases expand to more than"),
-        ("a: &a [*a]", "in its own"),
+        ("a: &a [*a]", "is inside it"),
         ("a: *b", "no anchor before it"),
         ("[" * 100_000, "nested deeper than 200 levels"),
         ("? " * 1000 + "a", "nested deeper than 200 levels"),

@@ -312,7 +312,8 @@ def find_model(
         at = "" if revision is None else f" at revision {revision!r}"
         msg = (
             f"{identifier!r} is not on this machine: no folder, and no model of that id{at} in the cache of the hub or "
-            f"of ModelScope. Run: {ways_to_download(identifier)}. Or give a folder, or pass download=True."
+            f"of ModelScope. Run: {ways_to_download(identifier)}. Or pass the model's folder; in Python, download=True "
+            "fetches it."
         )
         raise ConfigError(msg)
     return folder
