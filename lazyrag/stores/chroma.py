@@ -912,7 +912,8 @@ _HEX = "'"  # prefix of texts that are not encoded as JSON
 def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
     """The metadata that filters read: a value for every field, None where Chroma shall store none.
 
-    All keys are always there, as Chroma merges new metadata into a row's old ones.
+    All keys are always there, as Chroma merges new metadata into a row's old ones, and a new row inherits lists of
+    dropped collections for keys that it does not set (chroma-core/chroma#7594).
 
     Example:
         >>> encode_fields({"year": 2002}, {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)})

@@ -317,6 +317,20 @@ def test_a_collection_of_somebody_else_is_left_alone(store):
     store.drop(C)
 
 
+def test_rows_inherit_no_lists_of_a_dropped_collection(store):
+    """Chroma gives the lists of dropped rows to new ones (chroma-core/chroma#7594): ours set each of their keys."""
+    schema = make_schema(
+        {"tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR), "year": DocField(DataType.INT32)}
+    )
+    fresh(store, fields=schema)
+    store.upsert(C, rows_of(np.eye(2), [{"tags": ("old", "older")}] * 2))
+    fresh(store, fields=schema)
+    new = [{"tags": (), "year": 2024}, {"tags": ("new",), "year": 2025}]
+    store.upsert(C, rows_of(np.eye(2), new))
+    found = [{name: value for name, value in row.fields.items() if name in schema} for row in store.scan(C)]
+    assert [{name: row[name] for name in ("tags", "year")} for row in found] == new
+
+
 def test_settings_of_the_graph_reach_chroma(position):
     """Both ways to write them; the space is the metric, and Chroma's cosine is an inner product of unit vectors."""
     flat = {"space": "cosine", "ef_construction": 200}
