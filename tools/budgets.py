@@ -73,7 +73,7 @@ class Bound:
 
 BOUNDS = (
     Bound("code lines", now=41_500, later=37_000),
-    Bound("files", now=160, later=160),
+    Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
     Bound("lines over 110 characters", now=0.041, later=0.041, is_share=True),
@@ -106,7 +106,10 @@ LATER_PARTS = {
     "command line": (1_010, r"cli(/.*)?\.py|__main__\.py"),
     "protocol faces": (1_200, r"server/(openai|mcp|dify|rerank).*\.py"),
     "web page": (1_200, r"server/(page|web).*\.py"),
-    "service": (2_600, r"(server|service)/.*\.py|(.*/)?(jobs|remote)\.py"),
+    "service": (
+        2_600,
+        r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
+    ),
     "scale": (1_500, r"(.*/)?(launchers|shards)(/.*)?\.py"),
     "documents": (1_500, r"(.*/)?(ocr|tables)\.py"),
 }

@@ -1,0 +1,1 @@
+"""The service: Documents over HTTP. Needs the extra ``server``; nothing else of the package imports it."""

@@ -1,0 +1,113 @@
+"""The application: routes, problems, request ids."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+import uuid
+from importlib.util import find_spec
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from lazyrag._version import __version__
+from lazyrag.errors import LazyRAGError
+from lazyrag.server.problems import ProblemError, problem_of
+from lazyrag.server.service import Principal, Service
+
+log = logging.getLogger("lazyrag.server")
+
+ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "uploads")
+
+
+def create_app(service: Service, *, root_path: str = "") -> FastAPI:
+    """The service as an ASGI application.
+
+    Args:
+        service: What it serves.
+        root_path: The path of a proxy in front of it, such as ``"/rag"``.
+    """
+    app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.add_middleware(RequestMiddleware)
+    app.add_exception_handler(ProblemError, _problem)
+    app.add_exception_handler(LazyRAGError, _problem)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _problem)
+    for name in ROUTES:
+        module = f"lazyrag.server.{name}"
+        if find_spec(module) is not None:
+            app.include_router(importlib.import_module(module).router)
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """Whether the process runs."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["health"])
+    async def readyz() -> dict[str, str]:
+        """Whether every set can be read."""
+        for docs in service.sets.values():
+            await service.run(repr, docs)
+        return {"status": "ready"}
+
+    return app
+
+
+class RequestMiddleware:
+    """Gives every request an id and a principal, and logs it without its content."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        request_id = uuid.uuid4().hex
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        state.setdefault("principal", Principal())
+        status = 500
+
+        async def send_with_id(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            took = round(1000 * (time.perf_counter() - began), 1)
+            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, took, request_id)
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    if problem.status >= 500:
+        log.error("request %s failed", request.state.request_id, exc_info=error)
+    return problem.response(request.url.path, request.state.request_id)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    status, detail = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
+    headers = getattr(error, "headers", None)
+    return await _problem(
+        request, ProblemError(status, f"{detail}.", "GET /openapi.json lists the routes.", headers=headers)
+    )
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
+    said = "; ".join(f"{one['field']}: {one['message']}" for one in fields[:3])
+    return await _problem(request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields))

@@ -1,0 +1,95 @@
+"""Errors as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from lazyrag import errors
+from lazyrag.errors import LazyRAGError
+
+_STATUS: Mapping[type[LazyRAGError], int] = {
+    errors.NotRegisteredError: 404,
+    errors.DatasetPathError: 404,
+    errors.StaleNodeError: 404,
+    errors.AlreadyRegisteredError: 409,
+    errors.SchemaMismatchError: 409,
+    errors.ConfigError: 400,
+    errors.MissingDependencyError: 501,
+    errors.NotBuiltError: 501,
+    errors.UnsupportedError: 501,
+    errors.LoadError: 422,
+    errors.StoreBusyError: 503,
+    errors.StoreConnectionError: 503,
+    errors.EmbeddingError: 502,
+    errors.GenerationError: 502,
+}
+_TITLES = {
+    400: "The request is not valid",
+    401: "A token is needed",
+    403: "The token does not allow this",
+    404: "Not found",
+    405: "The method is not allowed",
+    409: "The request conflicts with the present state",
+    413: "The request is too large",
+    415: "The media type is not supported",
+    422: "The request is not valid",
+    429: "Too many requests",
+    500: "The service failed",
+    501: "Not available in this installation",
+    502: "A model failed",
+    503: "The service is busy",
+}
+
+
+class ProblemError(Exception):
+    """An error with its HTTP status.
+
+    Args:
+        status: The HTTP status, 400 to 599.
+        detail: What is wrong, in one sentence.
+        remedy: The way out, in one sentence; "" for none.
+        headers: Headers of the response.
+        more: Extension members of the problem.
+    """
+
+    def __init__(
+        self, status: int, detail: str, remedy: str = "", *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.remedy = remedy
+        self.headers = dict(headers or {})
+        self.more = more
+
+    def response(self, instance: str, request_id: str) -> Response:
+        """The response: ``application/problem+json``."""
+        body = {
+            "type": "about:blank",
+            "title": _TITLES.get(self.status, "The request failed"),
+            "status": self.status,
+            "detail": self.detail,
+            "remedy": self.remedy,
+            "instance": instance,
+            "request_id": request_id,
+            **self.more,
+        }
+        text = json.dumps(body, ensure_ascii=False)
+        return Response(text, self.status, self.headers, "application/problem+json")
+
+
+def problem_of(error: Exception) -> ProblemError:
+    """The problem that an error becomes; what is no error of this package says nothing of its text."""
+    if isinstance(error, ProblemError):
+        return error
+    for kind in type(error).__mro__:
+        if kind in _STATUS or kind is LazyRAGError:
+            status = _STATUS.get(kind, 500)
+            detail, _, remedy = str(error).partition(". ")
+            headers = {"Retry-After": "1"} if status == 503 else None
+            return ProblemError(status, errors.sentence(detail), remedy, headers=headers, error=type(error).__name__)
+    return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")

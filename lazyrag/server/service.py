@@ -1,0 +1,108 @@
+"""What the routes of one web process share: the sets, the principal of a request, the pool of blocking work."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from fastapi import Depends, Request
+
+from lazyrag.errors import known_names
+from lazyrag.server.problems import ProblemError
+
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
+R = TypeVar("R")
+
+SCOPES = ("read", "write", "admin")
+"""Each includes those before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sends a request.
+
+    Args:
+        id: For the audit log: the id of the token, or ``"local"``.
+        scope: One of `SCOPES`.
+        labels: Only documents with one of these labels exist for it; None for all.
+    """
+
+    id: str = "local"
+    scope: str = "admin"
+    labels: tuple[str, ...] | None = None
+
+    def may(self, scope: str) -> bool:
+        """Whether its scope includes another one."""
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+
+class Service:
+    """The served Documents.
+
+    Args:
+        sets: Documents by name. Web processes have read-only ones, of stores that the writer process fills.
+        state: A folder for what belongs to the service: tokens, uploads, the audit log, feedback.
+        workers: Number of threads for blocking work, such as searches.
+        chat: A chat model for answers; None to return the cited passages.
+    """
+
+    def __init__(self, sets: Mapping[str, Document], state: Path, *, workers: int = 8, chat: Any = None) -> None:
+        self.sets = dict(sets)
+        self.state = state
+        self.chat = chat
+        self.workers = workers
+        self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
+
+    @functools.cached_property
+    def _limiter(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(self.workers)
+
+    async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Run blocking work in the pool."""
+        return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self._limiter)
+
+    def view(self, name: str, principal: Principal) -> Document:
+        """The Document of a set, as a principal sees it.
+
+        Raises:
+            ProblemError: 404 if there is no such set.
+        """
+        if name not in self.sets:
+            raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
+        docs = self.sets[name]
+        if principal.labels is None:
+            return docs
+        key = name, principal.labels
+        if key not in self._views:
+            self._views[key] = docs.restricted({"labels": list(principal.labels)})
+        return self._views[key]
+
+
+def service_of(request: Request) -> Service:
+    """The service of a request, for routes."""
+    found: Service = request.app.state.service
+    return found
+
+
+def needs(scope: str) -> Any:
+    """A dependency: the principal of a request, which must have a scope.
+
+    Raises:
+        ProblemError: 403 if it has not.
+    """
+
+    def check(request: Request) -> Principal:
+        principal: Principal = request.state.principal
+        if not principal.may(scope):
+            raise ProblemError(
+                403, f"This needs the scope {scope!r}; the token has {principal.scope!r}.", "Use another token."
+            )
+        return principal
+
+    return Depends(check)

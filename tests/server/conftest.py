@@ -1,0 +1,49 @@
+"""A service over a real Document in a temporary store, and clients for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazyrag import Document
+from lazyrag.server.app import create_app
+from lazyrag.server.service import Service
+
+TEXTS = {
+    "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",
+    "coffee.txt": "Coffee is ground fine for espresso and coarse for the press.",
+    "茶.txt": "绿茶用八十度的水冲泡。红茶用开水。",
+}
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A synced Document over a folder of three files, in a store file."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(folder, store_conf=conf) as docs:
+        docs.activate_group("MediumChunk", analysers=["en", "zh"])
+        yield docs
+
+
+@pytest.fixture
+def service(docs, tmp_path):
+    """A service of the one set ``notes``."""
+    return Service({"notes": docs}, tmp_path / "state")
+
+
+@pytest.fixture
+def app(service):
+    """Its application."""
+    return create_app(service)
+
+
+@pytest.fixture
+def client(app):
+    """A client of the application, without a socket; errors of the server become responses."""
+    from fastapi.testclient import TestClient
+
+    with TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1") as client:
+        yield client
