@@ -50,6 +50,7 @@ from lazyrag.errors import (
     StoreBusyError,
     StoreError,
     TransformError,
+    raise_if_canceled,
     sentence,
     set_stop_event,
 )
@@ -1487,6 +1488,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
+            raise_if_canceled()
             _delete_builds(ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE])
     ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
