@@ -66,6 +66,7 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.document.jobs import Jobs
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -609,6 +610,19 @@ class Document:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
         self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
         return self._watcher
+
+    @property
+    def jobs(self) -> Jobs:
+        """Calls of methods of this Document that a `lazyrag.document.Worker` runs; also of a read-only Document.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> Document().jobs.list()
+            []
+        """
+        from lazyrag.document.jobs import Jobs
+
+        return Jobs(self, self._unrestricted("jobs").ledger)
 
     # Maintenance
 

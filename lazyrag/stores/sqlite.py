@@ -200,6 +200,30 @@ UPDATE node_group SET fields = coalesce(
 """
 """Format 2 of the store file: additions to the ledger."""
 
+JOB_TABLE = """
+CREATE TABLE job (                        -- calls that workers run; see lazyrag/document/jobs.py
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    ledger INTEGER NOT NULL REFERENCES ledger (id),
+    kind TEXT NOT NULL,                   -- name of a method of Document
+    arguments TEXT NOT NULL,              -- JSON
+    documents TEXT NOT NULL,              -- identities of the documents that they name (JSON)
+    state TEXT NOT NULL,                  -- 'WAITING', 'WORKING', 'SUCCESS', 'FAILED', 'CANCELED', ...
+    attempts INTEGER NOT NULL DEFAULT 0,
+    worker TEXT NOT NULL DEFAULT '',      -- id of the worker that runs it
+    worker_program TEXT NOT NULL DEFAULT '', -- how to see whether it still runs (JSON)
+    heartbeat REAL NOT NULL DEFAULT 0,    -- when it last showed that it runs
+    begun INTEGER,                        -- version of its only document at the first attempt, else 0
+    is_canceled INTEGER NOT NULL DEFAULT 0,
+    progress TEXT, error TEXT, result TEXT,  -- JSON
+    key TEXT,                             -- idempotency key
+    created REAL NOT NULL,
+    updated REAL NOT NULL
+);
+CREATE INDEX job_by_state ON job (ledger, state);
+CREATE INDEX job_by_key ON job (ledger, key) WHERE key IS NOT NULL;
+"""
+"""Format 3 of the store file: jobs."""
+
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
 
@@ -501,7 +525,7 @@ nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE),
     when_damaged=(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."
