@@ -36,7 +36,6 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 
@@ -320,41 +319,6 @@ def raise_if_stopped() -> None:
     event = stop_event()
     if event is not None and event.is_set():
         raise KeyboardInterrupt
-
-
-_cancel: ContextVar[threading.Event | None] = ContextVar("cancel", default=None)
-
-
-@contextmanager
-def canceled_by(event: threading.Event | None) -> Iterator[None]:
-    """Stop what is done in the block at its next safe point once an event is set; None leaves that to an outer block.
-
-    Example:
-        >>> event = threading.Event()
-        >>> with canceled_by(event):
-        ...     raise_if_canceled()
-        ...     event.set()
-        ...     raise_if_canceled()
-        Traceback (most recent call last):
-        ...
-        lazyrag.errors.CanceledError: The call was cancelled. What was finished is stored; call it again to do the rest.
-    """
-    before = _cancel.set(_cancel.get() if event is None else event)
-    try:
-        yield
-    finally:
-        _cancel.reset(before)
-
-
-def raise_if_canceled() -> None:
-    """Check, at a point where the work can safely stop, whether it is to stop.
-
-    Raises:
-        CanceledError: If the event of the call is set.
-    """
-    event = _cancel.get()
-    if event is not None and event.is_set():
-        raise CanceledError("The call was cancelled. What was finished is stored; call it again to do the rest.")
 
 
 def count(number: int, noun: str) -> str:

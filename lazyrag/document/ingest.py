@@ -37,7 +37,7 @@ from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
 from lazyrag.document.nodes import NodeStore, batches_reaching
-from lazyrag.document.report import Failures, Options, ProgressMeter
+from lazyrag.document.report import Failures, Options, ProgressMeter, raise_if_canceled
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
     ConfigError,
@@ -50,7 +50,6 @@ from lazyrag.errors import (
     StoreBusyError,
     StoreError,
     TransformError,
-    raise_if_canceled,
     sentence,
     set_stop_event,
 )

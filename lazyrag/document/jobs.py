@@ -511,7 +511,7 @@ class Worker:
                     continue
                 arguments = json.loads(text)
                 connection.execute(
-                    "UPDATE job SET state = ?, attempts = attempts + 1, error = NULL, worker = ?, worker_program = ?, "
+                    "UPDATE job SET state = ?, attempts = attempts + 1, error = NULL, worker = ?, program = ?, "
                     "heartbeat = ?, updated = ?, begun = coalesce(begun, (SELECT version FROM document WHERE ledger = "
                     "job.ledger AND uid = ?), 0) WHERE id = ?",
                     (
@@ -525,7 +525,7 @@ class Worker:
     def _unfinished(self, connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int, int | None]]:
         """The unfinished jobs, in order; [] while another worker runs one."""
         rows = connection.execute(
-            "SELECT id, kind, arguments, attempts, is_canceled, begun, state, worker, worker_program, heartbeat "
+            "SELECT id, kind, arguments, attempts, is_canceled, begun, state, worker, program, heartbeat "
             "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) ORDER BY id",
             (self._jobs.name, *_UNFINISHED),
         ).fetchall()

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from lazyrag.errors import StoreBusyError, StoreError, raise_if_canceled
+from lazyrag.document.report import raise_if_canceled
+from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 

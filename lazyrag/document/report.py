@@ -16,12 +16,11 @@ from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
 from lazyrag.errors import (
+    CanceledError,
     IngestionError,
     IngestionWarning,
     LazyRAGError,
     NoReaderError,
-    canceled_by,
-    raise_if_canceled,
     sentence,
     warn_user,
 )
@@ -237,7 +236,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 """Called often, in the thread that ingests: it should return at once. Its exceptions stop the operation."""
 
 
-_on_progress: ContextVar[OnProgress | None] = ContextVar("on_progress", default=None)
+_call: ContextVar[tuple[OnProgress | None, threading.Event | None]] = ContextVar("call", default=(None, None))
 
 
 @contextmanager
@@ -245,8 +244,8 @@ def during_call(on_progress: OnProgress | None = None, cancel: threading.Event |
     """Report the progress of what is done in the block, and stop it at a safe point once an event is set.
 
     Args:
-        on_progress: Called with the progress instead of `Options.on_progress`; None for that one.
-        cancel: The event; None for none.
+        on_progress: Called with the progress instead of `Options.on_progress`; None for that of an outer block.
+        cancel: The event; None for that of an outer block.
 
     Raises:
         CanceledError: If the event is set.
@@ -254,13 +253,24 @@ def during_call(on_progress: OnProgress | None = None, cancel: threading.Event |
     require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
     is_event = cancel is None or callable(getattr(cancel, "is_set", None))
     require(is_event, "cancel", cancel, "a threading.Event or None")
-    before = _on_progress.set(on_progress or _on_progress.get())
+    outer = _call.get()
+    before = _call.set((on_progress or outer[0], cancel or outer[1]))
     try:
-        with canceled_by(cancel):
-            raise_if_canceled()
-            yield
+        raise_if_canceled()
+        yield
     finally:
-        _on_progress.reset(before)
+        _call.reset(before)
+
+
+def raise_if_canceled() -> None:
+    """Check, at a point where the work can safely stop, whether it is to stop.
+
+    Raises:
+        CanceledError: If the event of the call is set.
+    """
+    _, cancel = _call.get()
+    if cancel is not None and cancel.is_set():
+        raise CanceledError("The call was cancelled. What was finished is stored; call it again to do the rest.")
 
 
 class ProgressMeter:
@@ -283,7 +293,7 @@ class ProgressMeter:
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
-        self._on_progress = _on_progress.get() or on_progress
+        self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
         # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
         self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)

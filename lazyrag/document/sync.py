@@ -43,7 +43,7 @@ from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.nodes import batches_reaching
-from lazyrag.document.report import Failure, IngestReport, ProgressMeter, pages
+from lazyrag.document.report import Failure, IngestReport, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.tree import Build
 from lazyrag.errors import (
     CanceledError,
@@ -55,7 +55,6 @@ from lazyrag.errors import (
     StoreError,
     TransformError,
     known_names,
-    raise_if_canceled,
     sentence,
     warn_user,
 )

@@ -19,18 +19,10 @@ from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
-from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMeter, pages
+from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
-from lazyrag.errors import (
-    IngestionWarning,
-    StoreBusyError,
-    StoreDamagedError,
-    StoreError,
-    raise_if_canceled,
-    sentence,
-    warn_user,
-)
+from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,

@@ -201,23 +201,12 @@ UPDATE node_group SET fields = coalesce(
 """Format 2 of the store file: additions to the ledger."""
 
 JOB_TABLE = """
-CREATE TABLE job (                        -- calls that workers run; see lazyrag/document/jobs.py
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    ledger INTEGER NOT NULL REFERENCES ledger (id),
-    kind TEXT NOT NULL,                   -- name of a method of Document
-    arguments TEXT NOT NULL,              -- JSON
-    documents TEXT NOT NULL,              -- identities of the documents that they name (JSON)
-    state TEXT NOT NULL,                  -- 'WAITING', 'WORKING', 'SUCCESS', 'FAILED', 'CANCELED', ...
-    attempts INTEGER NOT NULL DEFAULT 0,
-    worker TEXT NOT NULL DEFAULT '',      -- id of the worker that runs it
-    worker_program TEXT NOT NULL DEFAULT '', -- how to see whether it still runs (JSON)
-    heartbeat REAL NOT NULL DEFAULT 0,    -- when it last showed that it runs
-    begun INTEGER,                        -- version of its only document at the first attempt, else 0
-    is_canceled INTEGER NOT NULL DEFAULT 0,
-    progress TEXT, error TEXT, result TEXT,  -- JSON
-    key TEXT,                             -- idempotency key
-    created REAL NOT NULL,
-    updated REAL NOT NULL
+CREATE TABLE job (  -- calls that workers run; docs/storage-format.md has the columns
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ledger INTEGER NOT NULL REFERENCES ledger (id), kind TEXT NOT NULL,
+    arguments TEXT NOT NULL, documents TEXT NOT NULL, key TEXT, created REAL NOT NULL, updated REAL NOT NULL,
+    state TEXT NOT NULL, is_canceled INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0, begun INTEGER,
+    worker TEXT NOT NULL DEFAULT '', program TEXT NOT NULL DEFAULT '', heartbeat REAL NOT NULL DEFAULT 0,
+    progress TEXT, error TEXT, result TEXT
 );
 CREATE INDEX job_by_state ON job (ledger, state);
 CREATE INDEX job_by_key ON job (ledger, key) WHERE key IS NOT NULL;

@@ -322,8 +322,7 @@ def taken(docs, *, host=None, pid=None, started=0, heartbeat=None, attempts=1):
     )
     execute(
         docs,
-        "UPDATE job SET state = 'WORKING', worker = 'another', worker_program = ?, heartbeat = ?, attempts = ? "
-        "WHERE id = ?",
+        "UPDATE job SET state = 'WORKING', worker = 'another', program = ?, heartbeat = ?, attempts = ? WHERE id = ?",
         *(program, time.time() if heartbeat is None else heartbeat, attempts, int(job.id)),
     )
     return job
