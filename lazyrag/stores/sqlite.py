@@ -200,9 +200,6 @@ UPDATE node_group SET fields = coalesce(
 """
 """Format 2 of the store file: additions to the ledger."""
 
-DOCUMENT_INDEX = "CREATE INDEX document_by_identity ON document (ledger, identity, status);"
-"""Documents in the order of their identities, for pages of a list."""
-
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
 
@@ -504,7 +501,7 @@ nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, DOCUMENT_INDEX),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
     when_damaged=(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."
