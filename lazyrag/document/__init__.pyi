@@ -1,6 +1,8 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag.document.document import Document as Document
+from lazyrag.document.marks import Marks as Marks
+from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
 from lazyrag.document.report import Failure as Failure
