@@ -12,6 +12,7 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "lazyrag.document.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
         "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",

@@ -1,5 +1,7 @@
 # The names of the package, for type checkers and editors.
 
+from lazyrag.document.certificate import CheckedPlace as CheckedPlace
+from lazyrag.document.certificate import DeletionCertificate as DeletionCertificate
 from lazyrag.document.document import Document as Document
 from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox

@@ -65,6 +65,7 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.marks import Marks
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
@@ -647,6 +648,54 @@ class Document:
         from lazyrag.document.verify import compact
 
         compact(self._unrestricted("compact"))
+
+    def purge(self, document: str) -> DeletionCertificate:
+        """Delete a document so that no byte of it remains in the stores, and certify that.
+
+        All of its versions go at once: reads of other programs that still use them are repeated. Then everything is
+        done that `compact` does, keyword indexes are written anew without its words, and all files of the stores are
+        searched. Takes about as long as reading and writing the stores.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+
+        Returns:
+            What was searched, what was found, and what cannot be checked. It is not clean if something remains: a
+            reader keeps a file locked, or its path has to stay because its file is still in the dataset's folder.
+
+        Raises:
+            ConfigError: If there never was such a document, or nothing is left of it.
+            StoreBusyError: If another program writes the store.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"note-1": "Green tea is not roasted."})
+            >>> docs.purge("note-1").is_clean
+            True
+        """
+        from lazyrag.document.certificate import purge
+
+        return purge(self._unrestricted("purge"), document)
+
+    @known_keywords
+    def deletion_certificate(
+        self, document: str, *, text: str | None = None, file: PathLike | None = None
+    ) -> DeletionCertificate:
+        """Search all stores for a document that is gone; nothing is changed. `purge` returns such a certificate, too.
+
+        Args:
+            document: The path or id that it had.
+            text: Its text, or a part of it: what to search for.
+            file: Its file, or a copy of it, instead.
+
+        Raises:
+            ConfigError: If the document is live, or neither text nor file is given.
+            LoadError: If the file cannot be read.
+        """
+        from lazyrag.document.certificate import certify
+
+        return certify(self._unrestricted("deletion_certificate"), document, text, file)
 
     @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:
