@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server.problems import ProblemError, problem_of
+from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.telemetry import request_span
 
 log = logging.getLogger("lazyrag.server")
 
-ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "uploads")
+ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "routes_answers", "uploads")
 
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:
@@ -56,6 +57,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
+    described = app.openapi
+    app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
     return app
 
 
@@ -84,11 +87,14 @@ class RequestMiddleware:
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
-        try:
-            await self.app(scope, receive, send_with_id)
-        finally:
-            took = round(1000 * (time.perf_counter() - began), 1)
-            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, took, request_id)
+        with request_span(scope) as attributes:
+            try:
+                await self.app(scope, receive, send_with_id)
+            finally:
+                seconds = time.perf_counter() - began
+                attributes["http.response.status_code"] = status
+                scope["app"].state.service.metrics.observe(scope, status, seconds)
+                log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, 1000 * seconds, request_id)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from lazyrag.errors import known_names
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.telemetry import Metrics
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -57,11 +58,18 @@ class Service:
         self.state = state
         self.chat = chat
         self.workers = workers
+        self.metrics = Metrics()
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
     def _limiter(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(self.workers)
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """How many calls of `run` are being run, and how many wait for a thread."""
+        statistics = self._limiter.statistics()
+        return statistics.borrowed_tokens, statistics.tasks_waiting
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Run blocking work in the pool."""
@@ -97,7 +105,7 @@ def needs(scope: str) -> Any:
         ProblemError: 403 if it has not.
     """
 
-    def check(request: Request) -> Principal:
+    async def check(request: Request) -> Principal:  # a plain function would take a thread for each request
         principal: Principal = request.state.principal
         if not principal.may(scope):
             raise ProblemError(
