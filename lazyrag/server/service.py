@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from fastapi import Depends, Request
 
-from lazyrag.errors import known_names
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
+from lazyrag.retrieval.retriever import Retriever
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.telemetry import Metrics
 
 if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
     from lazyrag.document import Document
+    from lazyrag.retrieval.base import BaseRetriever
 
 R = TypeVar("R")
 
@@ -59,6 +63,7 @@ class Service:
         self.chat = chat
         self.workers = workers
         self.metrics = Metrics()
+        self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -90,6 +95,20 @@ class Service:
         if key not in self._views:
             self._views[key] = docs.restricted({"labels": list(principal.labels)})
         return self._views[key]
+
+
+def make_retriever(
+    docs: Document, group: str, name: str, embed_keys: tuple[str, ...] | None, target: str | None
+) -> BaseRetriever[list[DocNode]]:
+    """Make the retriever of a search."""
+    if name in ("default", "hybrid"):
+        if target is not None:
+            raise ConfigError(f"target has no effect on the retriever {name!r}. Name a similarity, or leave it out.")
+        if name == "default" and embed_keys is None:
+            return default_retriever(docs, group)
+        return HybridRetriever.over(docs, group, embed_keys=embed_keys)
+    similarity = None if name == "vector" else name
+    return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)
 
 
 def service_of(request: Request) -> Service:
