@@ -111,11 +111,12 @@ class ProblemNote(BaseModel):
     status: int | None = None
 
 
+_State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
 _Answer = create_model(
     "Answer",
     __doc__="An answer with its citations, and the passages that the model read, or would read if there were one.",
     id=(str, ...),
-    state=(Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"], ...),
+    state=(_State, ...),
     question=(str, ...),
     text=(str | None, ...),
     citations=(list_of(model_of(Citation)), ...),
