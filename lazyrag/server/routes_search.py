@@ -17,6 +17,7 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
+from lazyrag.document.catalogue import TextMatch
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
@@ -30,6 +31,7 @@ sets = APIRouter(prefix="/api/v1/sets/{set}", tags=["search"])
 MAX_TOPK = 1_000
 MAX_QUERY = 8_192
 """Characters."""
+MAX_READ = 100_000
 MAX_FILTER_DEPTH = 16
 
 # Models
@@ -83,6 +85,8 @@ class GrepBody(Body):
 
     text: Annotated[str, Field(min_length=1, max_length=1_000)]
     filters: Filters = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    ignore_case: bool = False
 
 
 def model_of(cls: type, **types: Any) -> Any:
@@ -135,6 +139,8 @@ _Found = create_model("SearchResponse", hits=(list[NodeModel], ...), explanation
 _Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
 _NodePage = create_model("NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`.")))
 _Group = create_model("Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...))
+_Location = create_model("Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...))
+_Read = create_model("Read", path=(str, ...), start=(int, ...), text=(str, ...))
 _Tree = create_model("Tree", groups=(list_of(_Group), ...), defined=(list[str], ...))
 
 # What routes share
@@ -262,6 +268,7 @@ async def why_not(body: WhyNotBody, scope: Reading) -> Response:
 # Nodes
 
 Path = Annotated[str, Query(min_length=1, max_length=4_096, description="The document.")]
+Position = Annotated[int, Query(ge=0, le=2**40)]
 Window = Annotated[int, Query(ge=0, le=100)]
 InGroup = Annotated[str | None, Query(max_length=200, alias="group", description="Where several groups have the uid.")]
 
@@ -324,9 +331,9 @@ async def children(scope: Reading, uid: str, group: InGroup = None, limit: Limit
 
 
 @sets.get("/nodes/{uid}/related", response_model=_Nodes)
-async def related(scope: Reading, uid: str) -> Response:
-    """Get the nodes that belong to a node."""
-    return await scope.respond(lambda: {"nodes": scope.nodes(scope.docs.related(uid))})
+async def related(scope: Reading, uid: str, limit: Limit = 6) -> Response:
+    """Get the nodes of its group that resemble a node most."""
+    return await scope.respond(lambda: {"nodes": scope.nodes(scope.docs.related(uid, limit))})
 
 
 @sets.get("/tree", response_model=_Tree)
@@ -355,24 +362,28 @@ def _tree(docs: Document) -> dict[str, Any]:
 # The agent's tools
 
 
-@sets.get("/outline")
-async def outline(scope: Reading, path: Path) -> Any:
+@sets.get("/outline", response_model=list_of(_Location))
+async def outline(scope: Reading, path: Path) -> Response:
     """Get the headings, pages or rows of a document."""
     return await scope.respond(lambda: to_dict(scope.docs.outline(path)))
 
 
-@sets.get("/read")
-async def read(
-    scope: Reading, path: Path, start: Annotated[int, Query(ge=0)] = 0, end: Annotated[int | None, Query(ge=0)] = None
-) -> Any:
-    """Read a part of a document's text."""
-    return await scope.respond(lambda: to_dict(scope.docs.read(path, (start, end))))
+@sets.get("/read", response_model=_Read)
+async def read(scope: Reading, path: Path, start: Position = 0, end: Position | None = None) -> Response:
+    """Read a part of a document's text, 100,000 characters at most."""
+    last = start + MAX_READ if end is None else min(end, start + MAX_READ)
+    return await scope.respond(lambda: {"path": path, "start": start, "text": scope.docs.read(path, (start, last))})
 
 
-@sets.post("/grep")
-async def grep(body: GrepBody, scope: Reading) -> Any:
+@sets.post("/grep", response_model=list_of(model_of(TextMatch)))
+async def grep(body: GrepBody, scope: Reading) -> Response:
     """Find a literal text in the documents."""
-    return await scope.respond(lambda: to_dict(scope.docs.grep(body.text, where=filter_of(body.filters))))
+
+    def find() -> Any:
+        where = filter_of(body.filters)
+        return to_dict(scope.docs.grep(body.text, where=where, limit=body.limit, ignore_case=body.ignore_case))
+
+    return await scope.respond(find)
 
 
 # Metrics
