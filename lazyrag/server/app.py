@@ -84,7 +84,8 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                others = [header for header in message["headers"] if header[0] != b"x-request-id"]
+                message["headers"] = [*others, (b"x-request-id", request_id.encode())]
             await send(message)
 
         with request_span(scope) as attributes:
@@ -101,7 +102,9 @@ async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500:
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    return problem.response(request.url.path, request.state.request_id)
+    response = problem.response(request.url.path, request.state.request_id)
+    response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
+    return response
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

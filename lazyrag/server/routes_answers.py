@@ -307,7 +307,8 @@ Book = Annotated[Notebook, Depends(_book)]
 
 # Answers
 
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_EVENT: dict[str, Any] = {"type": "object", "properties": dict.fromkeys(("event", "id", "data"), {"type": "string"})}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)

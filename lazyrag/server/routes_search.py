@@ -39,6 +39,7 @@ MAX_FILTER_DEPTH = 16
 Name = Annotated[str, Field(max_length=200)]
 Filters = Annotated[dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
+Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
 
@@ -114,7 +115,7 @@ class NodeModel(BaseModel):
     number: int
     text: str
     score: float | None
-    span: tuple[int, int] | None
+    span: Span | None
     location: str
     merged_from: list[str]
     metadata: dict[str, Any]
@@ -375,7 +376,7 @@ async def read(scope: Reading, path: Path, start: Position = 0, end: Position | 
     return await scope.respond(lambda: {"path": path, "start": start, "text": scope.docs.read(path, (start, last))})
 
 
-@sets.post("/grep", response_model=list_of(model_of(TextMatch)))
+@sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))
 async def grep(body: GrepBody, scope: Reading) -> Response:
     """Find a literal text in the documents."""
 

@@ -10,15 +10,16 @@ done already, no network is needed. The service runs in a process of its own ove
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +28,11 @@ PACKAGE = "schemathesis>=4.32,<5"
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
 )
-PROBLEMS = '''
+HOOKS = '''
+import json, os
 import schemathesis
+
+KNOWN = json.loads(os.environ["KNOWN_PARAMETERS"])
 
 @schemathesis.check
 def errors_are_problems(ctx, response, case):
@@ -38,6 +42,12 @@ def errors_are_problems(ctx, response, case):
         body = response.json()
         assert body["status"] == response.status_code and body["detail"], body
         assert [body["request_id"]] == response.headers["x-request-id"], body
+
+@schemathesis.hook
+def map_path_parameters(context, path_parameters):
+    """Names that exist, in most cases: of an unknown set every route says the same."""
+    given = path_parameters or {}
+    return {name: KNOWN.get(name, value) if hash(str(given)) % 8 else value for name, value in given.items()}
 '''
 TEXTS = {
     "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",
@@ -49,9 +59,9 @@ TEXTS = {
 def serve(folder: Path, port: int) -> None:
     """Serve a small set; the jobs that are submitted run in a thread."""
     import uvicorn
-    from lazyrag.document.jobs import Worker
 
     from lazyrag import Document
+    from lazyrag.document.jobs import Worker
     from lazyrag.server.app import create_app
     from lazyrag.server.service import Service
 
@@ -99,22 +109,25 @@ def main() -> int:
             wait_for(f"http://127.0.0.1:{port}/readyz", service)
             hooks = Path(folder) / "hooks"
             hooks.mkdir()
-            (hooks / "problems.py").write_text(textwrap.dedent(PROBLEMS), encoding="utf-8")
-            command = [
-                program,
-                "run",
-                f"http://127.0.0.1:{port}/openapi.json",
-                "--checks",
-                f"{CHECKS},errors_are_problems",
-            ]
-            command += ["--max-examples", str(given.examples), "--seed", str(given.seed), "--workers", "1"]
-            command += ["--request-timeout", "20", "--suppress-health-check", "all", "--generation-deterministic"]
+            (hooks / "service_hooks.py").write_text(HOOKS, encoding="utf-8")
+            url = f"http://127.0.0.1:{port}"
+            command = [program, "run", f"{url}/openapi.json", "--checks", f"{CHECKS},errors_are_problems"]
+            command += ["--max-examples", str(given.examples), "--seed", str(given.seed), "--generation-deterministic"]
+            command += ["--request-timeout", "20", "--suppress-health-check", "all", "--no-color"]
             command += ["--include-path-regex", given.only] if given.only else []
-            environment = {**os.environ, "SCHEMATHESIS_HOOKS": "problems", "PYTHONPATH": str(hooks)}
-            return subprocess.run(command, env=environment, cwd=folder, check=False).returncode
+            known = json.dumps({"set": "notes", "uid": get(f"{url}/api/v1/sets/notes/nodes")["nodes"][0]["uid"]})
+            more = {"SCHEMATHESIS_HOOKS": "service_hooks", "PYTHONPATH": str(hooks), "KNOWN_PARAMETERS": known}
+            more |= {"PYTHONHASHSEED": "0"}
+            return subprocess.run(command, env={**os.environ, **more}, cwd=folder, check=False).returncode
         finally:
             service.terminate()
             service.wait(timeout=20)
+
+
+def get(url: str) -> Any:
+    """The JSON of a route."""
+    with urlopen(url, timeout=5) as answer:  # noqa: S310  the service started here
+        return json.load(answer)
 
 
 def wait_for(url: str, service: subprocess.Popen[bytes]) -> None:
@@ -123,10 +136,11 @@ def wait_for(url: str, service: subprocess.Popen[bytes]) -> None:
         if service.poll() is not None:
             sys.exit(f"The service ended with status {service.returncode}.")
         try:
-            with urlopen(url, timeout=1):
-                return
+            get(url)
         except OSError:
             time.sleep(0.1)
+        else:
+            return
     sys.exit("The service does not answer.")
 
 
