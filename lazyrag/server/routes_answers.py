@@ -307,7 +307,7 @@ Book = Annotated[Notebook, Depends(_book)]
 
 # Answers
 
-_EVENT: dict[str, Any] = {"type": "object", "properties": dict.fromkeys(("event", "id", "data"), {"type": "string"})}
+_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
