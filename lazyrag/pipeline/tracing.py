@@ -30,7 +30,7 @@ from lazyrag.models.protocols import ChatOptions, Message
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
 
-SpanKind: TypeAlias = Literal["internal", "client", "server"]
+SpanKind: TypeAlias = Literal["internal", "client"]
 
 _INPUT = "gen_ai.input.messages"
 _OPERATION = "gen_ai.operation.name"
@@ -143,7 +143,7 @@ def span(
     Args:
         name: The step; the same for many runs.
         attributes: Attributes known at the beginning; None values are left out. No texts of users.
-        kind: ``"client"`` for a call that leaves the process, ``"server"`` for one that came in.
+        kind: ``"client"`` for a call that leaves the process.
         capture_content: Whether to record texts, and the messages of errors.
         content: Attributes with texts, recorded with ``capture_content``.
         current: Whether spans that begin within are its children. False in a generator that yields within: code between

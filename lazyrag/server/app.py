@@ -18,7 +18,6 @@ from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
-from lazyrag.server.telemetry import request_span
 
 log = logging.getLogger("lazyrag.server")
 
@@ -88,14 +87,12 @@ class RequestMiddleware:
                 message["headers"] = [*others, (b"x-request-id", request_id.encode())]
             await send(message)
 
-        with request_span(scope) as attributes:
-            try:
-                await self.app(scope, receive, send_with_id)
-            finally:
-                seconds = time.perf_counter() - began
-                attributes["http.response.status_code"] = status
-                scope["app"].state.service.metrics.observe(scope, status, seconds)
-                log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, 1000 * seconds, request_id)
+        try:
+            await self.app(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - began
+            scope["app"].state.service.metrics.observe(scope, status, seconds)
+            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, 1000 * seconds, request_id)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

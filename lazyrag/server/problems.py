@@ -17,6 +17,7 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
     errors.StaleNodeError: 404,
     errors.AlreadyRegisteredError: 409,
     errors.SchemaMismatchError: 409,
+    errors.ReadOnlyError: 409,
     errors.ConfigError: 400,
     errors.MissingDependencyError: 501,
     errors.NotBuiltError: 501,

@@ -90,7 +90,7 @@ class Turn(Body):
     """A message of the conversation before the question."""
 
     role: Literal["user", "assistant"]
-    content: Annotated[str, Field(max_length=100_000)]
+    content: Annotated[str, Field(max_length=20_000)]
 
 
 class AnswerBody(SearchOptions):
@@ -510,7 +510,7 @@ async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
         judge(_golden([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
         return book.add(scope, "golden", given)
 
-    return await scope.respond(store, status=201)
+    return await scope.respond(store, status=201, slow=True)
 
 
 @router.get("/golden", tags=["evaluation"], response_model=list[GoldenModel])
@@ -547,7 +547,7 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
         result = {"questions": len(stored), "seconds": seconds, "measures": measures}
         return book.add(scope, "evaluation", {**body.model_dump(), **result})
 
-    return await scope.respond(run, status=201)
+    return await scope.respond(run, status=201, slow=True)
 
 
 @router.get("/evaluations", tags=["evaluation"], response_model=list_of(_Evaluation))

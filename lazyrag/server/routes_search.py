@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.document.catalogue import TextMatch
 from lazyrag.errors import ConfigError
+from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
@@ -32,6 +34,7 @@ MAX_TOPK = 1_000
 MAX_QUERY = 8_192
 """Characters."""
 MAX_READ = 100_000
+MAX_TEXT = 10_000_000
 MAX_FILTER_DEPTH = 16
 
 # Models
@@ -161,12 +164,15 @@ class Scope:
         keys = None if options.embed_keys is None else tuple(options.embed_keys)
         return self.service.retriever(self.docs, options.group, options.retriever, keys, options.target)
 
-    async def respond(self, find: Callable[..., Any], *args: Any, status: int = 200) -> Response:
-        """Run blocking work, and respond with its result as JSON."""
-        return as_json(await self.service.run(find, *args), status)
+    async def respond(self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False) -> Response:
+        """Run blocking work, and respond with its result as JSON; of slow work only a few at a time."""
+        async with self.service.slow if slow else nullcontext():
+            return as_json(await self.service.run(find, *args), status)
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
         """Convert nodes to JSON types, in one state of the set."""
+        if sum(len(node.text) for node in nodes) > MAX_TEXT:
+            raise ProblemError(413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer.")
         found: list[dict[str, Any]] = self.docs.reader.read(lambda _: to_dict(nodes))
         return found
 
@@ -249,7 +255,9 @@ async def search(body: SearchBody, scope: Reading) -> Response:
     def find() -> dict[str, Any]:
         retriever, given = scope.retriever(body), (body.query, filter_of(body.filters), body.topk)
         if not body.explain:
-            return {"hits": scope.nodes(retriever(*given)), "explanation": None}
+            with retrieval_span(scope.name, body.query, body.topk):
+                nodes = retriever(*given)
+            return {"hits": scope.nodes(nodes), "explanation": None}
         found = retriever.explain(*given)
         return {"hits": scope.nodes([hit.node for hit in found if hit.node is not None]), "explanation": to_dict(found)}
 
@@ -290,7 +298,7 @@ async def list_nodes(
         found = scope.docs.get_nodes(group, document_ids=ids, filters=where, limit=limit + 1, offset=offset)
         return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
 
-    return await scope.respond(find)
+    return await scope.respond(find, slow=True)
 
 
 @sets.get("/nodes/{uid}", response_model=NodeModel)
@@ -340,7 +348,7 @@ async def related(scope: Reading, uid: str, limit: Limit = 6) -> Response:
 @sets.get("/tree", response_model=_Tree)
 async def tree(scope: Reading) -> Response:
     """List the node groups with their parents, and the numbers of documents and nodes that the principal sees."""
-    return await scope.respond(_tree, scope.docs)
+    return await scope.respond(_tree, scope.docs, slow=True)
 
 
 def _tree(docs: Document) -> dict[str, Any]:
@@ -384,7 +392,7 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
         where = filter_of(body.filters)
         return to_dict(scope.docs.grep(body.text, where=where, limit=body.limit, ignore_case=body.ignore_case))
 
-    return await scope.respond(find)
+    return await scope.respond(find, slow=True)
 
 
 # Metrics
@@ -398,12 +406,12 @@ async def metrics(request: Request) -> PlainTextResponse:
     is_local = request.client is not None and request.client.host in ("127.0.0.1", "::1") and not is_proxied
     if not is_local and not request.state.principal.may("admin"):
         raise ProblemError(403, "Metrics are for admins, and for programs on this machine.", "Use another token.")
-    gauges: dict[str, float] = dict(
-        zip(("lazyrag_calls_running", "lazyrag_calls_waiting"), service.running, strict=True)
-    )
+    running, waiting = service.running
+    gauges: list[tuple[str, dict[str, str], float]] = [("calls_running", {}, running), ("calls_waiting", {}, waiting)]
     for name, docs in service.sets.items():
-        status, series = await service.run(docs.status), f"{{set={json.dumps(name, ensure_ascii=False)}}}"
-        gauges |= {f"lazyrag_documents{series}": status.documents, f"lazyrag_failed_steps{series}": len(status.failed)}
+        status = await service.run(docs.status)
+        gauges.append(("documents", {"set": name}, status.documents))
+        gauges.append(("failed_steps", {"set": name}, len(status.failed)))
     return PlainTextResponse(service.metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
 

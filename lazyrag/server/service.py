@@ -70,6 +70,11 @@ class Service:
     def _limiter(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(self.workers)
 
+    @functools.cached_property
+    def slow(self) -> anyio.CapacityLimiter:
+        """For calls of `run` that take seconds on a large set, so that searches find a free thread."""
+        return anyio.CapacityLimiter(max(1, self.workers // 4))
+
     @property
     def running(self) -> tuple[int, int]:
         """How many calls of `run` are being run, and how many wait for a thread."""

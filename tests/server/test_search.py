@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from fastapi.testclient import TestClient
@@ -137,11 +138,22 @@ def test_metrics_count_requests_by_route_and_status(client):
     """Paths are counted by their route, so that callers cannot add series."""
     searched(client)
     client.get(f"{SET}/nodes/nowhere")
-    client.get("/some/path")
+    client.request("SOME", "/some/path")
     text = client.get("/metrics").text
-    lines = text.splitlines()
+    lines = text.replace(f',process="{os.getpid()}"', "").splitlines()
     assert 'lazyrag_http_requests_total{method="POST",route="/api/v1/sets/{set}/search",status="200"} 1' in lines
     assert 'lazyrag_http_requests_total{method="GET",route="/api/v1/sets/{set}/nodes/{uid}",status="404"} 1' in lines
-    assert 'lazyrag_http_requests_total{method="GET",route="",status="404"} 1' in lines
+    assert 'lazyrag_http_requests_total{method="",route="",status="404"} 1' in lines
     assert 'lazyrag_documents{set="notes"} 3' in lines
-    assert "some" not in text
+    assert "some" not in text.lower()
+
+
+def test_a_request_is_a_span_of_its_caller(client, spans):
+    """The request's span continues the caller's trace, and holds that of the search; none of them has content."""
+    headers = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    client.post(f"{SET}/search", json={"query": "green tea"}, headers=headers)
+    inner, outer = spans.get_finished_spans()
+    assert (outer.parent.span_id, outer.context.trace_id) == (int("2" * 16, 16), int("1" * 32, 16))
+    assert (inner.name, inner.parent.span_id) == ("retrieval notes", outer.context.span_id)
+    assert outer.attributes["http.route"] == "/api/v1/sets/{set}/search"
+    assert "green" not in f"{inner.to_json()}{outer.to_json()}"
