@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError, known_names
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.service import SCOPES, Principal
+from lazyrag.server.service import SCOPES, Principal, Service
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.validation import require, validate_choice, validate_texts
 
@@ -405,15 +405,21 @@ def _is_local(host: str) -> bool:
 class AccessMiddleware:
     """Guards every route: hosts, origins, limits, tokens, audit log, headers of responses."""
 
-    def __init__(self, app: Any, access: Access) -> None:
+    def __init__(self, app: Any, service: Service) -> None:
         self.app = app
-        self.access = access
+        self.service = service
+
+    @property
+    def access(self) -> Access:
+        """The access of the service."""
+        assert self.service.access is not None
+        return self.service.access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
-        elif scope["type"] != "http":
+        elif scope["type"] != "http" or self.service.access is None:
             await self.app(scope, receive, send)
         else:
             await self._handle(scope, receive, send)

@@ -32,8 +32,14 @@ def docs(tmp_path):
 @pytest.fixture
 def service(docs, tmp_path):
     """A service of the one set ``notes``."""
-    state = tmp_path / "state"
-    return Service({"notes": docs}, state, access=Access(state))
+    return Service({"notes": docs}, tmp_path / "state")
+
+
+@pytest.fixture
+def access(service):
+    """Its tokens: with this fixture every request passes the guards."""
+    service.access = Access(service.state)
+    return service.access
 
 
 @pytest.fixture

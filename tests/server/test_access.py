@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
 
@@ -19,10 +20,14 @@ def bearer(text):
     return {"Authorization": f"Bearer {text}"}
 
 
+pytestmark = pytest.mark.usefixtures("access")
+
+
 @pytest.fixture
-def access(service):
-    """The access of the service."""
-    return service.access
+def docs():
+    """A Document without documents: what is tested does not look at them."""
+    with Document() as docs:
+        yield docs
 
 
 @pytest.fixture

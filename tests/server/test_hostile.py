@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from lazyrag import Document
 from lazyrag.server import access as access_module
 from lazyrag.server.access import TimedProtocol
 
@@ -22,6 +23,14 @@ JSON = {"Content-Type": "application/json"}
 CROSS = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
 HEAD = "Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+pytestmark = pytest.mark.usefixtures("access")
+
+
+@pytest.fixture
+def docs():
+    """A Document without documents: what is tested does not look at them."""
+    with Document() as docs:
+        yield docs
 
 
 @pytest.fixture
