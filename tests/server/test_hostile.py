@@ -298,3 +298,45 @@ def test_no_route_answers_without_a_token(app, client, service):
                 answer = client.request(method, tried, headers=headers)
                 assert answer.status_code == 401, (method, tried)
                 assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_every_route_restricts_labelled_principals(app, client, access):
+    """Routes of a set ask for the view of the principal: where the set cannot be restricted, none answers."""
+    headers = {"Authorization": f"Bearer {access.create('admin', labels=['hr'])[1]}"}
+    openapi = app.openapi()
+    for path, operations in openapi["paths"].items():
+        for method, operation in operations.items() if "/sets/{" in path else ():
+            more = {}
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "query" and parameter.get("required"):
+                    more.setdefault("params", {})[parameter["name"]] = example(parameter["schema"], openapi)
+            content = operation.get("requestBody", {}).get("content", {})
+            if "application/json" in content:
+                more["json"] = example(content["application/json"]["schema"], openapi)
+            elif "multipart/form-data" in content:
+                more["files"] = {"file": ("a.txt", b"tea")}
+            url = re.sub(r"{(set|name)}", "notes", path, count=1)
+            url = re.sub(r"{number}", "1", url)
+            answer = client.request(method, re.sub(r"{\w+(:path)?}", "x", url), headers=headers, **more)
+            assert (answer.status_code, "labels" in answer.text) == (403, True), (method, path, answer.text)
+
+
+def example(schema, openapi):
+    """The smallest value of a JSON schema."""
+    if "$ref" in schema:
+        return example(openapi["components"]["schemas"][schema["$ref"].rpartition("/")[2]], openapi)
+    if "anyOf" in schema:
+        return example(schema["anyOf"][0], openapi)
+    if "enum" in schema or "const" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    kind = schema.get("type")
+    if kind == "object":
+        own = schema.get("properties", {})
+        found = {name: example(own[name], openapi) for name in schema.get("required", [])}
+        more = schema.get("additionalProperties")
+        return {**found, "a.txt": example(more, openapi)} if isinstance(more, dict) and not found else found
+    if kind == "array":
+        return [example(schema["items"], openapi)] * max(1, schema.get("minItems", 1))
+    return {"integer": schema.get("minimum", 1), "number": 1.0, "boolean": True}.get(
+        kind, "a" * schema.get("minLength", 1)
+    )
