@@ -109,7 +109,7 @@ def list_of(model: Any) -> Any:
 
 
 class NodeModel(BaseModel):
-    """A node of a set."""
+    """A node of a set; it has `content` if it is no text."""
 
     uid: str
     group: str
@@ -123,7 +123,7 @@ class NodeModel(BaseModel):
     merged_from: list[str]
     metadata: dict[str, Any]
     global_metadata: dict[str, Any]
-    content: Any = Field(None, description="Of a node that is no text.")
+    content: Any = None
 
 
 _ranks = model_of(Standing, score=Score, share=Score, contributions=dict[str, Score])
