@@ -52,6 +52,9 @@ class Service:
         chat: A chat model for answers; None to return the cited passages.
     """
 
+    upload_bytes = 8 << 30
+    """The largest file that is accepted."""
+
     def __init__(self, sets: Mapping[str, Document], state: Path, *, workers: int = 8, chat: Any = None) -> None:
         self.sets = dict(sets)
         self.state = state
@@ -97,7 +100,7 @@ def needs(scope: str) -> Any:
         ProblemError: 403 if it has not.
     """
 
-    def check(request: Request) -> Principal:
+    async def check(request: Request) -> Principal:  # not in a thread
         principal: Principal = request.state.principal
         if not principal.may(scope):
             raise ProblemError(

@@ -1,0 +1,733 @@
+"""Uploads: files in one multipart request, large files in parts, and the keys that make repeated requests harmless.
+
+Names of files are never paths. A received file is stored under the digest of its content, below the service's state
+folder, so that another web process or a restart continues, and equal files are stored once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import unicodedata
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, TypeVar
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from pydantic import BaseModel, Field
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
+from starlette.background import BackgroundTask
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from lazyrag.data.encoding import to_dict
+from lazyrag.document import Document
+from lazyrag.document.sync import SyncPlan, plan_files
+from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.storage.arrays import sync_folder
+
+router = APIRouter(prefix="/api/v1", tags=["uploads"])
+
+R = TypeVar("R")
+
+KEPT_S = 24 * 3600
+"""How long idempotency keys, unfinished uploads and files of failed jobs are kept."""
+MOST_FILES = 1_000
+"""In one multipart request."""
+MOST_PARTS = 100_000
+_GRACE_S = 600  # from the arrival of a file to its job
+_BLOCK = 1 << 20
+_METADATA_BYTES = 1 << 20
+_NAME_BYTES = 255
+_SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10}){1,2}$")
+_OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that let a name look like another one."""
+
+# Names and places
+
+
+def checked_name(name: str) -> str:
+    """The name of a file, if it can be the id of a document.
+
+    Raises:
+        ProblemError: 422 if it leads elsewhere, or has characters that no name needs.
+
+    Example:
+        >>> checked_name("teas/green.md")
+        'teas/green.md'
+    """
+    shown = ascii(name[:80])
+    remedy = "Use a relative name of at most 255 bytes with forward slashes."
+    if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
+        raise ProblemError(422, f"The name of a file must have 1 to {_NAME_BYTES} bytes; got {shown}.", remedy)
+    if any(unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"} or one in _OVERRIDES for one in name):
+        raise ProblemError(422, f"The name {shown} contains control characters.", remedy)
+    if "\\" in name or {"", ".", ".."} & set(name.split("/")):
+        raise ProblemError(422, f"The name {shown} is no relative name.", remedy)
+    return name
+
+
+def stored_path(folder: Path, content_hash: str, name: str) -> Path:
+    """Where a received file is stored; loaders need its suffix."""
+    suffix = _SUFFIX.search(name)
+    return folder / "files" / f"{content_hash}{suffix.group().lower() if suffix else ''}"
+
+
+def uploaded_file(call: Call, identity: str) -> Path | None:
+    """The uploaded file that a document's live version is made of; None if it was not uploaded."""
+    table = call.whole._indexer.ledger.documents
+    row = table.named([identity]).get(identity)
+    if row is None or row.status != "live":
+        return None
+    live = next((one.content_hash for one in table.versions(row.id) if one.number == row.version), row.content_hash)
+    path = stored_path(call.folder, live, identity)
+    return path if live and path.is_file() else None
+
+
+@dataclass(slots=True)
+class Received:
+    """A file of a request.
+
+    Args:
+        name: As the client gave it.
+        size: Number of bytes that arrived.
+        content_hash: Their digest, as `lazyrag.loaders.directory.hash_file` computes it.
+        path: Where it is stored.
+        problem: Why it is refused; None if it is accepted.
+        identity: The id of its document.
+    """
+
+    name: str
+    size: int = 0
+    content_hash: str = ""
+    path: Path | None = None
+    problem: ProblemError | None = None
+    identity: str = ""
+
+    def result(self) -> dict[str, Any]:
+        """What the response says of it."""
+        problem = self.problem
+        found: dict[str, Any] = {"name": self.name, "id": self.identity or None, "bytes": self.size, "problem": None}
+        if problem is not None:
+            found["problem"] = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
+        return found
+
+
+class _Form:
+    """A multipart request: files go to disk while they arrive, the field ``metadata`` to memory."""
+
+    def __init__(self, content_type: str, folder: Path, limit: int) -> None:
+        kind, options = parse_options_header(content_type)
+        if kind != b"multipart/form-data" or b"boundary" not in options:
+            raise ProblemError(415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so.")
+        self.files: list[Received] = []
+        self.metadata = b""
+        self.is_complete = False
+        self._folder, self._limit = folder, limit
+        self._draft = folder / "incoming" / uuid.uuid4().hex
+        self._out: BinaryIO | None = None
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._is_file = self._is_metadata = False
+        self._line, self._disposition = b"", b""
+        names = "header_field header_value header_end headers_finished part_data part_end end"
+        calls: Any = {f"on_{name}": getattr(self, f"_{name}") for name in names.split()}
+        self._parser = MultipartParser(options[b"boundary"][:MAX_BOUNDARY_LENGTH], calls)
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._parser.write(data)
+        except FormParserError as exc:
+            raise ProblemError(422, f"The multipart body is malformed: {exc}.", "Send it again.") from exc
+
+    def close(self) -> None:
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+        self._draft.unlink(missing_ok=True)
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._line += data[start:end]
+
+    _header_value = _header_field
+
+    def _header_end(self) -> None:
+        name = b"content-disposition"
+        if self._line[: len(name)].lower() == name:
+            self._disposition = self._line[len(name) :]
+        self._line = b""
+
+    def _headers_finished(self) -> None:
+        options, self._disposition = parse_options_header(self._disposition)[1], b""
+        self._is_file = b"filename" in options
+        self._is_metadata = not self._is_file and options.get(b"name") == b"metadata"
+        if not self._is_file:
+            return
+        if len(self.files) == MOST_FILES:
+            raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
+        file = Received(options[b"filename"].decode("utf-8", "surrogateescape"))
+        self.files.append(file)
+        try:
+            checked_name(file.name)
+        except ProblemError as problem:
+            file.problem, file.name = problem, ascii(file.name[:80])[1:-1]
+            return
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._draft.parent.mkdir(parents=True, exist_ok=True)
+        self._out = self._draft.open("wb")
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._is_metadata:
+            self.metadata += data[start:end]
+            if len(self.metadata) > _METADATA_BYTES:
+                raise ProblemError(413, "The field metadata is too large.", "At most 1 MiB is allowed.")
+        elif self._is_file:
+            file = self.files[-1]
+            file.size += end - start
+            if file.size > self._limit and file.problem is None:
+                file.problem = _too_large(self._limit)
+                self.close()
+            if self._out is not None:
+                self._out.write(memoryview(data)[start:end])
+                self._hash.update(memoryview(data)[start:end])
+
+    def _part_end(self) -> None:
+        if self._out is not None:
+            self._out.flush()
+            os.fsync(self._out.fileno())
+            self._out.close()
+            self._out, file = None, self.files[-1]
+            file.content_hash = self._hash.hexdigest()
+            file.path = _store(self._draft, self._folder, file)
+
+    def _end(self) -> None:
+        self.is_complete = True
+
+
+def _store(draft: Path, folder: Path, file: Received) -> Path:
+    """Give a complete file its final name, durably."""
+    path = stored_path(folder, file.content_hash, file.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(draft)  # the time of arrival, for `sweep`
+    draft.replace(path)
+    sync_folder(path.parent)
+    return path
+
+
+async def _blocks(request: Request) -> AsyncIterator[bytes]:
+    """The body in blocks that are worth a change of threads."""
+    block = bytearray()
+    async for chunk in request.stream():
+        block += chunk
+        if len(block) >= _BLOCK:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
+
+
+# Requests about a set
+
+
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request about a set.
+
+    Args:
+        request: The request.
+        service: The service.
+        name: The set.
+        principal: Who sends it.
+        docs: The set as the principal sees it.
+        given_key: The ``Idempotency-Key``.
+    """
+
+    request: Request
+    service: Service
+    name: str
+    principal: Principal
+    docs: Document
+    given_key: str | None
+
+    @property
+    def whole(self) -> Document:
+        """The set with everything in it: for jobs, and for what was checked before."""
+        return self.service.sets[self.name]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the set's uploads."""
+        return self.service.state / "uploads" / f"set-{quote(self.name, safe='')}"
+
+    async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """See `Service.run`."""
+        return await self.service.run(function, *args, **kwargs)
+
+    def find(self, identity: str) -> Any:
+        """A visible document; None if there is none."""
+        try:
+            return self.docs.document(identity)
+        except (ConfigError, NotRegisteredError):
+            return None
+
+    async def visible(self, *identities: str) -> Any:
+        """The last of some documents.
+
+        Raises:
+            ProblemError: 404; a hidden document is an unknown one.
+        """
+        found = None
+        for identity in identities:
+            found = await self.run(self.find, identity)
+            if found is None:
+                raise ProblemError(404, f"There is no document {identity!a}.", "List the documents of the set.")
+        return found
+
+    def key(self, *parts: Any) -> str:
+        """The key of a job that the principal submits; for 24 hours the same one for the same ``Idempotency-Key``.
+
+        It begins with the principal's id, by which `owns` recognises it.
+
+        Args:
+            parts: What the request wants.
+
+        Raises:
+            ProblemError: 422 if the key came with another request before.
+        """
+        nonce = uuid.uuid4().hex
+        if self.given_key is not None:
+            digest = digest_of(self.name, *parts)
+            secret = hashlib.sha256(f"{self.principal.id}\0{self.given_key}".encode())
+            path = self.service.state / "keys" / secret.hexdigest()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(nonce)
+            draft.write_text(f"{digest} {nonce}", encoding="ascii")
+            if _age(path) > KEPT_S:
+                path.unlink(missing_ok=True)
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.link(draft, path)  # complete at once, and only if there is none
+                before, nonce = path.read_text(encoding="ascii").split()
+            finally:
+                draft.unlink()
+            if before != digest:
+                msg = "This Idempotency-Key was sent with another request."
+                raise ProblemError(422, msg, "Send a new key with each new request.")
+        return f"{self.principal.id}:{nonce}"
+
+    def owns(self, job: Any) -> bool:
+        """Whether the principal may see a job: its own, or, as an administrator of all documents, any."""
+        if self.principal.may("admin") and self.principal.labels is None:
+            return True
+        return str(job.key or "").startswith(f"{self.principal.id}:")
+
+    async def accept(self, kind: str, arguments: Mapping[str, Any], **more: Any) -> Response:
+        """Submit a job, and answer 202 with it."""
+
+        def submit() -> Any:
+            return self.whole.jobs.submit(kind, dict(arguments), key=self.key(kind, arguments))
+
+        return self.accepted(await self.run(submit), **more)
+
+    def accepted(self, job: Any, **more: Any) -> Response:
+        """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
+        headers = {"Location": str(self.request.url_for("get_job", name=self.name, job_id=job.id).path)}
+        response = reply({**more, "job": shown(job)} if more else shown(job), 202, headers=headers)
+        response.background = BackgroundTask(self.run, sweep, self)
+        return response
+
+    def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
+        """The id and the metadata with which the principal adds a document.
+
+        A principal with labels replaces only what it sees. Everything else it adds gets a new id, whether or not there
+        is a hidden document of that name, and its labels.
+
+        Raises:
+            ProblemError: 403 for labels that it does not have.
+        """
+        if self.principal.labels is None:
+            return name, dict(metadata)
+        known = self.find(name)
+        mine = set(self.principal.labels if known is None else known.labels)
+        given = metadata.get("labels", sorted(mine))
+        is_list = isinstance(given, list) and all(isinstance(one, str) for one in given) and bool(given)
+        if not is_list or not set(given) <= mine or (known is not None and set(given) != mine):
+            raise ProblemError(403, "The token does not allow these labels.", f"Allowed: {', '.join(sorted(mine))}.")
+        prefix = hashlib.blake2b(f"{key}/{name}".encode(), digest_size=4).hexdigest()
+        return name if known is not None else f"~{prefix}/{name}", {**metadata, "labels": given}
+
+
+def _call(scope: str) -> Any:
+    allowed = needs(scope)
+
+    async def make(
+        request: Request, name: str, principal: Principal = allowed, idempotency_key: IdempotencyKey = None
+    ) -> Call:
+        service = service_of(request)
+        return Call(request, service, name, principal, service.view(name, principal), idempotency_key)
+
+    return Depends(make)
+
+
+Reading = Annotated[Call, _call("read")]
+Writing = Annotated[Call, _call("write")]
+Administration = Annotated[Call, _call("admin")]
+
+
+def digest_of(*parts: Any) -> str:
+    """A digest of JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def reply(value: Any, status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON; ASCII, as file names may have bytes that are no UTF-8."""
+    return Response(json.dumps(to_dict(value)), status, dict(headers or {}), "application/json")
+
+
+def shown(job: Any) -> dict[str, Any]:
+    """A job as JSON, without its key and the server's paths."""
+    found: dict[str, Any] = to_dict(job)
+    del found["key"]
+    if isinstance(found["arguments"].get("files"), dict):
+        found["arguments"]["files"] = list(found["arguments"]["files"])
+    return found
+
+
+# Multipart
+
+_FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "metadata": {"type": "string", "description": "JSON: metadata by name of file."},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/sets/{name}/documents", status_code=202, openapi_extra=_FORM)
+async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0) -> Response:
+    """Add files; each one gets its own result, and a file that is refused does not hold up the others.
+
+    With ``dry_run=1`` nothing is added: the response estimates model calls, tokens and, at a ``price`` of a million
+    embedded tokens, cost.
+    """
+    form = _Form(call.request.headers.get("content-type", ""), call.folder, call.service.upload_bytes)
+    try:
+        async for block in _blocks(call.request):
+            await call.run(form.write, block)
+    except ClientDisconnect as exc:
+        raise ProblemError(400, "The request was cut off.", "Send it again, or in parts.") from exc
+    finally:
+        await call.run(form.close)
+    if not form.is_complete or not form.files:
+        raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
+    metadata = _metadata_field(form.metadata or b"{}")
+    key = await call.run(call.key, [(one.name, one.content_hash, one.size) for one in form.files], metadata)
+    return await _add(call, form.files, metadata, key, price if dry_run else None)
+
+
+def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+        raise ProblemError(422, "The field metadata must be a JSON object by name of file.", '{"tea.pdf": {"year": 1}}')
+    return found
+
+
+async def _add(
+    call: Call,
+    files: list[Received],
+    metadata: Mapping[str, Mapping[str, Any]],
+    key: str,
+    price: float | None = None,
+) -> Response:
+    """Submit the job that adds received files; with a price, estimate it."""
+    paths: dict[str, str] = {}
+    given: dict[str, dict[str, Any]] = {}
+
+    def arrange(file: Received) -> None:
+        identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
+        if identity in paths:
+            raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
+        file.identity, paths[identity] = identity, str(file.path)
+        given.update({identity: own} if own else {})
+
+    for file in files:
+        try:
+            if file.problem is None:
+                await call.run(arrange, file)
+        except ProblemError as problem:
+            file.problem = problem
+    results = [file.result() for file in files]
+    if not paths:
+        first = next(file.problem for file in files if file.problem is not None)
+        raise ProblemError(first.status, first.detail, first.remedy, files=results)
+    if price is not None:
+        plan = await call.run(plan_files, call.whole._indexer, paths)
+        return reply({"files": results, **estimate(call, plan, price)})
+    job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
+    return call.accepted(job, files=results)
+
+
+def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
+    """What a plan says; to a principal with labels only of its own files, as the rest extrapolates from all others."""
+    steps = [one for one in plan.steps if call.principal.labels is None or one.step == "load"]
+    tokens = sum(one.tokens for one in steps if one.step.startswith("embed "))
+    cost = tokens * price / 1e6 if price else None
+    return {"steps": steps, "calls": sum(one.calls for one in steps), "tokens": tokens, "cost": cost}
+
+
+# In parts
+
+
+class NewUpload(BaseModel):
+    """A file that will arrive in parts."""
+
+    name: str
+    size: int = Field(ge=1)
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    part_size: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30)
+    metadata: dict[str, Any] = {}
+
+
+class UploadState(BaseModel):
+    """An upload: the numbers of the parts that have arrived, of ``parts``."""
+
+    id: str
+    name: str
+    size: int
+    part_size: int
+    parts: int
+    received: list[int]
+
+
+class _Upload:
+    """An unfinished upload, as files in a folder: what was declared, the data, a digest for each part.
+
+    Raises:
+        ProblemError: 404 if there is none, or it belongs to another principal.
+    """
+
+    def __init__(self, call: Call, upload_id: str) -> None:
+        self.id, self.set_folder = upload_id, call.folder
+        self.folder = call.folder / "unfinished" / upload_id
+        self.data = self.folder / "data"
+        try:
+            is_id = re.fullmatch("[0-9a-f]{32}", upload_id) is not None
+            self.about = json.loads((self.folder / "about").read_text(encoding="utf-8")) if is_id else {}
+        except FileNotFoundError:
+            self.about = {}
+        if self.about.get("principal") != call.principal.id:
+            msg = f"There is no unfinished upload {upload_id!a}."
+            raise ProblemError(404, msg, "Uploads are kept for 24 hours; begin another one.")
+        self.parts = -(-self.about["size"] // self.about["part_size"])
+
+    def state(self) -> UploadState:
+        """What has arrived."""
+        received = sorted(int(path.stem) for path in self.folder.glob("*.part"))
+        about = {one: self.about[one] for one in ("name", "size", "part_size")}
+        return UploadState(id=self.id, parts=self.parts, received=received, **about)
+
+    def part_bytes(self, number: int) -> int:
+        """The size of a part."""
+        size, part = self.about["size"], self.about["part_size"]
+        return int(min(part, size - (number - 1) * part))
+
+    def complete(self) -> Received:
+        """Check all parts once more, and store the file. Idempotent.
+
+        Raises:
+            ProblemError: 409 if parts are missing or damaged, 422 if the whole has another digest than was declared.
+        """
+        about = self.about
+        if "content_hash" not in about:
+            content, whole = hashlib.blake2b(digest_size=16), hashlib.sha256()
+            present = set(self.state().received)
+            missing = [number for number in range(1, self.parts + 1) if number not in present]
+            missing = missing or self._damaged(content, whole)
+            if missing:
+                msg = f"{len(missing)} of {self.parts} parts are missing."
+                raise ProblemError(409, msg, "Send them, then complete the upload.", missing=missing[:1000])
+            if about["sha256"] not in {None, whole.hexdigest()}:
+                msg = "The file has another SHA-256 than was declared."
+                raise ProblemError(422, msg, "Delete the upload and begin again.")
+            about["content_hash"] = content.hexdigest()
+            draft = self.folder / "about.new"
+            draft.write_text(json.dumps(about), encoding="utf-8")
+            draft.replace(self.folder / "about")
+        file = Received(about["name"], about["size"], about["content_hash"])
+        file.path = stored_path(self.set_folder, file.content_hash, file.name)
+        if self.data.exists():
+            _store(self.data, self.set_folder, file)
+        return file
+
+    def _damaged(self, *digests: Any) -> list[int]:
+        """Read everything; the parts that are not what arrived, which have to be sent again."""
+        damaged = []
+        with self.data.open("rb") as data:
+            for number in range(1, self.parts + 1):
+                part, left = hashlib.sha256(), self.part_bytes(number)
+                while left and (block := data.read(min(_BLOCK, left))):
+                    left -= len(block)
+                    for digest in (part, *digests):
+                        digest.update(block)
+                marker = self.folder / f"{number}.part"
+                if part.hexdigest() != marker.read_text(encoding="ascii"):
+                    marker.unlink()
+                    damaged.append(number)
+        return damaged
+
+
+def _too_large(limit: int) -> ProblemError:
+    return ProblemError(413, f"The file has more than {limit:,} bytes.", "Split it, or raise the service's limit.")
+
+
+@router.post("/sets/{name}/uploads", status_code=201)
+async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
+    """Begin an upload in parts of ``part_size`` bytes; the last part is smaller."""
+    checked_name(upload.name)
+    if upload.size > call.service.upload_bytes:
+        raise _too_large(call.service.upload_bytes)
+    if -(-upload.size // upload.part_size) > MOST_PARTS:
+        raise ProblemError(422, f"An upload has at most {MOST_PARTS:,} parts.", "Use a larger part_size.")
+
+    def begin() -> UploadState:
+        sweep(call)
+        upload_id = call.key("upload", upload.model_dump()).rpartition(":")[2]
+        folder = call.folder / "unfinished" / upload_id
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "about").exists():
+            (folder / "data").touch()
+            about = json.dumps({**upload.model_dump(), "principal": call.principal.id})
+            (folder / "about").write_text(about, encoding="utf-8")
+        return _Upload(call, upload_id).state()
+
+    return await call.run(begin)
+
+
+@router.get("/sets/{name}/uploads/{upload_id}")
+async def get_upload(call: Writing, upload_id: str) -> UploadState:
+    """Which parts have arrived, to continue after a cut."""
+    return await call.run(lambda: _Upload(call, upload_id).state())
+
+
+@router.put("/sets/{name}/uploads/{upload_id}/parts/{number}")
+async def put_part(
+    call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
+) -> UploadState:
+    """Send a part, in any order; sending it again replaces it. ``X-Content-SHA256`` is checked on arrival."""
+    upload = await call.run(_Upload, call, upload_id)
+    if not 1 <= number <= upload.parts or "content_hash" in upload.about:
+        raise ProblemError(422, f"The upload takes parts 1 to {upload.parts} until it is complete.")
+    expected, digest, done = upload.part_bytes(number), hashlib.sha256(), 0
+    marker = upload.folder / f"{number}.part"
+    await call.run(marker.unlink, missing_ok=True)
+    with upload.data.open("r+b", buffering=0) as data:
+        data.seek((number - 1) * upload.about["part_size"])
+        try:
+            async for block in _blocks(call.request):
+                done += len(block)
+                if done > expected:
+                    break
+                digest.update(block)
+                await call.run(data.write, block)
+        except ClientDisconnect as exc:
+            raise ProblemError(400, "The request was cut off.", "Send the part again.") from exc
+        if done != expected or digest.hexdigest() != x_content_sha256:
+            msg = f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,} arrived."
+            raise ProblemError(422, msg, "Send the part again.")
+        await call.run(os.fsync, data.fileno())
+    await call.run(marker.write_text, x_content_sha256, encoding="ascii")
+    return await call.run(upload.state)
+
+
+@router.post("/sets/{name}/uploads/{upload_id}/complete", status_code=202)
+async def complete_upload(call: Writing, upload_id: str) -> Response:
+    """Check the file and add it; may be repeated."""
+    upload = await call.run(_Upload, call, upload_id)
+    file = await call.run(upload.complete)
+    return await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+
+
+@router.delete("/sets/{name}/uploads/{upload_id}", status_code=204)
+async def delete_upload(call: Writing, upload_id: str) -> None:
+    """Abort an upload."""
+    upload = await call.run(_Upload, call, upload_id)
+    await call.run(shutil.rmtree, upload.folder)
+
+
+# Removal
+
+
+def sweep(call: Call, *, every_s: float = 60) -> None:
+    """Remove what is not needed any more of a set's uploads: unfinished ones, and files of deleted documents.
+
+    Args:
+        call: A request about the set.
+        every_s: Do nothing if this or another process did so less than so many seconds ago.
+    """
+    folder = call.folder
+    stamp = folder / "swept"
+    if _age(stamp) < every_s or not folder.exists():
+        return
+    stamp.touch()
+    for old in [*folder.glob("unfinished/*"), *folder.glob("incoming/*"), *call.service.state.glob("keys/*")]:
+        if _age(old) > KEPT_S:
+            shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+    files = [path for path in folder.glob("files/*") if _age(path) > _GRACE_S]
+    if not files:
+        return
+    docs = call.whole
+    needed = {path for state in _PENDING for path in _job_files(docs, state)}
+    table = docs._indexer.ledger.documents
+    hashes = {one.content_hash for one in table.all().values() if one.status == "live"}
+    hashes.update(one for (one,) in table._db.select("SELECT content_hash FROM version", ()))
+    for path in files:
+        if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
+            path.unlink(missing_ok=True)
+
+
+_PENDING = ("WAITING", "WORKING", "FAILED", "CANCELED")
+
+
+def _job_files(docs: Document, state: Any) -> Iterator[str]:
+    """The files of jobs that wait, or may be retried."""
+    after = None
+    while page := docs.jobs.list(after=after, limit=500, state=state):
+        for job in page:
+            if job.kind == "add_files" and (state in _PENDING[:2] or time.time() - job.updated.timestamp() < KEPT_S):
+                yield from job.arguments["files"].values()
+        after = page[-1].id
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was changed; no end of them for one that does not exist."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
