@@ -16,7 +16,6 @@ from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.errors import NotRegisteredError
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
@@ -28,7 +27,6 @@ from lazyrag.server.uploads import (
     digest_of,
     estimate,
     reply,
-    shown,
     uploaded_file,
 )
 
@@ -362,11 +360,8 @@ async def _own_job(call: Reading, job_id: str) -> Any:
     Raises:
         ProblemError: 404 if there is none.
     """
-    try:
-        job = await call.run(call.whole.jobs.get, job_id)
-    except NotRegisteredError:
-        job = None
-    if job is None or not call.owns(job):
+    job = await call.run(call.job, job_id)
+    if job is None:
         raise ProblemError(404, f"There is no job {job_id!a}.", "List the jobs of the set.")
     return job
 
@@ -382,33 +377,33 @@ async def list_jobs(
 
     def select() -> list[Any]:
         found: list[Any] = []
-        last = after
+        last = None if after is None else getattr(call.job(after), "id", "")
         while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
             last = page[-1].id
             found += [job for job in page if call.owns(job)]
         return found[:limit]
 
     jobs = await call.run(select)
-    following = jobs[-1].id if len(jobs) == limit else None
-    return _tagged(call, {"jobs": [shown(job) for job in jobs], "next": following})
+    following = call.job_id(jobs[-1]) if len(jobs) == limit else None
+    return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
 
 
 @router.get("/sets/{name}/jobs/{job_id}")
-async def get_job(job: OwnJob) -> Response:
+async def get_job(call: Reading, job: OwnJob) -> Response:
     """A job."""
-    return reply(shown(job))
+    return reply(call.shown(job))
 
 
 @router.post("/sets/{name}/jobs/{job_id}/cancel")
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(shown(await call.run(call.whole.jobs.cancel, job.id)))
+    return reply(call.shown(await call.run(call.whole.jobs.cancel, job.id)))
 
 
 @router.post("/sets/{name}/jobs/{job_id}/retry")
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(shown(await call.run(call.whole.jobs.retry, job.id)))
+    return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
 
 
 @router.get("/sets/{name}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -423,7 +418,7 @@ async def get_job_events(
         state = digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
         if state != last_event_id or job.is_finished:
             kind = "done" if job.is_finished else "progress"
-            yield ServerSentEvent(raw_data=json.dumps(shown(job)), event=kind, id=state)
+            yield ServerSentEvent(raw_data=json.dumps(call.shown(job)), event=kind, id=state)
         if job.is_finished:
             return
         last_event_id = state

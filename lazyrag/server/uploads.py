@@ -31,6 +31,7 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
+from lazyrag.document.jobs import DOCUMENTS_OF
 from lazyrag.document.sync import SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
@@ -103,7 +104,6 @@ class Received:
         name: As the client gave it.
         size: Number of bytes that arrived.
         content_hash: Their digest, as `lazyrag.loaders.directory.hash_file` computes it.
-        path: Where it is stored.
         problem: Why it is refused; None if it is accepted.
         identity: The id of its document.
     """
@@ -111,7 +111,6 @@ class Received:
     name: str
     size: int = 0
     content_hash: str = ""
-    path: Path | None = None
     problem: ProblemError | None = None
     identity: str = ""
 
@@ -135,7 +134,7 @@ class _Form:
         self.metadata = b""
         self.is_complete = False
         self._folder, self._limit = folder, limit
-        self._draft = folder / "incoming" / uuid.uuid4().hex
+        self._drafts = contextlib.ExitStack()
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
         self._is_file = self._is_metadata = False
@@ -151,10 +150,8 @@ class _Form:
             raise ProblemError(422, f"The multipart body is malformed: {exc}.", "Send it again.") from exc
 
     def close(self) -> None:
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-        self._draft.unlink(missing_ok=True)
+        self._drafts.close()
+        self._out = None
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._line += data[start:end]
@@ -183,8 +180,7 @@ class _Form:
             file.problem, file.name = problem, ascii(file.name[:80])[1:-1]
             return
         self._hash = hashlib.blake2b(digest_size=16)
-        self._draft.parent.mkdir(parents=True, exist_ok=True)
-        self._out = self._draft.open("wb")
+        self._out = self._drafts.enter_context(_draft(self._folder))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_metadata:
@@ -198,30 +194,51 @@ class _Form:
                 file.problem = _too_large(self._limit)
                 self.close()
             if self._out is not None:
-                self._out.write(memoryview(data)[start:end])
-                self._hash.update(memoryview(data)[start:end])
+                _write(self._out, memoryview(data)[start:end], self._hash)
 
     def _part_end(self) -> None:
         if self._out is not None:
-            self._out.flush()
-            os.fsync(self._out.fileno())
-            self._out.close()
-            self._out, file = None, self.files[-1]
+            file = self.files[-1]
             file.content_hash = self._hash.hexdigest()
-            file.path = _store(self._draft, self._folder, file)
+            _store(self._out, stored_path(self._folder, file.content_hash, file.name))
+            self.close()
 
     def _end(self) -> None:
         self.is_complete = True
 
 
-def _store(draft: Path, folder: Path, file: Received) -> Path:
-    """Give a complete file its final name, durably."""
-    path = stored_path(folder, file.content_hash, file.name)
+@contextlib.contextmanager
+def _draft(folder: Path) -> Iterator[BinaryIO]:
+    """A file in the making, which is removed unless it is stored."""
+    path = folder / "incoming" / uuid.uuid4().hex
     path.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(draft)  # the time of arrival, for `sweep`
-    draft.replace(path)
+    try:
+        with path.open("xb") as out:
+            yield out
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write(out: BinaryIO, block: bytes | memoryview, *digests: Any) -> None:
+    out.write(block)
+    for digest in digests:
+        digest.update(block)
+
+
+def _store(draft: BinaryIO, path: Path) -> None:
+    """Give a complete file its name, durably."""
+    draft.flush()
+    os.fsync(draft.fileno())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(draft.name).replace(path)
     sync_folder(path.parent)
-    return path
+
+
+def _save(folder: Path, path: Path, value: Any) -> None:
+    """Write a JSON file, complete or not at all."""
+    with _draft(folder) as out:
+        out.write(json.dumps(value).encode())
+        _store(out, path)
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
@@ -310,19 +327,16 @@ class Call:
         nonce = uuid.uuid4().hex
         if self.given_key is not None:
             digest = digest_of(self.name, *parts)
-            secret = hashlib.sha256(f"{self.principal.id}\0{self.given_key}".encode())
-            path = self.service.state / "keys" / secret.hexdigest()
+            name = hashlib.sha256(f"{self.principal.id}\0{self.given_key}".encode()).hexdigest()
+            path = self.service.state / "keys" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(nonce)
-            draft.write_text(f"{digest} {nonce}", encoding="ascii")
             if _age(path) > KEPT_S:
                 path.unlink(missing_ok=True)
-            try:
-                with contextlib.suppress(FileExistsError):
-                    os.link(draft, path)  # complete at once, and only if there is none
-                before, nonce = path.read_text(encoding="ascii").split()
-            finally:
-                draft.unlink()
+            with _draft(self.folder) as out, contextlib.suppress(FileExistsError):
+                out.write(f"{digest} {nonce}".encode())
+                out.flush()
+                os.link(out.name, path)  # complete at once, and only if there is none
+            before, nonce = path.read_text(encoding="ascii").split()
             if before != digest:
                 msg = "This Idempotency-Key was sent with another request."
                 raise ProblemError(422, msg, "Send a new key with each new request.")
@@ -334,6 +348,31 @@ class Call:
             return True
         return str(job.key or "").startswith(f"{self.principal.id}:")
 
+    def job(self, job_id: str) -> Any:
+        """A job that the principal may see; None if there is none."""
+        jobs = self.whole.jobs
+        if self.principal.labels is not None:
+            with jobs.file.reading() as connection:
+                query = "SELECT id FROM job WHERE key = ?"
+                row = connection.execute(query, (f"{self.principal.id}:{job_id}",)).fetchone()
+            job_id = "" if row is None else str(row[0])
+        with contextlib.suppress(NotRegisteredError):
+            job = jobs.get(job_id)
+            return job if self.owns(job) else None
+        return None
+
+    def job_id(self, job: Any) -> str:
+        """The id under which the principal knows a job: numbers would count the jobs of others."""
+        return str(job.id if self.principal.labels is None else job.key.rpartition(":")[2])
+
+    def shown(self, job: Any) -> dict[str, Any]:
+        """A job as JSON, without its key and the server's paths."""
+        found: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
+        del found["key"]
+        if isinstance(found["arguments"].get("files"), dict):
+            found["arguments"]["files"] = list(found["arguments"]["files"])
+        return found
+
     async def accept(self, kind: str, arguments: Mapping[str, Any], **more: Any) -> Response:
         """Submit a job, and answer 202 with it."""
 
@@ -344,8 +383,10 @@ class Call:
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
-        headers = {"Location": str(self.request.url_for("get_job", name=self.name, job_id=job.id).path)}
-        response = reply({**more, "job": shown(job)} if more else shown(job), 202, headers=headers)
+        named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
+        self.request.state.documents = [named] if isinstance(named, str) else list(named)  # for the audit log
+        headers = {"Location": str(self.request.url_for("get_job", name=self.name, job_id=self.job_id(job)).path)}
+        response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
         response.background = BackgroundTask(self.run, sweep, self)
         return response
 
@@ -397,34 +438,12 @@ def reply(value: Any, status: int = 200, *, headers: Mapping[str, str] | None = 
     return Response(json.dumps(to_dict(value)), status, dict(headers or {}), "application/json")
 
 
-def shown(job: Any) -> dict[str, Any]:
-    """A job as JSON, without its key and the server's paths."""
-    found: dict[str, Any] = to_dict(job)
-    del found["key"]
-    if isinstance(found["arguments"].get("files"), dict):
-        found["arguments"]["files"] = list(found["arguments"]["files"])
-    return found
-
-
 # Multipart
 
-_FORM = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {
-                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                        "metadata": {"type": "string", "description": "JSON: metadata by name of file."},
-                    },
-                }
-            }
-        },
-    }
-}
+_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
+_TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
+_SCHEMA = {"type": "object", "required": ["file"], "properties": {"file": _FILES, "metadata": _TEXT}}
+_FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
 
 
 @router.post("/sets/{name}/documents", status_code=202, openapi_extra=_FORM)
@@ -474,7 +493,8 @@ async def _add(
         identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
-        file.identity, paths[identity] = identity, str(file.path)
+        file.identity = identity
+        paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
     for file in files:
@@ -527,7 +547,7 @@ class UploadState(BaseModel):
 
 
 class _Upload:
-    """An unfinished upload, as files in a folder: what was declared, the data, a digest for each part.
+    """An unfinished upload, as files in a folder: what was declared, and the parts that have arrived.
 
     Raises:
         ProblemError: 404 if there is none, or it belongs to another principal.
@@ -536,7 +556,6 @@ class _Upload:
     def __init__(self, call: Call, upload_id: str) -> None:
         self.id, self.set_folder = upload_id, call.folder
         self.folder = call.folder / "unfinished" / upload_id
-        self.data = self.folder / "data"
         try:
             is_id = re.fullmatch("[0-9a-f]{32}", upload_id) is not None
             self.about = json.loads((self.folder / "about").read_text(encoding="utf-8")) if is_id else {}
@@ -553,54 +572,32 @@ class _Upload:
         about = {one: self.about[one] for one in ("name", "size", "part_size")}
         return UploadState(id=self.id, parts=self.parts, received=received, **about)
 
-    def part_bytes(self, number: int) -> int:
-        """The size of a part."""
-        size, part = self.about["size"], self.about["part_size"]
-        return int(min(part, size - (number - 1) * part))
-
     def complete(self) -> Received:
-        """Check all parts once more, and store the file. Idempotent.
+        """Put the parts together, check the whole and store it. Idempotent.
 
         Raises:
-            ProblemError: 409 if parts are missing or damaged, 422 if the whole has another digest than was declared.
+            ProblemError: 409 if parts are missing, 422 if the whole has another digest than was declared.
         """
-        about = self.about
-        if "content_hash" not in about:
-            content, whole = hashlib.blake2b(digest_size=16), hashlib.sha256()
-            present = set(self.state().received)
-            missing = [number for number in range(1, self.parts + 1) if number not in present]
-            missing = missing or self._damaged(content, whole)
+        if "content_hash" not in self.about:
+            missing = sorted({*range(1, self.parts + 1)} - {*self.state().received})
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
                 raise ProblemError(409, msg, "Send them, then complete the upload.", missing=missing[:1000])
-            if about["sha256"] not in {None, whole.hexdigest()}:
-                msg = "The file has another SHA-256 than was declared."
-                raise ProblemError(422, msg, "Delete the upload and begin again.")
-            about["content_hash"] = content.hexdigest()
-            draft = self.folder / "about.new"
-            draft.write_text(json.dumps(about), encoding="utf-8")
-            draft.replace(self.folder / "about")
-        file = Received(about["name"], about["size"], about["content_hash"])
-        file.path = stored_path(self.set_folder, file.content_hash, file.name)
-        if self.data.exists():
-            _store(self.data, self.set_folder, file)
-        return file
-
-    def _damaged(self, *digests: Any) -> list[int]:
-        """Read everything; the parts that are not what arrived, which have to be sent again."""
-        damaged = []
-        with self.data.open("rb") as data:
-            for number in range(1, self.parts + 1):
-                part, left = hashlib.sha256(), self.part_bytes(number)
-                while left and (block := data.read(min(_BLOCK, left))):
-                    left -= len(block)
-                    for digest in (part, *digests):
-                        digest.update(block)
-                marker = self.folder / f"{number}.part"
-                if part.hexdigest() != marker.read_text(encoding="ascii"):
-                    marker.unlink()
-                    damaged.append(number)
-        return damaged
+            content, whole = hashlib.blake2b(digest_size=16), hashlib.sha256()
+            with _draft(self.set_folder) as out:
+                for number in range(1, self.parts + 1):
+                    with (self.folder / f"{number}.part").open("rb") as part:
+                        while block := part.read(_BLOCK):
+                            _write(out, block, content, whole)
+                if self.about["sha256"] not in {None, whole.hexdigest()}:
+                    msg = "The file has another SHA-256 than was declared."
+                    raise ProblemError(422, msg, "Delete the upload and begin again.")
+                self.about["content_hash"] = content.hexdigest()
+                _store(out, stored_path(self.set_folder, content.hexdigest(), self.about["name"]))
+            _save(self.set_folder, self.folder / "about", self.about)
+        for path in self.folder.glob("*.part"):
+            path.unlink(missing_ok=True)
+        return Received(self.about["name"], self.about["size"], self.about["content_hash"])
 
 
 def _too_large(limit: int) -> ProblemError:
@@ -619,12 +616,9 @@ async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     def begin() -> UploadState:
         sweep(call)
         upload_id = call.key("upload", upload.model_dump()).rpartition(":")[2]
-        folder = call.folder / "unfinished" / upload_id
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "about").exists():
-            (folder / "data").touch()
-            about = json.dumps({**upload.model_dump(), "principal": call.principal.id})
-            (folder / "about").write_text(about, encoding="utf-8")
+        about = call.folder / "unfinished" / upload_id / "about"
+        if not about.exists():
+            _save(call.folder, about, {**upload.model_dump(), "principal": call.principal.id})
         return _Upload(call, upload_id).state()
 
     return await call.run(begin)
@@ -644,25 +638,21 @@ async def put_part(
     upload = await call.run(_Upload, call, upload_id)
     if not 1 <= number <= upload.parts or "content_hash" in upload.about:
         raise ProblemError(422, f"The upload takes parts 1 to {upload.parts} until it is complete.")
-    expected, digest, done = upload.part_bytes(number), hashlib.sha256(), 0
-    marker = upload.folder / f"{number}.part"
-    await call.run(marker.unlink, missing_ok=True)
-    with upload.data.open("r+b", buffering=0) as data:
-        data.seek((number - 1) * upload.about["part_size"])
+    start, size = (number - 1) * upload.about["part_size"], upload.about["part_size"]
+    expected, digest, done = min(size, upload.about["size"] - start), hashlib.sha256(), 0
+    with _draft(call.folder) as out:
         try:
             async for block in _blocks(call.request):
                 done += len(block)
                 if done > expected:
                     break
-                digest.update(block)
-                await call.run(data.write, block)
+                await call.run(_write, out, block, digest)
         except ClientDisconnect as exc:
             raise ProblemError(400, "The request was cut off.", "Send the part again.") from exc
         if done != expected or digest.hexdigest() != x_content_sha256:
             msg = f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,} arrived."
             raise ProblemError(422, msg, "Send the part again.")
-        await call.run(os.fsync, data.fileno())
-    await call.run(marker.write_text, x_content_sha256, encoding="ascii")
+        await call.run(_store, out, upload.folder / f"{number}.part")
     return await call.run(upload.state)
 
 

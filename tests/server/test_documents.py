@@ -317,6 +317,10 @@ def test_jobs_of_others_are_unknown(labelled):
     [own] = a.get(f"{SET}/jobs").json()["jobs"]
     assert [*own["arguments"]["texts"].values()] == ["Tea."]
     assert "key" not in own
+    assert len(own["id"]) == 32  # no number, which would count the jobs of others
+    assert a.get(f"{SET}/jobs/{own['id']}").json() == own
+    assert a.get(f"{SET}/jobs", params={"after": own["id"]}).json()["jobs"] == []
+    assert a.get(f"{SET}/jobs/1").status_code == 404
     assert len(everyone.get(f"{SET}/jobs").json()["jobs"]) == 2
     for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("POST", "/retry")):
         assert b.request(method, f"{SET}/jobs/{own['id']}{path}").status_code == 404
