@@ -83,7 +83,8 @@ def test_files_become_documents(client, docs, run_jobs):
     assert client.get(answer.headers["location"]).json()["state"] == "WAITING"
     [job] = run_jobs()
     assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md"])
-    assert docs.search("malty")[0].path == "black/assam.txt"
+    [node] = docs.search("malty", topk=1)
+    assert (node.path, node.global_metadata["file_name"]) == ("black/assam.txt", "assam.txt")
 
 
 def test_a_bad_file_does_not_reject_the_batch(client, service, run_jobs):
