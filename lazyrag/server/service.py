@@ -59,6 +59,9 @@ class Service:
         access: Tokens and the audit log; None to serve everything to everyone, as within a program.
     """
 
+    upload_bytes = 8 << 30
+    """The largest file that is accepted."""
+
     def __init__(
         self,
         sets: Mapping[str, Document],
