@@ -1,1 +1,24 @@
 """The service: Documents over HTTP. Needs the extra ``server``; nothing else of the package imports it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from lazyrag.errors import missing_package
+
+
+def load(module: str, what: str) -> Any:
+    """Import a module of this package.
+
+    Args:
+        module: Its name in the package.
+        what: What needs it, for the error message.
+
+    Raises:
+        MissingDependencyError: If a package of the extra ``server`` is not installed.
+    """
+    try:
+        return importlib.import_module(f"lazyrag.server.{module}")
+    except ModuleNotFoundError as exc:
+        raise missing_package(what, exc, "server") from exc

@@ -57,6 +57,7 @@ class Service:
         self.state = state
         self.chat = chat
         self.workers = workers
+        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -71,8 +72,10 @@ class Service:
         """The Document of a set, as a principal sees it.
 
         Raises:
-            ProblemError: 404 if there is no such set.
+            ProblemError: 404 if there is no such set, 503 if it is not open yet.
         """
+        if name in self.pending and name not in self.sets:
+            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers={"Retry-After": "1"})
         if name not in self.sets:
             raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
         docs = self.sets[name]
