@@ -95,7 +95,7 @@ class RequestMiddleware:
 
 async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem.status >= 500:
+    if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
     return problem.response(request.url.path, request.state.request_id)
 

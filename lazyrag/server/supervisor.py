@@ -437,8 +437,10 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
             service.sets[name].get_nodes(group, limit=0)
         del service.pending[name]
     except LazyRAGError as exc:
-        if name in service.sets or not isinstance(exc, StoreError):
+        if type(exc) is not StoreError:
             service.pending[name] = str(exc)
+        elif name in service.sets:
+            service.pending[name] = f"The writer process is building the set {name!r}."
 
 
 # uvicorn
@@ -520,12 +522,17 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
+        try:
+            listener = listen("127.0.0.1", port or 0)
+        except ConfigError:
+            docs.close()
+            raise
         self._stop = threading.Event()
         self._undo = ExitStack()
         path = docs.reader.indexer.ledger.file.path
         state = Path(f"{path}.serve") if path else Path(self._undo.enter_context(tempfile.TemporaryDirectory()))
         state.mkdir(mode=0o700, exist_ok=True)
-        listener = self._undo.enter_context(listen("127.0.0.1", port or 0))
+        self._undo.enter_context(listener)
         self.url = url_of(listener)
         self._server = _server(Service({docs.name: docs}, state), ServerConfig(processes=1, shutdown_s=5), 1000)
         web = functools.partial(self._server.run, sockets=[listener])
