@@ -19,28 +19,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h11
-import uvicorn
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
-from lazyrag.server.app import create_app
 from lazyrag.server.config import DEFAULT_PORT, Config, ServerConfig, SetConfig, open_chat, open_set, read_config
-from lazyrag.server.service import Service
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from lazyrag.document import Document, IngestReport
+    from lazyrag.server.service import Service
 
 log = logging.getLogger("lazyrag.server")
 
-_HEADERS_S = 10.0  # longest time from a connection, or the end of a response, to a complete request head
 _HEADERS_BYTES = 32 << 10
 _BIND_WAIT_S = 2.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
@@ -404,6 +399,8 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
 
 def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> int:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
+    from lazyrag.server.service import Service
+
     limits = config.limits
     service = Service({}, config.server.state, workers=limits.threads, chat=open_chat(config.models))
     service.pending = dict.fromkeys(config.sets, "The writer process has not made the store yet.")
@@ -446,40 +443,18 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
 # uvicorn
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the process."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-class _Protocol(H11Protocol):
-    """Closes connections that do not send a complete request head in time."""
-
-    def connection_made(self, transport: Any) -> None:
-        """See `asyncio.Protocol`."""
-        super().connection_made(transport)
-        self._check_head((False, None))
-
-    def _check_head(self, before: tuple[bool, Any]) -> None:
-        if self.transport.is_closing():
-            return
-        now = self.conn.their_state is h11.IDLE, self.cycle
-        if now[0] and now == before:
-            self.transport.close()
-        else:
-            self.loop.call_later(_HEADERS_S, self._check_head, now)
-
-
 def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn.Server:
+    import uvicorn
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+    from lazyrag.server.app import create_app
+
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:
-        app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies), config.proxies)
+        app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
     settings = uvicorn.Config(
         app,
-        http=_Protocol,
+        http="h11",
         ws="none",
         loop="asyncio",
         log_config=None,
@@ -490,19 +465,18 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
         h11_max_incomplete_event_size=_HEADERS_BYTES,
         timeout_graceful_shutdown=max(round(config.shutdown_s) - 1, 1),
     )
-    return _Server(settings)
+    return uvicorn.Server(settings)
 
 
 class _Prefixed:
     """Takes the path of a proxy from ``X-Forwarded-Prefix``, of configured proxies only."""
 
-    def __init__(self, app: Any, proxies: Sequence[str]) -> None:
+    def __init__(self, app: Any) -> None:
         self.app = app
-        self.trusted = ProxyHeadersMiddleware(app, list(proxies)).trusted_hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
-        if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.trusted:
+        if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
             if prefix.startswith("/") and not prefix.startswith("//"):
                 scope["root_path"] = prefix
@@ -534,6 +508,8 @@ class HostedService:
         state.mkdir(mode=0o700, exist_ok=True)
         self._undo.enter_context(listener)
         self.url = url_of(listener)
+        from lazyrag.server.service import Service
+
         self._server = _server(Service({docs.name: docs}, state), ServerConfig(processes=1, shutdown_s=5), 1000)
         web = functools.partial(self._server.run, sockets=[listener])
         self._threads = [
