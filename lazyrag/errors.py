@@ -10,6 +10,7 @@
     ├── NotBuiltError(NotImplementedError)   named by a specification, not part of this release
     ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's scope
     ├── IngestionError                       every file failed in a step
+    ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
     │   └── NoReaderError                    a picture, sound or film, and no function that finds text in it
     ├── TransformError                       .group .uid
@@ -80,6 +81,10 @@ class StaleNodeError(LazyRAGError, LookupError):
 
 class IngestionError(LazyRAGError):
     """Every file failed in a step of ingestion, so that nothing is left to answer from."""
+
+
+class CanceledError(LazyRAGError):
+    """A call was stopped by its ``cancel`` event. What was finished is stored, and the next call does the rest."""
 
 
 class LoadError(LazyRAGError):

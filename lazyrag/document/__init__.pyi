@@ -1,6 +1,10 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag.document.document import Document as Document
+from lazyrag.document.jobs import ErrorInfo as ErrorInfo
+from lazyrag.document.jobs import Job as Job
+from lazyrag.document.jobs import Jobs as Jobs
+from lazyrag.document.jobs import Worker as Worker
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
 from lazyrag.document.report import Failure as Failure

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -36,7 +37,7 @@ from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
-from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
+from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
 from lazyrag.document.snapshot import LocalSnapshot, windows
 from lazyrag.document.sync import (
     MAX_DELETED,
@@ -65,6 +66,7 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.document.jobs import Jobs
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -348,6 +350,8 @@ class Document:
         max_calls: int | None = None,
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -366,12 +370,16 @@ class Document:
             wait_s: How long to wait for another writing program, in seconds. The default outlasts a lost one.
             verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger, and repairs with a
                 warning if a store has lost some. The method `verify` compares the rows themselves.
+            on_progress: Called with a `Progress` at every step, instead of the Document's function.
+            cancel: An event that stops the call at the next safe point once it is set. What was finished is stored, and
+                the next sync does the rest.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
             IngestionError: If every file failed, or if one did and ``on_error`` is ``"raise"``.
             StoreBusyError: If another program writes the store.
             ConfigError: If an argument is invalid, or more calls than ``max_calls`` are planned.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -383,15 +391,16 @@ class Document:
             validate_choice("verify", verify, ("counts",))
         from lazyrag.document.verify import repair_lost
 
-        return syncing.sync(
-            indexer,
-            dry_run=dry_run,
-            on_error=on_error,
-            max_deleted=max_deleted,
-            max_calls=max_calls,
-            wait_s=wait_s,
-            first=None if verify is None else functools.partial(repair_lost, counts=True),
-        )
+        with during_call(on_progress, cancel):
+            return syncing.sync(
+                indexer,
+                dry_run=dry_run,
+                on_error=on_error,
+                max_deleted=max_deleted,
+                max_calls=max_calls,
+                wait_s=wait_s,
+                first=None if verify is None else functools.partial(repair_lost, counts=True),
+            )
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
@@ -427,6 +436,9 @@ class Document:
         self,
         files: Sequence[PathLike] | Mapping[str, PathLike],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
@@ -436,6 +448,8 @@ class Document:
         Args:
             files: Paths, identified by their file names, or a mapping of your own ids to paths.
             metadata: Additional metadata by file name or id.
+            on_progress: As for `sync`.
+            cancel: As for `sync`.
 
         Returns:
             The result for these files.
@@ -444,18 +458,27 @@ class Document:
             DatasetPathError: If a path does not exist.
             ConfigError: If an argument has the wrong type.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
         """
-        return syncing.add_files(self._unrestricted("add_files"), files, metadata)
+        with during_call(on_progress, cancel):
+            return syncing.add_files(self._unrestricted("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
-        self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        texts: Mapping[str, str],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest texts that are not files; a text with a known id replaces the old one.
 
         Args:
             texts: Your own ids to texts, neither of them blank.
             metadata: Metadata by id.
+            on_progress: As for `sync`.
+            cancel: As for `sync`.
 
         Returns:
             The result for these texts.
@@ -463,6 +486,7 @@ class Document:
         Raises:
             ConfigError: If an argument has the wrong type, or an id belongs to a file.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -470,10 +494,17 @@ class Document:
             >>> print(docs.add_texts({"note-1": "Green tea is not roasted."}))
             1 added, 0 failed, 0 skipped
         """
-        return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
+        with during_call(on_progress, cancel):
+            return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
 
     @known_keywords
-    def delete_files(self, documents: Iterable[str]) -> IngestReport:
+    def delete_files(
+        self,
+        documents: Iterable[str],
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
         The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
@@ -481,12 +512,16 @@ class Document:
 
         Args:
             documents: Paths relative to the dataset, or ids.
+            on_progress: As for `sync`.
+            cancel: As for `sync`: either all of them are deleted or none.
 
         Raises:
             ConfigError: If a document does not exist; then nothing is deleted.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` was set before the documents were hidden.
         """
-        return syncing.delete_files(self._unrestricted("delete_files"), documents)
+        with during_call(on_progress, cancel):
+            return syncing.delete_files(self._unrestricted("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -588,6 +623,19 @@ class Document:
         self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
         return self._watcher
 
+    @property
+    def jobs(self) -> Jobs:
+        """Calls of methods of this Document that a `lazyrag.document.Worker` runs; also of a read-only Document.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> Document().jobs.list()
+            []
+        """
+        from lazyrag.document.jobs import Jobs
+
+        return Jobs(self, self._unrestricted("jobs").ledger)
+
     # Maintenance
 
     def status(self) -> DocumentStatus:
@@ -620,14 +668,22 @@ class Document:
 
         return tuple(verify(self._unrestricted("verify")).problems)
 
-    def repair(self) -> tuple[Problem, ...]:
+    @known_keywords
+    def repair(
+        self, *, on_progress: OnProgress | None = None, cancel: threading.Event | None = None
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
+
+        Args:
+            on_progress: As for `sync`.
+            cancel: As for `sync`; the next repair does the rest.
 
         Returns:
             The problems that remain because the source is gone.
 
         Raises:
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -636,7 +692,8 @@ class Document:
         """
         from lazyrag.document.verify import repair
 
-        return repair(self._unrestricted("repair"))
+        with during_call(on_progress, cancel):
+            return repair(self._unrestricted("repair"))
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
@@ -195,6 +196,7 @@ class Lease:
                     "read_only=True to ask what is live."
                 )
                 raise StoreBusyError(msg, store=str(self._file.path))
+            raise_if_canceled()
             time.sleep(_POLL_S)
 
     def _try_to_acquire(self, then: InTransaction) -> Program | None:
