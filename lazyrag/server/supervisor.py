@@ -438,6 +438,9 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
             service.pending[name] = str(exc)
         elif name in service.sets:
             service.pending[name] = f"The writer process is building the set {name!r}."
+    except Exception as exc:
+        log.exception("the set %s cannot be opened", name)
+        service.pending[name] = f"The set {name!r} cannot be opened ({type(exc).__name__}): see the log."
 
 
 # uvicorn

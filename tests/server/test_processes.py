@@ -7,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from contextlib import suppress
 
 import httpx2 as httpx
 import pytest
@@ -110,12 +108,10 @@ def test_the_path_of_a_proxy(tmp_path, folder):
         assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/rag"}]
         assert running.get("/rag/healthz", headers=forwarded).status_code == 200
         assert '"process": "web"' in running.log.read_text()
-    with serving(folder, "--port", "0", "--processes", "1") as running:
-        assert "servers" not in running.get("/openapi.json", headers=forwarded).json()
-        assert running.get("/rag/healthz", headers=forwarded).status_code == 404
     with serving(folder, "--port", "0", "--processes", "1", "--root-path", "/docs") as running:
         assert running.url.endswith("/docs")
         assert running.get("/healthz").status_code == 200
+        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/docs"}]
 
 
 def test_reading_the_configuration_again(tmp_path, folder):
@@ -173,19 +169,10 @@ def test_ui_opens_the_page(monkeypatch):
         assert opened == [f"{docs.url}/"]
 
 
-def test_slow_and_large_request_heads_are_refused(monkeypatch):
-    """A client that sends its request head byte by byte, or a very large one, loses its connection."""
-    monkeypatch.setattr("lazyrag.server.supervisor._HEADERS_S", 0.3)
+def test_a_large_request_head_is_refused():
+    """A request whose head does not fit is refused, and others are answered."""
     with Document(manager=True) as docs:
-        address = ("127.0.0.1", int(docs.url.rpartition(":")[2]))
-        with socket.create_connection(address, timeout=10) as slow:
-            began = time.monotonic()
-            with suppress(OSError):  # reset, or a broken pipe
-                while time.monotonic() < began + 10:
-                    slow.sendall(b"G")
-                    time.sleep(0.05)
-            assert time.monotonic() < began + 5
-        with socket.create_connection(address, timeout=10) as large:
+        with socket.create_connection(("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10) as large:
             large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
             assert large.recv(100).startswith(b"HTTP/1.1 400")
         assert httpx.get(f"{docs.url}/healthz").status_code == 200
