@@ -338,14 +338,20 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
 @click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
 @click.option("--root-path", help="Path of a proxy in front of the service, such as /rag.")
-def serve(path: Path, store: Path | None, **options: Any) -> Output:
-    """Serve the folder PATH over HTTP and keep its index in sync, until Ctrl-C.
+@click.pass_obj
+def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> Output:
+    """Serve the folder PATH over HTTP until Ctrl-C.
 
-    CONFIG is a .toml file that names several folders, models and limits instead: see docs/service.md.
+    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits instead: see
+    docs/service.md.
     """
     from lazyrag.server import load
 
-    status = load("supervisor", "lazyrag serve").serve(path, store, options, lambda line: output.write([line]))
+    def show(url: str) -> None:
+        line = f"Listening on {url}. Ctrl-C ends it."
+        output.write([output.as_json("serve", {"url": url}) if as_json else line])
+
+    status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
     return Output({"stopped": True}, [], status)
 
 

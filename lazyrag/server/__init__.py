@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 from lazyrag.errors import missing_package
@@ -18,7 +19,7 @@ def load(module: str, what: str) -> Any:
     Raises:
         MissingDependencyError: If a package of the extra ``server`` is not installed.
     """
-    try:
-        return importlib.import_module(f"lazyrag.server.{module}")
-    except ModuleNotFoundError as exc:
-        raise missing_package(what, exc, "server") from exc
+    for package in ("fastapi", "multipart", "pydantic", "uvicorn"):  # some are imported later, in other processes
+        if find_spec(package) is None:
+            raise missing_package(what, ModuleNotFoundError(name=package), "server")
+    return importlib.import_module(f"lazyrag.server.{module}")

@@ -47,14 +47,14 @@ _REFUSED = 78  # exit status: the configuration cannot work
 # The supervisor
 
 
-def serve(path: Path, store: Path | None, options: Mapping[str, Any], say: Callable[[str], None]) -> int:
+def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str], None]) -> int:
     """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts the processes.
 
     Args:
         path: A folder, or a configuration file; the modules that it names are found beside it.
         store: Folder of the index of a folder.
         options: Values that take precedence in ``[server]``.
-        say: Prints the line that says where the service is.
+        show: Called with the URL when the service is ready.
 
     Returns:
         The exit status: 0 after a signal, 1 if the configuration cannot work.
@@ -72,7 +72,7 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], say: Calla
         sys.path.insert(0, str(path.parent))
     _log_to_stderr("supervisor", as_json=config.server.log == "json")
     with _sole(config.server.state), listen(config.server.host, config.server.port) as listener:
-        return _Supervisor(config, load, listener, say).run()
+        return _Supervisor(config, load, listener, show).run()
 
 
 class _Child:
@@ -142,11 +142,11 @@ class _Child:
 
 class _Supervisor:
     def __init__(
-        self, config: Config, load: Callable[[], Config], listener: socket.socket, say: Callable[[str], None]
+        self, config: Config, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]
     ) -> None:
         self.config = config
         self.load = load
-        self.say = say
+        self.show = show
         self.url = url_of(listener, config.server.root_path)
         webs = [_Child("web", listener) for _ in range(config.server.processes)]
         self.children = [_Child("writer", listener), *webs]
@@ -178,7 +178,7 @@ class _Supervisor:
                             waking.recv(64)
                     if not announced and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
                         announced = True
-                        self.say(f"Serving {', '.join(self.config.sets)} at {self.url}. Ctrl-C ends it.")
+                        self.show(self.url)
             finally:
                 for child in self.children:
                     child.stop(kill=True)
