@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
+ROOT_PATH = r"(?:/[\w.~-]+)+"
 SET_NAME = r"^\w[\w.-]*$"
 
 
@@ -36,7 +37,7 @@ class ServerConfig(_Section):
     """Port; by default 8400, or a free one if that is taken. 0 for a free one."""
     processes: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
     """Number of web processes; by default one per core, at most four."""
-    root_path: str = Field(default="", pattern=r"^(/[\w.~-]+)*$")
+    root_path: str = Field(default="", pattern=f"^({ROOT_PATH})?$")
     """Path of a proxy in front of the service, such as ``/rag``."""
     allowed_hosts: list[str] = []
     """Names in the header Host, beside those of this machine."""

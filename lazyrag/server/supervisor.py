@@ -11,6 +11,7 @@ import ipaddress
 import json
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -20,13 +21,23 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
-from lazyrag.server.config import DEFAULT_PORT, Config, ServerConfig, SetConfig, open_chat, open_set, read_config
+from lazyrag.server.config import (
+    DEFAULT_PORT,
+    ROOT_PATH,
+    Config,
+    ServerConfig,
+    SetConfig,
+    open_chat,
+    open_set,
+    read_config,
+)
 
 if TYPE_CHECKING:
     import uvicorn
@@ -41,6 +52,7 @@ _BIND_WAIT_S = 2.0  # the processes of a killed supervisor may still hold the po
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
 _RETRY_S = 0.1
+_LOOK_S = 1.0
 _REFUSED = 78  # exit status: the configuration cannot work
 
 
@@ -286,11 +298,15 @@ def child() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True).start()
     run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=fd))
+    status = 1
     try:
-        status = run(config, functools.partial(os.write, pipe, b"+"), stop)
+        run(config, functools.partial(os.write, pipe, b"+"), stop)
+        status = 0
     except LazyRAGError as exc:
         sys.stderr.write(f"Error: {exc}\n")
         status = 1 if isinstance(exc, StoreError) else _REFUSED
+    except Exception:
+        log.exception("the %s process ends", role)
     logging.shutdown()
     os._exit(status)  # a query in the pool, or a model, ends with the process
 
@@ -313,54 +329,35 @@ def _log_to_stderr(role: str, *, as_json: bool) -> None:
 
 
 class _JsonLines(logging.Formatter):
-    def __init__(self, role: str) -> None:
-        super().__init__()
-        self.role = role
-
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object."""
-        line = {"time": record.created, "level": record.levelname, "process": self.role, "pid": record.process}
+        """One JSON object; the formatter's own format is the role of the process."""
+        line = {"time": record.created, "level": record.levelname, "process": self._fmt, "pid": record.process}
         line |= {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
-def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> int:
+def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
-    failed = threading.Event()
-
-    def guarded(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception:
-            log.exception("the writer process ends")
-            failed.set()
-        finally:
-            stop.set()
+    from lazyrag.document import Worker
 
     with ExitStack() as stack:
         works: list[Callable[[], object]] = []
         for name, chosen in config.sets.items():
             docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
-            works += [functools.partial(_worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
-        threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
-        for thread in threads:
-            thread.start()
+            works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
+        pool = ThreadPoolExecutor(len(works))
+        running = [pool.submit(work) for work in works]
         ready()
-        stop.wait()
-        until = time.monotonic() + config.server.shutdown_s
-        for thread in threads:
-            thread.join(max(until - time.monotonic(), 0))
-        if any(thread.is_alive() for thread in threads):  # the job continues at the next start
+        while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
+            pass
+        stop.set()
+        ended, late = wait(running, config.server.shutdown_s)
+        if late:  # the job continues at the next start
             os._exit(1)
-    return int(failed.is_set())
-
-
-def _worker(docs: Document) -> Any:
-    from lazyrag.document.jobs import Worker
-
-    return Worker(docs)
+        for one in ended:
+            one.result()  # raises what ended it
 
 
 def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
@@ -369,26 +366,23 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     from lazyrag.document.report import IngestReport
     from lazyrag.document.watch import Watcher
 
-    def finish(kind: str, arguments: dict[str, Any] | None = None) -> IngestReport:
-        waiting = (one for one in docs.jobs.list(state="WAITING") if one.kind == kind)
-        job = next(waiting, None) or docs.jobs.submit(kind, arguments)
-        while not (job.is_finished or stop.is_set()):
-            job = docs.jobs.wait(job.id, timeout_s=1.0)
-        if job.state == "FAILED":
-            raise IngestionError(f"The job {kind} failed: {job.error.type if job.error else 'unknown'}.")
-        return IngestReport()
-
-    def sync() -> IngestReport:
-        finish("sync")
-        return finish("activate_group", build)
-
     build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
     indexer = docs.reader.indexer
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
+    def sync() -> IngestReport:
+        waiting = {job.kind: job for job in docs.jobs.list(state="WAITING")}
+        for kind, arguments in (("sync", None), ("activate_group", build)):
+            job = waiting.get(kind) or docs.jobs.submit(kind, arguments)
+            while not (job.is_finished or stop.is_set()):
+                job = docs.jobs.wait(job.id, timeout_s=_LOOK_S)
+            if job.error is not None and job.state == "FAILED":
+                raise IngestionError(f"The job {kind} failed: {job.error.type}.")
+        return IngestReport()
+
     def events(ended: threading.Event) -> Iterator[bool]:
         if not (chosen.watch and chosen.path):
-            return iter(lambda: ended.wait(1.0), True)
+            return iter(lambda: ended.wait(_LOOK_S), True)
         if find_spec("watchfiles") is None:
             return poll_files(indexer.dataset, watched, ended, 0.2, 10.0)
         return file_events(watched, ended, 0.2)
@@ -397,7 +391,7 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
         stop.wait()
 
 
-def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> int:
+def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.service import Service
 
@@ -422,7 +416,6 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     for work in (open_sets, close):
         threading.Thread(target=work, daemon=True).start()
     server.run(sockets=[listener])
-    return 0
 
 
 def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
@@ -455,19 +448,10 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:
         app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
-    settings = uvicorn.Config(
-        app,
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=connections,
-        h11_max_incomplete_event_size=_HEADERS_BYTES,
-        timeout_graceful_shutdown=max(round(config.shutdown_s) - 1, 1),
-    )
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
+    limits: dict[str, Any] = {"limit_concurrency": connections, "h11_max_incomplete_event_size": _HEADERS_BYTES}
+    graceful_s = max(round(config.shutdown_s) - 1, 1)
+    settings = uvicorn.Config(app, http="h11", ws="none", timeout_graceful_shutdown=graceful_s, **limits, **quiet)
     return uvicorn.Server(settings)
 
 
@@ -481,7 +465,7 @@ class _Prefixed:
         """See ASGI."""
         if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
-            if prefix.startswith("/") and not prefix.startswith("//"):
+            if re.fullmatch(ROOT_PATH, prefix):
                 scope["root_path"] = prefix
         await self.app(scope, receive, send)
 
@@ -499,26 +483,25 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
+        from lazyrag.document import Worker
+        from lazyrag.server.service import Service
+
         try:
             listener = listen("127.0.0.1", port or 0)
         except ConfigError:
             docs.close()
             raise
-        self._stop = threading.Event()
-        self._undo = ExitStack()
-        path = docs.reader.indexer.ledger.file.path
-        state = Path(f"{path}.serve") if path else Path(self._undo.enter_context(tempfile.TemporaryDirectory()))
-        state.mkdir(mode=0o700, exist_ok=True)
-        self._undo.enter_context(listener)
         self.url = url_of(listener)
-        from lazyrag.server.service import Service
-
+        self._stop, self._undo = threading.Event(), ExitStack()
+        self._undo.enter_context(listener)
+        file = docs.reader.indexer.ledger.file
+        scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
+        state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
+        state.mkdir(mode=0o700, exist_ok=True)
         self._server = _server(Service({docs.name: docs}, state), ServerConfig(processes=1, shutdown_s=5), 1000)
-        web = functools.partial(self._server.run, sockets=[listener])
-        self._threads = [
-            threading.Thread(target=work, name=f"lazyrag {name} {docs.name}", daemon=True)
-            for name, work in (("web", web), ("worker", functools.partial(_worker(docs).run, self._stop)))
-        ]
+        works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
+        works += [] if file.read_only else [functools.partial(Worker(docs).run, self._stop)]
+        self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
         if opens:
