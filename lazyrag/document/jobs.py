@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import root_uid
 from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
@@ -26,12 +27,10 @@ from lazyrag.document.report import Progress, during_call
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
-    LazyRAGError,
     NotBuiltError,
     NotRegisteredError,
     StoreBusyError,
     StoreError,
-    sentence,
 )
 from lazyrag.storage.database import Database
 from lazyrag.stores.sqlite import STORE_FORMAT
@@ -78,29 +77,6 @@ _PAUSE_S = 1.0  # after another program had the right to write
 _LISTED = 200  # items of a list in a result
 _ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
 _running: set[str] = set()  # ids of the workers of this process that run a job
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorInfo:
-    """An error as a value.
-
-    Args:
-        type: Name of its class.
-        detail: What is wrong, in one sentence.
-        remedy: What to do; None if nothing is known.
-    """
-
-    type: str
-    detail: str
-    remedy: str | None = None
-
-    @classmethod
-    def of(cls, error: BaseException) -> ErrorInfo:
-        """Describe an exception. Messages of this package say what is wrong, then what to do."""
-        if not isinstance(error, LazyRAGError):
-            return cls(type(error).__name__, sentence(str(error) or type(error).__name__))
-        detail, _, remedy = str(error).partition(". ")
-        return cls(type(error).__name__, sentence(detail), remedy or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,16 +294,7 @@ class Jobs:
 
     def working(self) -> dict[str, State]:
         """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
-        with self.file.reading() as connection:
-            rows = connection.execute(
-                "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-                "AND state IN (?, ?, ?) ORDER BY id",
-                (self.name, *_UNFINISHED),
-            ).fetchall()
-        found: dict[str, State] = {}
-        for documents, kind, state in rows:
-            found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
-        return found
+        return documents_in_work(self.ledger)
 
     def forget(self, documents: Iterable[str]) -> int:
         """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
@@ -614,6 +581,20 @@ class _Call:
             )
 
 
+def documents_in_work(ledger: Ledger) -> dict[str, State]:
+    """See `Jobs.working`."""
+    with ledger.file.reading() as connection:
+        rows = connection.execute(
+            "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
+            "AND state IN (?, ?, ?) ORDER BY id",
+            (ledger.name, *_UNFINISHED),
+        ).fetchall()
+    found: dict[str, State] = {}
+    for documents, kind, state in rows:
+        found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
+    return found
+
+
 def _error_json(error: ErrorInfo) -> str:
     return json.dumps(dataclasses.asdict(error))
 
@@ -622,21 +603,9 @@ def _as_result(value: Any) -> dict[str, Any] | None:
     """What a method returned, as the result of a job."""
     if value is None:
         return None
-    plain = _plain(value)
+    plain = to_dict(value)
     result = plain if isinstance(plain, dict) else {"value": plain}
     lists = {name: one for name, one in result.items() if isinstance(one, (list, dict))}
     for name, one in lists.items():
         result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
     return {**result, "counts": {name: len(one) for name, one in lists.items()}}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, BaseException):
-        return dataclasses.asdict(ErrorInfo.of(value))
-    return value.isoformat() if isinstance(value, dt.datetime) else value
