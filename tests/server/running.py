@@ -38,7 +38,10 @@ class Running:
 
     def wait_until_ready(self) -> None:
         """Wait until every set can be searched."""
-        wait_for(lambda: self.get("/readyz").status_code == 200, f"readiness: {self.log.read_text()[-2000:]}")
+        try:
+            wait_for(lambda: self.get("/readyz").status_code == 200, "readiness")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.log.read_text()[-2000:]}") from error
 
     def children(self, role: str = "") -> list[int]:
         """Process ids of its children, or of those with a role."""
