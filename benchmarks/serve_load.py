@@ -97,10 +97,10 @@ def upload(running: Running, files: int, texts: Sequence[str]) -> tuple[float, l
     with httpx.Client(timeout=120) as client:
         for start in range(0, files, BATCH):
             parts = [
-                ("files", (f"upload-{one}.txt", texts[one % len(texts)].encode(), "text/plain"))
+                ("file", (f"upload-{one}.txt", texts[one % len(texts)].encode(), "text/plain"))
                 for one in range(start, min(start + BATCH, files))
             ]
-            answer = client.post(f"{base}/documents", files=parts)
+            answer = client.post(f"{base}/documents", files=parts, headers={"Idempotency-Key": f"batch {start}"})
             if answer.status_code != 202:
                 errors.append(answer.text)
                 continue
@@ -134,6 +134,8 @@ def main() -> int:
         texts = ["\n".join(lines[start : start + 20]) for start in range(0, min(len(lines), 1000), 20)]
         with serving(Path(scratch) / "files", config=config) as running:
             running.wait_until_ready()
+            for query in queries[:40]:  # each process reads its indexes at the first search
+                httpx.post(f"{running.url}/api/v1/sets/notes/search", json=request(query), timeout=60)
             alone = threading.Event()
             threading.Timer(3.0 if given.check else ALONE_S, alone.set).start()
             rows = [measure("alone", running, queries, given.clients, given.pause, alone)]
@@ -152,7 +154,7 @@ def main() -> int:
             thread.join()
             [(took, errors)] = ended
             address = f"{running.url}/api/v1/sets/notes/documents?limit=1000"
-            names = [one["id"] for one in httpx.get(address, timeout=60).json()["items"]]
+            names = [one["id"] for one in httpx.get(address, timeout=60).json()["documents"]]
             missing = {f"upload-{one}.txt" for one in range(given.files)} - set(names)
             memory = {f"{role} MB": max(map(peak_mb, running.children(role))) for role in ("web", "writer")}
     print(table(rows, COLUMNS))

@@ -322,7 +322,9 @@ def _stop_at_end(stop: threading.Event, shutdown_s: float) -> None:
 
 def _log_to_stderr(role: str, *, as_json: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s"))
+    handler.setFormatter(
+        _JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s")
+    )
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(logging.INFO)
     logging.captureWarnings(True)
