@@ -340,6 +340,30 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
     return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
 
 
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
+@_store
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
+@click.option("--root-path", help="Path of a proxy in front of the service, such as /rag.")
+@click.pass_obj
+def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> Output:
+    """Serve the folder PATH over HTTP until Ctrl-C.
+
+    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits instead: see
+    docs/service.md.
+    """
+    from lazyrag.server import load
+
+    def show(url: str) -> None:
+        line = f"Listening on {url}. Ctrl-C ends it."
+        output.write([output.as_json("serve", {"url": url}) if as_json else line])
+
+    status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
+    return Output({"stopped": True}, [], status)
+
+
 # Query
 
 

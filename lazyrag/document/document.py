@@ -112,7 +112,8 @@ class Document:
         embed: A callable from one text to one vector (numbers, or a dict from dimension to weight), or several of them
             by embed key. It is called by several threads, see ``workers``: it must be thread-safe, or pass
             ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
-        manager: Must be False: the service is not available yet.
+        manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
+            address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
         launcher: Must be None: clusters are not available yet.
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
@@ -143,6 +144,7 @@ class Document:
         exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has such patterns, too;
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
+        server: Port to serve at, see ``manager``; None for a free one.
 
     Raises:
         DatasetPathError: If a path does not exist.
@@ -168,6 +170,7 @@ class Document:
     _graph: GroupGraph = built_in_groups()
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
+    _service: Any = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -178,7 +181,7 @@ class Document:
         self,
         dataset_path: PathLike | None = None,
         embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None = None,
-        manager: bool = False,
+        manager: bool | Literal["ui"] = False,
         launcher: Any = None,
         store_conf: Mapping[str, Any] | None = None,
         doc_fields: Mapping[str, DocField] | None = None,
@@ -196,9 +199,10 @@ class Document:
         include: Sequence[str] | None = None,
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
+        server: int | None = None,
     ) -> None:
-        if manager is not False:
-            raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
+        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
+        port = None if server is None else validate_integer("server", server, 0, 65535)
         if launcher is not None:
             raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
         name = None if name is None else validate_text("name", name)
@@ -228,6 +232,9 @@ class Document:
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
+        if manager or server is not None:
+            above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
+            self._service = above.HostedService(self, port, opens=manager == "ui")
 
     # Definitions
 
@@ -322,6 +329,11 @@ class Document:
     def fields(self) -> Mapping[str, DocField]:
         """Fields that filters may use, by name: the built-in and the declared ones."""
         return self._reader.schema
+
+    @property
+    def url(self) -> str | None:
+        """Address of the service, see ``manager``; None without one."""
+        return None if self._service is None else self._service.url
 
     @property
     def last_report(self) -> IngestReport | Any:  # None is the exception, see `DocNode.score`
@@ -1245,7 +1257,7 @@ class Document:
         return view
 
     def close(self) -> None:
-        """Close the watcher, files and connections. Waits for a running build. Idempotent.
+        """Close the service, the watcher, files and connections. Waits for a running build. Idempotent.
 
         A Document is also a context manager that closes itself.
 
@@ -1255,6 +1267,8 @@ class Document:
             []
         """
         if self._reader.scope is None:
+            if self._service is not None:
+                self._service.close()
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()
