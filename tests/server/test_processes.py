@@ -107,7 +107,7 @@ def test_the_path_of_a_proxy(tmp_path, folder):
     with serving(folder, config=config) as running:
         assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/rag"}]
         assert running.get("/rag/healthz", headers=forwarded).status_code == 200
-        assert '"process": "web"' in running.log.read_text()
+        wait_for(lambda: '"process": "web"' in running.log.read_text(), "a line of the log", 10)
     with serving(folder, "--port", "0", "--processes", "1", "--root-path", "/docs") as running:
         assert running.url.endswith("/docs")
         assert running.get("/healthz").status_code == 200
@@ -129,7 +129,7 @@ def test_reading_the_configuration_again(tmp_path, folder):
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: not set(running.children()) & set(before), "other processes", 20)
         running.wait_until_ready()
-        assert '"process": "web"' in running.log.read_text()
+        wait_for(lambda: '"process": "web"' in running.log.read_text(), "a line of the log", 10)
 
 
 def test_a_program_serves_its_document():
