@@ -20,14 +20,7 @@ from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import (
-    ConfigError,
-    IngestionError,
-    IngestionWarning,
-    LazyRAGError,
-    MissingDependencyError,
-    missing_package,
-)
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
 from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
@@ -675,16 +668,20 @@ def token() -> None:
 
 
 _served = click.option(
-    "--at", type=_PATH, default=Path(), metavar="PATH", help="The folder that is served. Default: the current one."
+    "--at",
+    type=_PATH,
+    default=Path(),
+    metavar="PATH",
+    help="Served folder or configuration file. Default: this folder.",
 )
 
 
 def _access(path: Path) -> Access:
-    try:
-        from lazyrag.server.access import Access
-    except ModuleNotFoundError as exc:
-        raise missing_package("lazyrag token", exc, "server") from exc
-    return Access(path / STORE_FOLDER / "serve")
+    from lazyrag.server import load
+
+    config = load("config", "lazyrag token").read_config(path)
+    made: Access = load("access", "lazyrag token").Access(config.server.state)
+    return made
 
 
 @token.command("create", cls=_Command)

@@ -58,6 +58,10 @@ class LimitsConfig(_Section):
     """Number of searches and other blocking calls at a time, per web process."""
     connections: int = Field(default=1000, ge=1)
     """Number of connections at a time, per web process."""
+    requests_per_s: float = Field(default=1000, gt=0)
+    """Requests of one client, per web process."""
+    upload_mb: int = Field(default=8192, ge=1)
+    """Size of an uploaded file."""
 
 
 class ModelsConfig(_Section):

@@ -83,6 +83,10 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         os.chdir(path.parent)
         sys.path.insert(0, str(path.parent))
     _log_to_stderr("supervisor", as_json=config.server.log == "json")
+    if config.server.host not in ("127.0.0.1", "::1", "localhost"):
+        from lazyrag.server.access import Access, check_bind
+
+        check_bind(config.server.host, Access(config.server.state))
     with _sole(config.server.state), listen(config.server.host, config.server.port) as listener:
         return _Supervisor(config, load, listener, show).run()
 
@@ -395,10 +399,13 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
 
 def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
+    from lazyrag.server.access import Access
     from lazyrag.server.service import Service
 
-    limits = config.limits
-    service = Service({}, config.server.state, workers=limits.threads, chat=open_chat(config.models))
+    limits, state = config.limits, config.server.state
+    access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
+    service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
+    service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, "The writer process has not made the store yet.")
     server = _server(service, config.server, limits.connections)
     told = threading.Event()
@@ -445,6 +452,7 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     import uvicorn
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+    from lazyrag.server.access import TimedProtocol
     from lazyrag.server.app import create_app
 
     app: Any = create_app(service, root_path=config.root_path)
@@ -453,7 +461,9 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
     limits: dict[str, Any] = {"limit_concurrency": connections, "h11_max_incomplete_event_size": _HEADERS_BYTES}
     graceful_s = max(round(config.shutdown_s) - 1, 1)
-    settings = uvicorn.Config(app, http="h11", ws="none", timeout_graceful_shutdown=graceful_s, **limits, **quiet)
+    settings = uvicorn.Config(
+        app, http=TimedProtocol, ws="none", timeout_graceful_shutdown=graceful_s, **limits, **quiet
+    )
     return uvicorn.Server(settings)
 
 
@@ -486,6 +496,7 @@ class HostedService:
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
         from lazyrag.document import Worker
+        from lazyrag.server.access import Access
         from lazyrag.server.service import Service
 
         try:
@@ -500,7 +511,8 @@ class HostedService:
         scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
         state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
         state.mkdir(mode=0o700, exist_ok=True)
-        self._server = _server(Service({docs.name: docs}, state), ServerConfig(processes=1, shutdown_s=5), 1000)
+        service = Service({docs.name: docs}, state, access=Access(state))
+        self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
         works += [] if file.read_only else [functools.partial(Worker(docs).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]

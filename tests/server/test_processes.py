@@ -87,6 +87,14 @@ def test_one_service_per_state_folder(folder):
     assert second.stderr.count("\n") == 1
 
 
+def test_other_addresses_need_a_token(folder):
+    """A service that other machines could reach is refused as long as it has no token."""
+    command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "token" in done.stderr
+
+
 def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
     """An error of the writer process is one line, and the exit status is 1."""
     config = tmp_path / "serve.toml"
