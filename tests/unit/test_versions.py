@@ -334,7 +334,7 @@ def test_a_document_that_is_not_there(in_memory, name):
 
 
 def test_a_view_rolls_nothing_back(in_memory):
-    """That concerns all of a Document. A restricted view lists the versions that it shows, of visible documents only."""
+    """A restricted view lists the versions that it shows, of visible documents only; it changes none."""
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two")
         view = docs.restricted({"file_name": "b.txt"})
