@@ -817,13 +817,17 @@ class Document:
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.
 
+        A restricted Document lists those whose text is visible through it.
+
         Args:
             document: Its path relative to the dataset, or its id.
 
         Raises:
             ConfigError: If the document does not exist.
         """
-        return syncing.list_versions(self._unrestricted("versions"), document)
+        if self._reader.scope is not None:
+            return listing.visible_versions(self._reader, document)
+        return syncing.list_versions(self._indexer, document)
 
     @known_keywords
     def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
