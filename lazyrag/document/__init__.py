@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.document.document": "Document",
-        "lazyrag.document.jobs": "ErrorInfo Job Jobs Worker",
+        "lazyrag.document.jobs": "ErrorInfo Job Jobs ModelChange Worker change_model",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",

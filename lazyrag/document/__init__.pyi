@@ -4,7 +4,9 @@ from lazyrag.document.document import Document as Document
 from lazyrag.document.jobs import ErrorInfo as ErrorInfo
 from lazyrag.document.jobs import Job as Job
 from lazyrag.document.jobs import Jobs as Jobs
+from lazyrag.document.jobs import ModelChange as ModelChange
 from lazyrag.document.jobs import Worker as Worker
+from lazyrag.document.jobs import change_model as change_model
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
 from lazyrag.document.report import Failure as Failure
