@@ -12,8 +12,10 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "lazyrag.data.encoding": "ErrorInfo",
+        "lazyrag.document.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
         "lazyrag.document.document": "Document",
-        "lazyrag.document.jobs": "ErrorInfo Job Jobs ModelChange Worker change_model",
+        "lazyrag.document.jobs": "Job Jobs ModelChange Worker change_model",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",

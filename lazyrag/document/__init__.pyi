@@ -1,7 +1,11 @@
 # The names of the package, for type checkers and editors.
 
+from lazyrag.data.encoding import ErrorInfo as ErrorInfo
+from lazyrag.document.catalogue import ChangedText as ChangedText
+from lazyrag.document.catalogue import DocumentInfo as DocumentInfo
+from lazyrag.document.catalogue import TextMatch as TextMatch
+from lazyrag.document.catalogue import VersionDiff as VersionDiff
 from lazyrag.document.document import Document as Document
-from lazyrag.document.jobs import ErrorInfo as ErrorInfo
 from lazyrag.document.jobs import Job as Job
 from lazyrag.document.jobs import Jobs as Jobs
 from lazyrag.document.jobs import ModelChange as ModelChange

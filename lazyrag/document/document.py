@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
+import lazyrag.document.catalogue as listing
 import lazyrag.document.sync as syncing
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
@@ -66,6 +67,8 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.data.segment import Location
+    from lazyrag.document.catalogue import DocumentInfo, TextMatch, VersionDiff
     from lazyrag.document.jobs import Jobs
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
@@ -699,6 +702,50 @@ class Document:
         compact(self._unrestricted("compact"))
 
     @known_keywords
+    def documents(
+        self,
+        after: str | None = None,
+        limit: int = 100,
+        status: str | None = None,
+        where: FilterLike | None = None,
+    ) -> list[DocumentInfo]:
+        """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
+
+        Deleted documents are listed with ``status="DELETING"`` or ``"DELETED"`` only. A restricted Document lists the
+        live documents that are visible through it.
+
+        Args:
+            after: The last id of the page before; None for the first page.
+            limit: At most so many documents, at least 1.
+            status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
+                ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
+            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+                root nodes of documents are read, up to the end of the page.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Green tea.", "coffee": "Coffee."})
+            >>> [(one.id, one.status, one.version) for one in docs.documents()]
+            [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
+        """
+        return listing.list_documents(self._reader, after, limit, status, where)
+
+    def document(self, document: str) -> DocumentInfo:
+        """Return the state of one document.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+        """
+        return listing.find_document(self._reader, document)
+
+    @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.
 
@@ -709,6 +756,28 @@ class Document:
             ConfigError: If the document does not exist.
         """
         return syncing.list_versions(self._unrestricted("versions"), document)
+
+    @known_keywords
+    def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
+        """Compare two stored versions of a document: nodes that were added, removed or moved, and lines of its text.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+            before: Number of the one version.
+            after: Number of the other one; None for the live version.
+
+        Raises:
+            ConfigError: If the document does not exist, or a version is not stored.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document(keep_versions=1)
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."}), docs.add_texts({"tea": "Pick it. Roll it."})
+            >>> print(docs.diff("tea", 1))
+            tea, version 1 to 2
+              lazyllm_root: 1 added, 1 removed, 0 moved
+        """
+        return listing.diff_versions(self._reader, document, before, after)
 
     @known_keywords
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
@@ -858,6 +927,82 @@ class Document:
             return list(itertools.islice(found, first, last))
 
         return self._reader.read(select, frozenset([Step(name)]))
+
+    def outline(self, path: str) -> list[Location]:
+        """Return the headings, pages or other locations of a document, with their spans in its text.
+
+        Args:
+            path: Its path relative to the dataset, or its id.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+        """
+        return listing.outline(self._reader, path)
+
+    @known_keywords
+    def read(self, path: str, span: tuple[int, int] | None = None) -> str:
+        """Return the text of a document, or a part of it.
+
+        Args:
+            path: Its path relative to the dataset, or its id.
+            span: First character and one past the last one; a span may reach beyond the end. None for the whole text.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+            ConfigError: If the span is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
+            >>> docs.read("tea", (9, 100))
+            'Dry it.'
+        """
+        return listing.read_text_of(self._reader, path, span)
+
+    @known_keywords
+    def grep(
+        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+    ) -> list[TextMatch]:
+        """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
+
+        Args:
+            text: The text, of at most 1,000 characters.
+            where: Only in documents that satisfy this filter.
+            limit: At most so many matches, at least 1.
+            ignore_case: Also find it in other cases.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
+            >>> docs.grep("dry", ignore_case=True)[0].span
+            (9, 12)
+        """
+        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+
+    def related(self, uid: str, topk: int = 6) -> list[DocNode]:
+        """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.
+
+        Args:
+            uid: Of the node.
+            topk: At most so many nodes, at least 1.
+
+        Raises:
+            StaleNodeError: If there is no such node, or it is not visible here.
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"a": "green tea", "b": "black tea", "c": "coffee"})
+            >>> [node.path for node in docs.related(docs.get_nodes("FineChunk")[0].uid)]
+            ['b']
+        """
+        return listing.related_nodes(self._reader, uid, topk)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.

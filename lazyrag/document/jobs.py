@@ -21,7 +21,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import content_text, root_uid
+from lazyrag.document.changes import find_named_files
 from lazyrag.document.groups import Step
 from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
@@ -29,12 +31,10 @@ from lazyrag.document.report import Progress, during_call, pages, raise_if_cance
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
-    LazyRAGError,
     NotBuiltError,
     NotRegisteredError,
     StoreBusyError,
     StoreError,
-    sentence,
 )
 from lazyrag.storage.database import Database
 from lazyrag.stores.sqlite import STORE_FORMAT
@@ -84,29 +84,6 @@ _TURN_S = 2.0  # that a change of a model works before it lets other jobs go fir
 _LISTED = 200  # items of a list in a result
 _ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
 _running: set[str] = set()  # ids of the workers of this process that run a job
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorInfo:
-    """An error as a value.
-
-    Args:
-        type: Name of its class.
-        detail: What is wrong, in one sentence.
-        remedy: What to do; None if nothing is known.
-    """
-
-    type: str
-    detail: str
-    remedy: str | None = None
-
-    @classmethod
-    def of(cls, error: BaseException) -> ErrorInfo:
-        """Describe an exception. Messages of this package say what is wrong, then what to do."""
-        if not isinstance(error, LazyRAGError):
-            return cls(type(error).__name__, sentence(str(error) or type(error).__name__))
-        detail, _, remedy = str(error).partition(". ")
-        return cls(type(error).__name__, sentence(detail), remedy or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +184,7 @@ class Jobs:
 
         Raises:
             ConfigError: If the method has no such arguments, or they are no JSON values.
+            DatasetPathError: If a file does not exist.
             NotBuiltError: If this release lacks the method.
             StoreError: If the file cannot be written.
         """
@@ -237,11 +215,11 @@ class Jobs:
         if method is None:
             raise NotBuiltError(f"Document.{kind} is not part of this release.")
         named = arguments.get(DOCUMENTS_OF[kind], ())
-        if kind == "add_files" and isinstance(named, Mapping):
-            arguments["files"] = {name: os.path.abspath(path) for name, path in named.items()}  # noqa: PTH100
-        elif kind == "add_files" and isinstance(named, (list, tuple)):
-            arguments["files"] = [os.path.abspath(path) for path in named]  # noqa: PTH100
-            named = [os.path.basename(path) for path in named]  # noqa: PTH119
+        if kind == "add_files" and "files" in arguments:
+            files = find_named_files(named, "files")
+            arguments["files"] = {file.identity: str(file.path) for file in files}
+            inside = self._docs.reader.indexer.dataset.relative_path
+            named = [inside(file.path) or file.identity for file in files]
         try:
             text = json.dumps(arguments)
             args, keywords = _split(kind, arguments)
@@ -324,16 +302,7 @@ class Jobs:
 
     def working(self) -> dict[str, State]:
         """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
-        with self.file.reading() as connection:
-            rows = connection.execute(
-                "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-                "AND state IN (?, ?, ?) ORDER BY id",
-                (self.name, *_UNFINISHED),
-            ).fetchall()
-        found: dict[str, State] = {}
-        for documents, kind, state in rows:
-            found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
-        return found
+        return documents_in_work(self.ledger)
 
     def forget(self, documents: Iterable[str]) -> int:
         """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
@@ -450,7 +419,7 @@ class Worker:
         """Run jobs until an event is set. A job that is interrupted by it is left to the next worker.
 
         Raises:
-            StoreError: If the file could not be used for a minute.
+            StoreError: If the file could not be used for a minute, or the Document was closed.
         """
         failing_since: float | None = None
         while not stop.is_set():
@@ -458,7 +427,7 @@ class Worker:
                 job = self.run_one(stop)
             except StoreError:
                 failing_since = failing_since or time.monotonic()
-                if time.monotonic() - failing_since > _ABANDONED_S:
+                if self._docs.reader.is_closed or time.monotonic() - failing_since > _ABANDONED_S:
                     raise
                 stop.wait(_PAUSE_S)
                 continue
@@ -636,6 +605,20 @@ class _Call:
             )
 
 
+def documents_in_work(ledger: Ledger) -> dict[str, State]:
+    """See `Jobs.working`."""
+    with ledger.file.reading() as connection:
+        rows = connection.execute(
+            "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
+            "AND state IN (?, ?, ?) ORDER BY id",
+            (ledger.name, *_UNFINISHED),
+        ).fetchall()
+    found: dict[str, State] = {}
+    for documents, kind, state in rows:
+        found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
+    return found
+
+
 def _error_json(error: ErrorInfo) -> str:
     return json.dumps(dataclasses.asdict(error))
 
@@ -644,24 +627,12 @@ def _as_result(value: Any) -> dict[str, Any] | None:
     """What a method returned, as the result of a job."""
     if value is None:
         return None
-    plain = _plain(value)
+    plain = to_dict(value)
     result = plain if isinstance(plain, dict) else {"value": plain}
     lists = {name: one for name, one in result.items() if isinstance(one, (list, dict))}
     for name, one in lists.items():
         result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
     return {**result, "counts": {name: len(one) for name, one in lists.items()}}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, BaseException):
-        return dataclasses.asdict(ErrorInfo.of(value))
-    return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
 # Change of a model

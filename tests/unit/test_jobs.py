@@ -21,7 +21,7 @@ import pytest
 from lazyrag import Document
 from lazyrag.document import Worker
 from lazyrag.document import jobs as module
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.errors import ConfigError, DatasetPathError, NotRegisteredError, StoreError
 
 TEA = {"texts": {"tea": "Green tea is not roasted."}}
 
@@ -176,6 +176,26 @@ def test_every_kind_runs(folder, tmp_path):
             json.dumps([done.result, done.arguments])
         assert sorted(one.path for one in docs.get_nodes()) == ["a.txt", "b"]
         assert len(docs.get_nodes("line")) == 3
+
+
+def test_files_are_named_by_what_they_will_be(folder):
+    """A file of the folder by its path there, another one by its id; one that does not exist is an error now."""
+    root = folder({"a/b.txt": "green tea"})
+    docs = Document(root)
+    with pytest.raises(DatasetPathError, match="does not exist"):
+        docs.jobs.submit("add_files", {"files": ["missing.txt"]})
+    docs.jobs.submit("add_files", {"files": [str(root / "a" / "b.txt")]})
+    assert docs.jobs.working() == {"a/b.txt": "WAITING"}
+    assert Worker(docs).run_one().result["added"] == ["a/b.txt"]
+
+
+def test_a_worker_of_a_closed_document_ends(tmp_path):
+    """With an error, at once."""
+    docs = Document(store_conf=conf(tmp_path / "store.db"))
+    worker = Worker(docs)
+    docs.close()
+    with pytest.raises(StoreError, match="closed"):
+        worker.run(threading.Event())
 
 
 def test_a_job_that_raises_has_failed(docs):
@@ -420,7 +440,7 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
     with Document(store_conf=conf(path)) as docs:
         docs.add_texts(TEA["texts"])
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE job")
+        connection.executescript("DROP TABLE job; DROP INDEX document_by_identity;")
         connection.execute("ALTER TABLE ledger DROP COLUMN switched")
         connection.execute("PRAGMA user_version = 2")
     with Document(store_conf=conf(path)) as docs:
