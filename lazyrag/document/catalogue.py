@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import functools
 import itertools
 import json
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
@@ -19,7 +20,7 @@ from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
 from lazyrag.document.jobs import State, documents_in_work
-from lazyrag.document.ledger import BuildRow, DocumentRow, Ledger
+from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, LocalSnapshot
@@ -31,7 +32,7 @@ from lazyrag.types import FieldValue
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
 
 _SCANNED = 500  # documents that a filter looks at together
-_MAX_READ = 16 * 2**20  # bytes of their files, if it reads them
+_MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
 _MAX_PATTERN = 1_000  # characters of a text to find
 _MAX_LINE = 200  # characters before and after it
 _MAX_TERMS = 64  # of a node, to find nodes with the same ones
@@ -97,13 +98,25 @@ _FAILED = (
     "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after AND NOT EXISTS (SELECT 1 FROM "
     "document WHERE ledger = :ledger AND identity = failure.identity AND status IN ('deleted', 'excluded')) "
 )
+_GONE: Mapping[str, State] = {"deleted": "DELETING", "excluded": "DELETED"}
 _FAILURES = "SELECT stage, kind, message, failed_at FROM failure WHERE ledger = ? AND identity = ? ORDER BY stage"
-_GROUPS = "SELECT id, name FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY status, id"
+_GROUPS = "SELECT name, id FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY status, id"
 _BEGUN = "SELECT DISTINCT document FROM build WHERE status <> 'dead' AND document IN (?*)"
 _CREATED = (
     "SELECT document, created_at FROM version JOIN document ON document.id = document AND document.version = number "
     "WHERE document IN (?*)"
 )
+
+
+class _LiveRow(NamedTuple):
+    """What filters read of a live document."""
+
+    identity: str
+    uid: str
+    size: int | None
+    loaded: str
+    user_metadata: str
+    updates: str
 
 
 def list_documents(
@@ -114,65 +127,82 @@ def list_documents(
     require(after is None or isinstance(after, str), "after", after, "the id of a document, or None")
     if status is not None:
         validate_choice("status", status, [one for one in _CONDITIONS if one])
-    wanted = both(reader.scope, reader.bind(where))
-    size = limit if wanted is None else max(limit, _SCANNED)
-    found: list[DocumentRow] = []
+    wanted, ledger = both(reader.scope, reader.bind(where)), reader.indexer.ledger
+    if wanted is None:
+        return _describe(reader, _page(ledger, after or "", limit, status))
+    condition = _HAS_FAILED if status == "FAILED" else _CONDITIONS[status]
+    found: list[str] = []
     while True:
-        rows = _page(reader.indexer.ledger, after or "", size, status)
-        found += rows if wanted is None else _matching(reader, rows, wanted)
-        if len(rows) < size or len(found) >= limit:
-            return _describe(reader, found[:limit])
+        rows = _live_rows(ledger, f"identity > ? AND {condition}", after or "")
+        found += _matching(reader, rows, wanted)
+        if len(rows) < _SCANNED or len(found) >= limit:
+            known = ledger.documents.named(found[:limit])
+            return _describe(reader, [known[one] for one in found[:limit] if one in known])
         after = rows[-1].identity
 
 
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
     """Return one document; see `Document.document`."""
-    [row] = _rows(reader.indexer.ledger, [validate_text("document", identity)])
-    if reader.scope is None or _matching(reader, [row], reader.scope):
+    ledger = reader.indexer.ledger
+    known = ledger.documents.named([validate_text("document", identity)])
+    if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
+        row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
         if row.id or info.error is not None:
             return info
     raise DatasetPathError(f"There is no document {identity!r}. See documents().")
 
 
+def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
+    query = (
+        "SELECT identity, uid, size, loaded, said, updates FROM document WHERE ledger = ? AND status = 'live' "  # noqa: S608
+        f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
+    )
+    with ledger.reading() as connection:
+        ledger.id = ledger.id or ledger.find_row()
+        rows = connection.execute(query, (ledger.id, stored_text(identity))).fetchall()
+    return [_LiveRow(read_text(name), *others) for name, *others in rows]
+
+
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
     query = (
-        f"SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND {_CONDITIONS[status]} "  # noqa: S608
-        f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit"
+        f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
+        f"SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND {_CONDITIONS[status]} "
+        f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
+        "LEFT JOIN document ON ledger = :ledger AND document.identity = found.identity ORDER BY found.identity"
     )
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()
         values = {"ledger": ledger.id, "after": stored_text(after), "limit": limit}
-        return _rows(ledger, [read_text(identity) for (identity,) in connection.execute(query, values)])
+        rows = connection.execute(query, values).fetchall()
+    return [_new_row(read_text(identity)) if row[0] is None else document_row(tuple(row)) for identity, *row in rows]
 
 
-def _rows(ledger: Ledger, identities: Sequence[str]) -> list[DocumentRow]:
-    """The rows of documents; a document that failed and has none gets a new one."""
-    known = ledger.documents.named(identities)
-    return [known.get(one) or DocumentRow(0, root_uid(one), one) for one in identities]
+def _new_row(identity: str) -> DocumentRow:
+    """The row of a document that failed and has none."""
+    return DocumentRow(0, root_uid(identity), identity)
 
 
-def _matching(reader: Reader, rows: Sequence[DocumentRow], wanted: Filter) -> list[DocumentRow]:
-    """The live ones of some documents whose root nodes satisfy a bound filter.
+def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[str]:
+    """The documents whose root nodes satisfy a bound filter.
 
     The ledger has the declared fields; for the built-in ones the root nodes are read.
     """
-    live = [row for row in rows if row.status == "live"]
     names = set(_field_names(wanted))
     if names.isdisjoint(BUILT_IN_FIELDS):
-        return [row for row in live if matches(wanted, _fields(row, names, reader.schema))]
-    found: set[str] = set()
-    for some in batches_reaching(
-        live, lambda row: row.signature.size if row.signature else 0, _MAX_READ, most_items=100
-    ):
+        texts = [_texts_with(row, names) for row in rows]
+        verdicts = {own: matches(wanted, _fields(own, names, reader.schema)) for own in set(texts)}
+        return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
+    found: list[str] = []
+    for some in batches_reaching(rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER):
         uids = [row.uid for row in some]
 
         def read(snapshot: LocalSnapshot, uids: Sequence[str] = uids) -> list[str]:
             nodes = snapshot.walk(LAZY_ROOT_NAME, None, uids)
-            return [node.uid for node in nodes if matches(wanted, node.segment.fields)]
+            return [node.path for node in nodes if matches(wanted, node.segment.fields)]
 
-        found.update(reader.read(read))
-    return [row for row in live if row.uid in found]
+        found += reader.read(read)
+    return found
 
 
 def _field_names(wanted: Filter) -> Iterator[str]:
@@ -185,31 +215,45 @@ def _field_names(wanted: Filter) -> Iterator[str]:
         yield wanted.field
 
 
-def _fields(row: DocumentRow, names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
-    """Declared fields of a document's root node, computed as `lazyrag.document.ingest.root_segment` does."""
-    metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
+def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of a document's metadata (JSON) that may have some names; for most documents the same few, or none."""
+    texts = row.loaded, row.user_metadata, row.updates
+    return tuple([text for text in texts for name in names if f'"{name}"' in text or not name.isascii()])
+
+
+def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
+    """Declared fields of a root node, from its metadata, as `lazyrag.document.ingest.root_segment` computes them."""
+    metadata: dict[str, Any] = {}
+    for text in texts:
+        metadata.update(_parsed(text))
     found = {name: check_value(name, schema[name], metadata.get(name)) for name in names}
     return {name: schema[name].default_value if value is None else value for name, value in found.items()}
+
+
+@functools.lru_cache(maxsize=4_096)
+def _parsed(text: str) -> Any:
+    return json.loads(text)
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:
         failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]
-        groups = {name: number for number, name in connection.execute(_GROUPS, (ledger.id,))}  # live ones come last
+        groups = dict(
+            sorted(dict(connection.execute(_GROUPS, (ledger.id,))).items())
+        )  # of two, the live one comes last
         builds = ledger.builds.live(numbers)
         created = dict(ledger.select_in(_CREATED, numbers))
         begun = {number for (number,) in ledger.select_in(_BEGUN, [row.id for row in rows if row.status == "new"])}
+    schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
     in_work = documents_in_work(ledger)
     found = []
     for row, failed in zip(rows, failures, strict=True):
         status = in_work.get(row.identity) or _status(row, is_failed=bool(failed), is_begun=row.id in begun)
-        stage, kind, message, failed_at = failed[0] if failed else ("", "", "", created.get(row.id))
-        pages = json.loads(row.loaded).get("pages")
+        stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
         updated = created.get(row.id, failed_at)
-        labels = _fields(row, ["labels"], reader.schema)["labels"] if "labels" in reader.schema else ()
-        stages = [step for step, *_ in failed]
-        own = {} if status in ("DELETING", "DELETED") else groups
+        labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
+        stages, own = [step for step, *_ in failed], builds.get(row.id, {})
         found.append(
             DocumentInfo(
                 id=row.identity,
@@ -218,8 +262,10 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 stage=stage,
                 error=ErrorInfo.from_message(kind, read_text(message)) if failed else None,
                 bytes=None if row.signature is None else row.signature.size,
-                pages=pages if isinstance(pages, int) else None,
-                groups={name: _group(name, builds.get(row.id, {}).get(own[name]), stages) for name in sorted(own)},
+                pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
+                groups={}
+                if row.status in _GONE
+                else {name: _group(name, own.get(groups[name]), stages) for name in groups},
                 labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
                 version=row.version if row.status == "live" else 0,
                 updated="" if updated is None else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat(),
@@ -229,9 +275,8 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
 
 
 def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
-    gone: dict[str, State] = {"deleted": "DELETING", "excluded": "DELETED"}
-    if row.status in gone:
-        return gone[row.status]
+    if row.status in _GONE:
+        return _GONE[row.status]
     if is_failed:
         return "FAILED"
     return "SUCCESS" if row.status == "live" else "WORKING" if is_begun else "WAITING"
@@ -241,7 +286,7 @@ def _group(name: str, build: BuildRow | None, failed: Iterable[str]) -> GroupInf
     begins = ("load", "metadata") if name == LAZY_ROOT_NAME else (f"embed {name} with ", f"index {name} with ")
     is_failed = any(stage == f"transform {name}" or stage.startswith(begins) for stage in failed)
     status: State = "FAILED" if is_failed else "WAITING" if build is None else "SUCCESS"
-    return {"status": status, "nodes": 0 if build is None else sum(json.loads(build.counts))}
+    return {"status": status, "nodes": 0 if build is None else sum(_parsed(build.counts))}
 
 
 # Versions

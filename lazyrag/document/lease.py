@@ -260,6 +260,10 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
     )
 
 
+# For lists of documents. No change of the format: every release keeps an index up to date.
+_BY_IDENTITY = "CREATE INDEX IF NOT EXISTS document_by_identity ON document (ledger, identity, status)"
+
+
 class LedgerConnection:
     """Connection to one Document's ledger in a store file.
 
@@ -280,6 +284,7 @@ class LedgerConnection:
         if not file.read_only:
             with file.writing() as connection:
                 connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
+                connection.execute(_BY_IDENTITY)
         self.id = self.find_row()
         self.lease = Lease(file, self.id, self.program, copies=copies)
 

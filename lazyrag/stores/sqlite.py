@@ -212,10 +212,7 @@ CREATE INDEX job_by_state ON job (ledger, state);
 CREATE INDEX job_by_key ON job (ledger, key) WHERE key IS NOT NULL;
 ALTER TABLE ledger ADD COLUMN switched TEXT NOT NULL DEFAULT '{}';  -- embed keys that others serve (JSON)
 """
-"""Format 3 of the store file: jobs, embed keys with another model, and the index below."""
-
-DOCUMENT_INDEX = "CREATE INDEX document_by_identity ON document (ledger, identity, status);"
-"""Documents in the order of their identities, for pages of a list."""
+"""Format 3 of the store file: jobs, and embed keys with another model."""
 
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
@@ -518,7 +515,7 @@ nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE + DOCUMENT_INDEX),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE),
     when_damaged=(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."

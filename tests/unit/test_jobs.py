@@ -440,7 +440,7 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
     with Document(store_conf=conf(path)) as docs:
         docs.add_texts(TEA["texts"])
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executescript("DROP TABLE job; DROP INDEX document_by_identity;")
+        connection.execute("DROP TABLE job")
         connection.execute("ALTER TABLE ledger DROP COLUMN switched")
         connection.execute("PRAGMA user_version = 2")
     with Document(store_conf=conf(path)) as docs:
