@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
-from lazyrag.data.segment import content_text, root_uid
+from lazyrag.data.segment import content_text, digest, root_uid
 from lazyrag.document.changes import find_named_files
 from lazyrag.document.groups import Step
 from lazyrag.document.lease import Program
@@ -310,20 +310,8 @@ class Jobs:
         Returns:
             The number of deleted jobs.
         """
-        names = {*documents}
         with self.writing(durable=True) as (connection, ledger):
-            rows = connection.execute(
-                "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)",
-                (ledger, *_UNFINISHED),
-            ).fetchall()
-            quoted = [json.dumps(name) for name in names]
-            gone = [
-                (number,)
-                for number, named, result in rows
-                if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
-            ]
-            connection.executemany("DELETE FROM job WHERE id = ?", gone)
-        return len(gone)
+            return forget_jobs(connection, ledger, documents)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -479,7 +467,21 @@ class Worker:
             live = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
             if live.number != claim.begun:
                 return live
+        if claim.kind == "purge":
+            return self._purge(claim, keywords["document"])
         return _method(self._docs, claim.kind)(*args, **keywords)
+
+    def _purge(self, claim: _Claim, document: str) -> Any:
+        """Purge a document, whose job has no more than a digest of its id from then on; None if that is done."""
+        if claim.begun is None:
+            hidden = json.dumps({"document": digest(["purge", document])})
+            with self._jobs.writing(durable=True) as (connection, _):
+                connection.execute("UPDATE job SET arguments = ?, documents = '[]' WHERE id = ?", (hidden, claim.id))
+        known = [name for name, _ in self._jobs.ledger.documents.identities()]
+        document = next((name for name in known if digest(["purge", name]) == document), document)
+        if claim.begun is not None and document not in known:
+            return None
+        return dataclasses.replace(_method(self._docs, "purge")(document), document="")
 
     def _claim(self) -> _Claim | None:
         """Claim the first unfinished job, unless another worker runs it."""
@@ -603,6 +605,22 @@ class _Call:
                 f"UPDATE job SET {changes} WHERE id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')",  # noqa: S608
                 (*values.values(), self._claim.id, self._worker),
             )
+
+
+def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> int:
+    """See `Jobs.forget`; in a transaction that writes."""
+    rows = connection.execute(
+        "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *_UNFINISHED)
+    ).fetchall()
+    names = {*documents}
+    quoted = [json.dumps(name) for name in names]
+    gone = [
+        (number,)
+        for number, named, result in rows
+        if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
+    ]
+    connection.executemany("DELETE FROM job WHERE id = ?", gone)
+    return len(gone)
 
 
 def documents_in_work(ledger: Ledger) -> dict[str, State]:

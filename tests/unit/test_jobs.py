@@ -414,6 +414,25 @@ def test_finished_jobs_hold_no_texts(docs):
     assert [one.id for one in docs.jobs.list()] == [kept.id]
 
 
+def test_a_purged_document_is_in_no_job(docs):
+    """Neither in those that named it, with its text, nor in the one that purges it, at whatever attempt."""
+    name, text = "a note with a name of more than thirty-two bytes", "The well is dry; ask Wei for the pump, tomorrow."
+    for given in ("first " * 9, text):
+        docs.jobs.submit("add_texts", {"texts": {name: given}, "metadata": {name: {"year": 2024}}})
+        Worker(docs).run_one()
+    docs.jobs.cancel(docs.jobs.submit("add_texts", {"texts": {name: text + " And again."}}).id)
+    other = docs.jobs.submit("add_texts", TEA)
+    Worker(docs).run_one()
+    job = docs.jobs.submit("purge", {"document": name})
+    done = Worker(docs).run_one()
+    assert (done.state, done.error) == ("DELETED", None)
+    assert not any(place["found"] for place in done.result["checked"])
+    assert [one.id for one in docs.jobs.list()] == [job.id, other.id]
+    assert docs.deletion_certificate(name, text=text).is_clean
+    execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
+    assert Worker(docs).run_one().state == "DELETED"
+
+
 def test_old_jobs_are_removed(docs, monkeypatch):
     """A month after their end; those that wait stay."""
     finished = docs.jobs.submit("verify")
