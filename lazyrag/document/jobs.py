@@ -37,7 +37,7 @@ from lazyrag.errors import (
     StoreError,
 )
 from lazyrag.storage.database import Database
-from lazyrag.stores.sqlite import STORE_FORMAT
+from lazyrag.stores.sqlite import JOB_TABLE, STORE_FORMAT, StoreFile
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
@@ -235,7 +235,7 @@ class Jobs:
         Raises:
             NotRegisteredError: If there is none with the id: finished ones are stored for 30 days.
         """
-        with self.file.reading() as connection:
+        with _reading(self.file) as connection:
             return self._read(connection, id)
 
     def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
@@ -253,7 +253,7 @@ class Jobs:
             f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "  # noqa: S608
             "AND (? IS NULL OR id < ?) AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?"
         )
-        with self.file.reading() as connection:
+        with _reading(self.file) as connection:
             rows = connection.execute(query, (self.name, number, number, state, state, limit)).fetchall()
         return [_job(row) for row in rows]
 
@@ -623,9 +623,25 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
     return len(gone)
 
 
+@contextmanager
+def _reading(file: StoreFile) -> Iterator[sqlite3.Connection]:
+    """A transaction that reads jobs; there are none in a file of format 2 that is read-only."""
+    with file.reading() as connection:
+        is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone()
+        yield connection if is_there else _none()
+
+
+@functools.cache
+def _none() -> sqlite3.Connection:
+    """A connection to a database without jobs."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript("CREATE TABLE ledger (id, name);" + JOB_TABLE)
+    return connection
+
+
 def documents_in_work(ledger: Ledger) -> dict[str, State]:
     """See `Jobs.working`."""
-    with ledger.file.reading() as connection:
+    with _reading(ledger.file) as connection:
         rows = connection.execute(
             "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
             "AND state IN (?, ?, ?) ORDER BY id",

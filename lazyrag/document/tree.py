@@ -315,8 +315,9 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         ledger: Row of the ledger.
         previous: An earlier state of the same ledger; `Tree()` for none.
     """
-    query = "SELECT changes, forgotten, switched FROM ledger WHERE id = ?"
-    changes, forgotten, switched = connection.execute(query, (ledger,)).fetchone()
+    found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))  # a file of format 2 has fewer columns
+    state = dict(zip([name for name, *_ in found.description], found.fetchone(), strict=True))
+    changes, forgotten = state["changes"], state["forgotten"]
     if changes == previous.changes:
         return previous
     if forgotten > previous.changes:  # rows that would show what is not live any more are gone
@@ -350,7 +351,7 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
         if before is not row and row.name in previous.numbers:
             numbers[row.name] = _numbers(previous.numbers[row.name], before.builds, builds)
-    return Tree(changes, documents, groups, json.loads(switched), numbers, order=order)
+    return Tree(changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order)
 
 
 def _numbers(

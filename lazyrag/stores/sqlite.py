@@ -520,6 +520,7 @@ STORE_FORMAT = FileFormat(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."
     ),
+    reads_from=2,  # nobody has submitted a job, or switched an embed key
 )
 
 

@@ -462,9 +462,16 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
         connection.execute("DROP TABLE job")
         connection.execute("ALTER TABLE ledger DROP COLUMN switched")
         connection.execute("PRAGMA user_version = 2")
-    with Document(store_conf=conf(path)) as docs:
+    with Document(store_conf=conf(path), read_only=True) as docs:  # which migrates nothing
         assert [one.path for one in docs.get_nodes()] == ["tea"]
-        assert docs.jobs.submit("verify").state == "WAITING"
+        assert docs.jobs.list() == []
+        assert docs.jobs.working() == {}
+        with pytest.raises(NotRegisteredError):
+            docs.jobs.get("1")
+        job = docs.jobs.submit("verify")  # as a program that writes
+        assert docs.jobs.list() == [job]
+    with Document(store_conf=conf(path)) as docs:
+        assert Worker(docs).run_one().id == job.id
 
 
 def test_a_second_attempt_repeats_nothing(docs):
