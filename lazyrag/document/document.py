@@ -7,11 +7,11 @@ import importlib
 import itertools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 import lazyrag.document.catalogue as listing
@@ -356,7 +356,7 @@ class Document:
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -443,7 +443,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
@@ -475,7 +475,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest texts that are not files; a text with a known id replaces the old one.
 
@@ -504,11 +504,7 @@ class Document:
 
     @known_keywords
     def delete_files(
-        self,
-        documents: Iterable[str],
-        *,
-        on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        self, documents: Iterable[str], *, on_progress: OnProgress | None = None, cancel: Event | None = None
     ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
@@ -674,9 +670,7 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(
-        self, *, on_progress: OnProgress | None = None, cancel: threading.Event | None = None
-    ) -> tuple[Problem, ...]:
+    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
