@@ -8,6 +8,7 @@ and where the service has that state no more, the read begins again.
 from __future__ import annotations
 
 import base64
+import html
 import http.client
 import json
 import sys
@@ -24,11 +25,10 @@ import numpy as np
 import lazyrag.errors as all_errors
 from lazyrag._version import __version__
 from lazyrag.data.fields import DocField, read_schema
-from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or
+from lazyrag.data.filters import Condition, Filter, FilterLike, Not
 from lazyrag.data.node import DocNode, ShownHits, remember
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Location, ReadOnly, Segment, digest
 from lazyrag.document.document import Document
-from lazyrag.document.groups import group_name
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import SearchMode
 from lazyrag.document.reader import Reader
@@ -152,30 +152,6 @@ def encode_filter(filters: Filter | None) -> Any:
     return {type(filters).__name__.lower(): [encode_filter(one) for one in filters.filters]}
 
 
-def decode_filter(value: Any, depth: int = 0) -> Filter | None:
-    """The filter that `encode_filter` encoded.
-
-    Raises:
-        ConfigError: If the value is something else.
-
-    Example:
-        >>> decode_filter({"or": [{"field": "year", "op": "eq", "value": 2000}]})
-        Or(Condition('year', 'eq', 2000))
-    """
-    if value is None:
-        return None
-    names = tuple(value) if isinstance(value, dict) and depth < 50 else ()
-    inner = value[names[0]] if len(names) == 1 else None
-    if names == ("not",) and inner is not None:
-        return Not(cast("Filter", decode_filter(inner, depth + 1)))
-    if names in (("and",), ("or",)) and isinstance(inner, list) and None not in inner:
-        parts = [cast("Filter", decode_filter(one, depth + 1)) for one in inner]
-        return And(*parts) if names == ("and",) else Or(*parts)
-    is_condition = set(names) == {"field", "op", "value"} and isinstance(value["field"], str)
-    require(is_condition, "A filter", value, "{'field': ..., 'op': ..., 'value': ...}, or {'and' | 'or' | 'not': ...}")
-    return Condition(**value)
-
-
 # The client
 
 
@@ -284,7 +260,7 @@ class RemoteEmbedder:
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """See `Embedder.embed`."""
         body = {"embed_key": self._key, "texts": list(texts), "input_type": input_type}
-        return [decode_vector(one) for one in self._indexer.post("embed", body)["vectors"]]
+        return [decode_vector(one) for one in self._indexer.post("embed", body)]
 
 
 class RemoteIndexer:
@@ -418,7 +394,7 @@ class RemoteSnapshot(LocalSnapshot):
     def version(self) -> tuple[Any, ...]:
         """See `Snapshot.version`."""
         if self._view.state is None:
-            self._ask("statistics", {})
+            self._ask("nodes", {})
         return (self._view.state,)
 
     def _ask(self, route: str, body: Mapping[str, Any]) -> Any:
@@ -447,7 +423,7 @@ class RemoteSnapshot(LocalSnapshot):
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """See `Snapshot.term_statistics`."""
         body = {"group": group, "analyser": analyser, "terms": list(terms), "model": _model(model)}
-        return decode_statistics(self._ask("statistics", body)["terms"])
+        return decode_statistics(self._ask("statistics", body))
 
     def rank_terms(
         self,
@@ -500,7 +476,7 @@ class RemoteSnapshot(LocalSnapshot):
         """
         known: set[Metric] | None = self.indexer.metrics.get((group, embed_key, self._scope))
         if known is None:
-            known = set(self._ask("statistics", {"group": group, "embed_key": embed_key})["metrics"])
+            known = set(self._ask("metrics", {"group": group, "embed_key": embed_key}))
             if known and len(self.indexer.metrics) < 1_000:
                 self.indexer.metrics[group, embed_key, self._scope] = known
         return known
@@ -530,14 +506,11 @@ class RemoteSnapshot(LocalSnapshot):
         """See `LocalSnapshot.walk`; read in pages, each larger than the one before."""
         body = {"group": group, "filters": self._filters(filters)}
         body["wanted"] = {name: list(values) for name, values in wanted.items()}
-        after, size = None, 100
-        while True:
-            answer = self._ask("nodes", {**body, "after": after, "size": size})
-            for row in answer["nodes"]:
-                yield DocNode.from_segment(self._store(row), self.source)
-            after, size = answer["after"], min(4 * size, 5_000)
-            if after is None:
-                return
+        behind, size = None, 100
+        while size == 100 or behind is not None:
+            answer = self._ask("walk", {**body, "behind": behind, "size": size})
+            yield from (DocNode.from_segment(self._store(row), self.source) for row in answer["nodes"])
+            behind, size = answer["behind"], min(4 * size, 5_000)
 
     # Nodes
 
@@ -547,7 +520,7 @@ class RemoteSnapshot(LocalSnapshot):
         missing = [uid for (uid, _, _), _ in hits if (group, uid) not in segments]
         if missing:
             refs = [(group, documents[uid], uid, None, 0, None) for uid in missing]
-            for row in self._ask("related", {"how": "nodes", "nodes": refs}):
+            for row in self._ask("nodes", {"nodes": refs}):
                 self._store(row)
         found = [segments[group, uid] for (uid, _, _), _ in hits]
         nodes = [
@@ -559,7 +532,7 @@ class RemoteSnapshot(LocalSnapshot):
 
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
         """See `LocalSnapshot.find`."""
-        found = map(self._store, self._ask("related", {"how": "find", "uid": uid}))
+        found = map(self._store, self._ask("find", {"uid": uid}))
         return [((uid, self.document_index, one.key), one) for one in found]
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
@@ -575,7 +548,7 @@ class RemoteSnapshot(LocalSnapshot):
     def _vectors(self, segments: Sequence[Segment], embed_keys: Sequence[str]) -> list[list[Embedding | None]]:
         """The vectors of nodes under some keys; a merged window has none."""
         stored = [one for one in segments if one.build != MERGED]
-        rows = iter(self._related("vectors", stored, embed_keys=embed_keys) if stored else ())
+        rows = iter(self._follow("vectors", stored, embed_keys=embed_keys) if stored else ())
         none: list[Embedding | None] = [None] * len(embed_keys)
         return [
             none
@@ -590,8 +563,8 @@ class RemoteSnapshot(LocalSnapshot):
 
     # From node to node
 
-    def _related(self, how: str, segments: Sequence[Segment], **more: Any) -> Any:
-        return self._ask("related", {"how": how, "nodes": [reference(one) for one in segments], **more})
+    def _follow(self, method: str, segments: Sequence[Segment], **more: Any) -> Any:
+        return self._ask(method, {"nodes": [reference(one) for one in segments], **more})
 
     def _store(self, row: Sequence[Any]) -> Segment:
         segment = decode_segment(row)
@@ -615,7 +588,7 @@ class RemoteSnapshot(LocalSnapshot):
         }
         if not missing:
             return
-        for chain in self._related("parents", list(missing.values())):
+        for chain in self._follow("parents", list(missing.values())):
             for row in chain:
                 found = decode_segment(row)
                 parents[found.group, found.uid] = found
@@ -629,28 +602,30 @@ class RemoteSnapshot(LocalSnapshot):
             return segment
         roots = self._view.roots
         if segment.document_id not in roots:
-            [row] = self._related("root", [segment])
+            [row] = self._follow("root", [segment])
             roots[segment.document_id] = decode_segment(row)
         return roots[segment.document_id]
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `LocalSnapshot.children`."""
-        found = self._related("children", [segment])
+        found = self._follow("children", [segment])
         return {
             name: [DocNode.from_segment(self._store(row), self.source) for row in rows] for name, rows in found.items()
         }
 
     def children_up_to(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """See `LocalSnapshot.children_up_to`."""
-        found = self._related("children_up_to", [segment], group=group, most=most)
+        found = self._follow("children_up_to", [segment], group=group, most=most)
         return None if found is None else [self._store(row) for row in found]
 
     def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
         """See `LocalSnapshot.related_nodes`."""
         segments = [self.checked(node) for node in nodes]
-        answer = self._related("related", segments, group=target) if segments else {"nodes": [], "places": []}
-        found = [self._store(row) for row in answer["nodes"]]
-        return [[found[place] for place in places] for places in answer["places"]]
+        if not segments:
+            return []
+        answer = self._follow("related", segments, group=target)
+        found = {one.uid: one for one in map(self._store, answer["nodes"])}
+        return [[found[uid] for uid in uids] for uids in answer["uids"]]
 
     def windows(
         self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
@@ -662,7 +637,7 @@ class RemoteSnapshot(LocalSnapshot):
         stale = next((one for one in segments if one.build == MERGED), None)
         if stale is not None:
             raise stale_error(stale)
-        found = self._related("windows", segments, before=before, after=after, merge=merge)
+        found = self._follow("windows", segments, before=before, after=after, merge=merge)
         return [
             (rank, [self.hit(decode_segment(row), nodes[at].score, tuple(merged)) for row, at, merged in window])
             for rank, window in found
@@ -706,38 +681,15 @@ class RemoteDocument(Document):
         lines = cast("Any", self._indexer).lines
         return (*sorted(name for name in lines if name != LAZY_ROOT_NAME), LAZY_ROOT_NAME)
 
-    def create_node_group(self, name: str, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
-        """Refuse: transforms run in the service."""
-        self._refuse(f"create_node_group({group_name(name)!r})")
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: the service writes."""
+        raise ConfigError(f"{self!r} only reads. Call this method in the program of the service, or use its HTTP API.")
 
-    def add_reader(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: loaders run in the service."""
-        self._refuse("add_reader()")
-
-    def activate_group(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: the service builds groups."""
-        self._refuse("activate_group()")
-
-    def retry_failed(self) -> NoReturn:
-        """Refuse: the service ingests."""
-        self._refuse("retry_failed()")
-
-    def _unrestricted(self, method: str) -> Indexer:
-        self._refuse(f"{method}()")
-
-    def _refuse(self, call: str) -> NoReturn:
-        raise ConfigError(
-            f"{call} is not available on {self!r}, which only reads. Call it in the program of the service, or use its "
-            "HTTP API."
-        )
+    create_node_group = add_reader = activate_group = retry_failed = _unrestricted = _refuse
+    documents = document = diff = related = marks = page_image = _refuse
 
     def __repr__(self) -> str:
         return f"<{self._indexer.where}{'' if self._reader.scope is None else ', restricted'}>"
 
     def _repr_html_(self) -> str:
-        from lazyrag.data.notebook import tree_html
-
-        children: dict[str, list[str]] = {}
-        for name in self.groups[:-1]:
-            children.setdefault(self._reader.line(name)[1], []).append(name)
-        return tree_html(repr(self), children, {name: name for name in self.groups}, LAZY_ROOT_NAME)
+        return f"<code>{html.escape(repr(self))}</code>"
