@@ -200,7 +200,7 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[
         uids = [row.uid for row in some]
 
         def read(snapshot: LocalSnapshot, uids: Sequence[str] = uids) -> list[str]:
-            nodes = snapshot.walk(LAZY_ROOT_NAME, None, uids)
+            nodes = snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})
             return [node.path for node in nodes if matches(wanted, node.segment.fields)]
 
         found += reader.read(read)
@@ -466,7 +466,7 @@ def _root(reader: Reader, path: str) -> Segment:
     uid = root_uid(validate_text("path", path))
 
     def read(snapshot: LocalSnapshot) -> list[DocNode]:
-        return list(snapshot.walk(LAZY_ROOT_NAME, None, [uid]))
+        return list(snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": [uid]}))
 
     for node in reader.read(read, _ROOT):
         return node.segment

@@ -12,7 +12,16 @@ from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related, stale_error
+from lazyrag.document.snapshot import (
+    NOTHING,
+    ActiveRead,
+    DocumentState,
+    LocalSnapshot,
+    Needs,
+    read,
+    related,
+    stale_error,
+)
 from lazyrag.document.tree import LiveGroup, LiveIndex, View
 from lazyrag.errors import ConfigError, IngestionError, known_names
 from lazyrag.indexes.bm25 import LexicalState
@@ -67,7 +76,7 @@ class Reader:
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
             raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
-        return Reader(self.indexer, both(self.scope, bound), self.unscoped)
+        return type(self)(self.indexer, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
         """Check a filter against the schema."""
@@ -159,6 +168,10 @@ class Reader:
             handles[step] = LiveIndex(0, "vectors", step.embed_key or "", "", "", 0, complete=True)
             handles[step.group, step.analyser] = LexicalState([], [])
         return View(view.tree, view.removals, {**empty, **view.groups}, handles=handles)
+
+    def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
+        """The snapshot of a state within the scope."""
+        return LocalSnapshot(self, read, state)
 
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""

@@ -424,7 +424,7 @@ class Retriever(BaseRetriever[T_co]):
         found = []
         for part, _, segment in _find(ranked, uid):
             if segment.group == self.target:
-                below = part.related_nodes_function(self.group)(DocNode.from_segment(segment, part.source))
+                [below] = part.related_nodes([DocNode.from_segment(segment, part.source)], self.group)
                 found += [(part, (source.uid, part.document_index, source.key), source) for source in below]
         return found
 
