@@ -780,11 +780,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self,
-        after: str | None = None,
-        limit: int = 100,
-        status: str | None = None,
-        where: FilterLike | None = None,
+        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
