@@ -524,7 +524,7 @@ class Document:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
         The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
-        `add_files`.
+        `add_files`, unless it was never ingested. Failures of the documents are forgotten.
 
         Args:
             documents: Paths relative to the dataset, or ids.

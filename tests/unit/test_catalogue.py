@@ -134,6 +134,30 @@ def test_failures_of_deleted_documents_go_with_them():
     assert docs.documents(status="FAILED") == []
 
 
+def test_what_never_loaded_can_be_deleted(tmp_path):
+    """A file that failed is listed until it is deleted; it is not in the report then, nor tried again by a sync."""
+    (tmp_path / "c.pdf").write_bytes(b"%PDF-1.4 no")
+    conf = conf_of(tmp_path / "store.db")
+    for is_reopened in (False, True):
+        docs = Document(store_conf=conf)
+        docs.add_texts({"tea": "tea"})
+        with pytest.warns(IngestionWarning):
+            docs.add_files({"c": tmp_path / "c.pdf"})
+        if is_reopened:
+            docs.close()
+            docs = Document(store_conf=conf)
+            docs.verify()
+        assert ids(docs.documents()) == ["c", "tea"]
+        with pytest.raises(ConfigError, match="no document 'b'"):
+            docs.delete_files(["b", "c"])
+        assert docs.delete_files(["c", "tea"]).deleted == ("c", "tea")
+        assert docs.documents() == []
+        docs.sync()
+        assert docs.documents() == docs.documents(status="FAILED") == []
+        assert docs.last_report.failed == ()
+        docs.close()
+
+
 NAMES = st.dictionaries(
     st.text("ab茶Z\U0001f375/~\ud800", min_size=1, max_size=4).filter(str.strip), st.sampled_from("xyz"), max_size=9
 )
