@@ -1044,7 +1044,7 @@ class Document:
         Args:
             text: The text, of at most 1,000 characters.
             where: Only in documents that satisfy this filter.
-            limit: At most so many matches, at least 1.
+            limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
         Raises:

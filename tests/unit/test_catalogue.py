@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 from hypothesis import given
@@ -330,6 +331,19 @@ def test_grep_finds_literal_texts(docs):
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
             docs.grep(text)
+
+
+def test_grep_takes_linear_time_and_keeps_places():
+    """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower case moves no span."""
+    docs = Document()
+    docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
+    began = time.process_time()
+    assert docs.grep("a" * 999 + "b", ignore_case=True) == docs.grep("a" * 999 + "b") == []
+    assert time.process_time() - began < 1.0
+    found = docs.grep("Istanbul", ignore_case=True)
+    assert [docs.read("b", one.span) for one in found] == ["ISTANBUL", "istanbul"]
+    with pytest.raises(ConfigError, match="limit"):
+        docs.grep("a", limit=1_001)
 
 
 def test_related_nodes_share_vectors_or_terms(docs):
