@@ -21,6 +21,7 @@
     │   ├── SchemaMismatchError
     │   ├── StoreBusyError                   another program is writing
     │   ├── StoreDamagedError                data on this machine that is unreadable or lost
+    │   ├── ReadOnlyError                    a read-only Document lacks what a query needs
     │   └── UnsupportedError(NotImplementedError)
     ├── GenerationError
     └── EvaluationError
@@ -156,6 +157,10 @@ class StoreBusyError(StoreError):
 
 class StoreDamagedError(StoreError):
     """A store on this machine cannot read its own data, or has lost it. A sync rebuilds what the ledger knows."""
+
+
+class ReadOnlyError(StoreError):
+    """A read-only Document lacks what a query needs, and builds nothing itself."""
 
 
 class UnsupportedError(StoreError, NotImplementedError):

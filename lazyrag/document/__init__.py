@@ -14,8 +14,10 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.data.encoding": "ErrorInfo",
         "lazyrag.document.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
+        "lazyrag.document.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
         "lazyrag.document.jobs": "Job Jobs Worker",
+        "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",

@@ -19,7 +19,7 @@ import lazyrag.document.sync as syncing
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
 from lazyrag.document.build_plan import BuildPlanner
 from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.document.groups import (
@@ -69,7 +69,9 @@ if TYPE_CHECKING:
 
     from lazyrag.data.segment import Location
     from lazyrag.document.catalogue import DocumentInfo, TextMatch, VersionDiff
+    from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs
+    from lazyrag.document.marks import Marks
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -707,6 +709,54 @@ class Document:
 
         compact(self._unrestricted("compact"))
 
+    def purge(self, document: str) -> DeletionCertificate:
+        """Delete a document so that no byte of it remains in the stores, and certify that.
+
+        All of its versions go at once: reads of other programs that still use them are repeated. Then everything is
+        done that `compact` does, keyword indexes are written anew without its words, and all files of the stores are
+        searched. Takes about as long as reading and writing the stores.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+
+        Returns:
+            What was searched, what was found, and what cannot be checked. It is not clean if something remains: a
+            reader keeps a file locked, or its path has to stay because its file is still in the dataset's folder.
+
+        Raises:
+            ConfigError: If there never was such a document, or nothing is left of it.
+            StoreBusyError: If another program writes the store.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"note-1": "Green tea is not roasted."})
+            >>> docs.purge("note-1").is_clean
+            True
+        """
+        from lazyrag.document.certificate import purge
+
+        return purge(self._unrestricted("purge"), document)
+
+    @known_keywords
+    def deletion_certificate(
+        self, document: str, *, text: str | None = None, file: PathLike | None = None
+    ) -> DeletionCertificate:
+        """Search all stores for a document that is gone; nothing is changed. `purge` returns such a certificate, too.
+
+        Args:
+            document: The path or id that it had.
+            text: Its text, or a part of it: what to search for.
+            file: Its file, or a copy of it, instead.
+
+        Raises:
+            ConfigError: If the document is live, or neither text nor file is given.
+            LoadError: If the file cannot be read.
+        """
+        from lazyrag.document.certificate import certify
+
+        return certify(self._unrestricted("deletion_certificate"), document, text, file)
+
     @known_keywords
     def documents(
         self,
@@ -1123,6 +1173,53 @@ class Document:
         before = -validate_integer("span[0]", span[0], -sys.maxsize, 0)
         after = validate_integer("span[1]", span[1], 0)
         return self.window(node, before, after, merge=True) if merge else self.window(node, before, after)
+
+    @known_keywords
+    def marks(self, path: str, span: Span | Location, *, file: PathLike | None = None) -> Marks:
+        """Find where a span of a document's text is shown: for highlighting a hit or a citation.
+
+        For a PDF, the result has boxes around exactly the characters of the span, line by line. Nothing is stored for
+        it: the file is read again. For other formats, and for files in archives and mails, it is the range in the
+        document's text, which is what a program can show of them: the text of its root node.
+
+        Args:
+            path: The document's path relative to the dataset, or its id.
+            span: Start and end in the document's text, such as `DocNode.span` of a node whose source is the root node;
+                or one of `DocNode.locations`.
+            file: The document's file, where this program does not know it: it was added by `add_files` in another one.
+
+        Raises:
+            ConfigError: If there is no such document here, the span is not in it, or its file is not known.
+            LoadError: If the file is gone or has changed since it was ingested, or a page has no places of words.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Green tea is not roasted."})
+            >>> docs.marks("tea", (6, 9)).text
+            'tea'
+        """
+        from lazyrag.document.marks import find_marks
+
+        return find_marks(self._reader, path, span, file)
+
+    @known_keywords
+    def page_image(self, path: str, page: int, *, width: int = 1000, file: PathLike | None = None) -> bytes:
+        """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
+
+        Args:
+            path: The document's path relative to the dataset, or its id.
+            page: Number of the page, from 1.
+            width: In pixels, at most 10,000; less for a page of more than 40 megapixels.
+            file: As for `marks`.
+
+        Raises:
+            ConfigError: If there is no such document or page here, or it is not a PDF.
+            LoadError: If the file is gone, or has changed since it was ingested.
+        """
+        from lazyrag.document.marks import render_page
+
+        return render_page(self._reader, path, page, width, file)
 
     # Scope and life
 

@@ -37,7 +37,7 @@ from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0
 _MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
-_STORE_FILES = (MapFileSegmentStore, MapFileVectorStore)
+STORE_FILES = (MapFileSegmentStore, MapFileVectorStore)
 _ROUNDS = 3  # missing rows may hide that others are stale
 
 
@@ -197,7 +197,7 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
     checked = {one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None}
     if not indexer.is_checked:
-        checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, _STORE_FILES)}
+        checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, STORE_FILES)}
     indexer.is_checked = True
     if counts:
         indexer.purge()  # as far as the grace period is over

@@ -114,7 +114,7 @@ class PdfLoader:
         until = time.monotonic() + self.max_seconds
         check_time = functools.partial(self._check_time, 0, 0, until)
         objects = count_objects(path, self.max_objects, check_time)
-        with closing(self._open(path)) as file:
+        with closing(self.open(path)) as file:
             check_pages(file.count)
             if file.is_encrypted:
                 with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +137,8 @@ class PdfLoader:
         sections = [section for section in headings if section.start < section.end]
         return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
 
-    def _open(self, path: Path) -> PdfFile:
+    def open(self, path: Path) -> PdfFile:
+        """Open the file by one of the passwords, and as far as it is damaged, rewritten."""
         passwords = ("", *self._passwords)
         try:
             try:
@@ -299,14 +300,20 @@ class PdfFile:
 
     def page(self, index: int) -> tuple[list[Glyph], bool]:
         """Characters of a page in drawing order, and whether it has pictures or lines too."""
-        with _LOCK, closing(self._document[index]) as page, closing(page.get_textpage()) as text:
-            return _glyphs(text.raw), _has_drawings(page.raw)
+        with self.opened(index) as (page, text):
+            return page_glyphs(PageText(text)), _has_drawings(page)
 
-    def image(self, index: int, dots_per_inch: int) -> np.ndarray:
+    @contextmanager
+    def opened(self, index: int) -> Iterator[tuple[Any, Any]]:
+        """Open a page and its text, pdfium's own handles, for one thread at a time."""
+        with _LOCK, closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+            yield page.raw, text.raw
+
+    def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
         with _LOCK, closing(self._document[index]) as page:
             width, height = page.get_size()
-            scale = dots_per_inch / _POINTS_PER_INCH
+            scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
             pixels = max(1.0, width * height * scale * scale)
             scale *= min(1.0, (_MAX_PIXELS / pixels) ** 0.5)
             with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
@@ -414,6 +421,21 @@ def iso_date(text: str) -> str:
     return f"{day}T{part['hour'] or '00'}:{part['minute'] or '00'}:{part['second'] or '00'}{zone}"
 
 
+_SHOWN_WIDE = 1 << 24  # pdfium converts to integers
+
+
+def shown_height(page: Any) -> float:
+    """The height of a page as it is shown, in widths of it."""
+    return pdfium.FPDF_GetPageHeightF(page) / (pdfium.FPDF_GetPageWidthF(page) or 1.0) or 1.0
+
+
+def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
+    """A point of a page as it is shown, turned and cropped: from its top left, in widths of it."""
+    across, down, height = ctypes.c_int(), ctypes.c_int(), round(_SHOWN_WIDE * shown_height(page))
+    pdfium.FPDF_PageToDevice(page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down))
+    return across.value / _SHOWN_WIDE, down.value / _SHOWN_WIDE
+
+
 def _has_drawings(page: Any) -> bool:
     count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
     kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
@@ -428,15 +450,15 @@ _PRESENTATION_FORMS = frozenset(
 )
 
 
-def _glyphs(text: Any) -> list[Glyph]:
+def page_glyphs(page: PageText) -> list[Glyph]:
     """The characters of a page, without the spaces and line ends that pdfium adds.
 
     A word on one line, as most are, is located by its ends alone: four calls for six characters.
     """
+    text = page.text
     count = pdfium.FPDFText_CountChars(text)
     if count > _MAX_GLYPHS:
         raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
-    page = _PageText(text)
     found: list[Glyph] = []
     content = _all_text(text, count)
     if content is None:  # characters beyond the first 65,536: their indices differ from those of UTF-16 units
@@ -464,27 +486,31 @@ def _all_text(text: Any, count: int) -> str | None:
     return content if len(content) == count and not any("\ud800" <= one <= "\udfff" for one in content) else None
 
 
-class _PageText:
+class PageText:
     """Locates the characters of a page."""
 
     def __init__(self, text: Any) -> None:
-        self._text = text
+        self.text = text
         self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
         self._across, self._up = ctypes.c_double(), ctypes.c_double()
         self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
         self._at_across, self._at_up = ctypes.byref(self._across), ctypes.byref(self._up)
 
+    def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
+        """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
+        return letters(text)
+
     def read_word(self, start: int, end: int, word: str) -> Glyph | None:
         """A word as one glyph; None if its characters have to be read one by one."""
-        first, last = self._placed(start), self._placed(end - 1)
+        first, last = self.placed(start), self.placed(end - 1)
         if first is None or last is None:
             return None
-        size, turn = self._size_and_turn(start)
+        size, turn = self.size_and_turn(start)
         left, _, base = turned(turn, *first)
         last_left, right, last_base = turned(turn, *last)
         if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(word):
             return None
-        read = letters(word)
+        read = self.letters(start, word)
         return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
 
     def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
@@ -493,24 +519,24 @@ class _PageText:
         expected: tuple[float, float] | None = None
         several: set[int] = set()  # glyphs that stand for several letters
         for at in range(start, end):
-            code = pdfium.FPDFText_GetUnicode(self._text, at)
+            code = pdfium.FPDFText_GetUnicode(self.text, at)
             if 0xD800 <= code < 0xDC00:
                 high = code
                 continue
             if 0xDC00 <= code < 0xE000:
                 code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00) if high else 0xFFFD
             high = 0
-            if code in (0x0D, 0x0A, 0x20) and pdfium.FPDFText_IsGenerated(self._text, at):
+            if code in (0x0D, 0x0A, 0x20) and pdfium.FPDFText_IsGenerated(self.text, at):
                 expected = None
                 continue
-            placed = self._placed(at)
+            placed = self.placed(at)
             if placed is None:
                 continue
             box, (x, y) = placed
             if expected is None or abs(y - expected[1]) > 0.01 or abs(x - expected[0]) > size:
-                size, turn = self._size_and_turn(at)
+                size, turn = self.size_and_turn(at)
             expected = (box[2], y)
-            read = letters(chr(code)) if code <= 0x10FFFF else "\ufffd"
+            read = self.letters(at, chr(code) if code <= 0x10FFFF else "\ufffd")
             if read:
                 left, right, base = turned(turn, box, (x, y))
                 if found and (left, right, base) == found[-1][1:4]:
@@ -522,18 +548,19 @@ class _PageText:
             found[at] = found[at]._replace(text=_in_reading_order(found[at].text))
         return found
 
-    def _placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
+    def placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
         """The box of a character, and where it begins on its base line."""
-        if not pdfium.FPDFText_GetLooseCharBox(self._text, at, self._at_box):
+        if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._at_box):
             return None
-        if not pdfium.FPDFText_GetCharOrigin(self._text, at, self._at_across, self._at_up):
+        if not pdfium.FPDFText_GetCharOrigin(self.text, at, self._at_across, self._at_up):
             return None
         box = self._box
         return (box.left, box.bottom, box.right, box.top), (self._across.value, self._up.value)
 
-    def _size_and_turn(self, at: int) -> tuple[float, int]:
-        size = abs(pdfium.FPDFText_GetFontSize(self._text, at)) or 1.0
-        if not pdfium.FPDFText_GetMatrix(self._text, at, self._at_matrix):
+    def size_and_turn(self, at: int) -> tuple[float, int]:
+        """The font size of a character, and the quarter turns of its line to the left."""
+        size = abs(pdfium.FPDFText_GetFontSize(self.text, at)) or 1.0
+        if not pdfium.FPDFText_GetMatrix(self.text, at, self._at_matrix):
             return size, 0
         matrix = self._matrix
         scale = float((matrix.c**2 + matrix.d**2) ** 0.5)

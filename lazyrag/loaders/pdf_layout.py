@@ -18,6 +18,18 @@ Piece: TypeAlias = tuple[str, float, float]
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
+def join(between: str, texts: Iterable[str]) -> str:
+    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
+
+    Example:
+        >>> join(", ", ["tea", "water"])
+        'tea, water'
+    """
+    listed = list(texts)
+    kind = next((type(text) for text in listed if type(text) is not str), str)
+    return kind.join(between, listed)
+
+
 def has_right_to_left(text: str) -> bool:
     """Whether a text has Arabic or Hebrew letters.
 
@@ -61,10 +73,10 @@ def logical_text(pieces: Sequence[Piece], word_gap: float) -> str:
         units.append((_direction(text, base=base), text))
         end = max(end, right)
     runs = [
-        (turned, "".join(text for _, text in (reversed(list(run)) if turned else run)))
+        (turned, join("", (text for _, text in (reversed(list(run)) if turned else run))))
         for turned, run in groupby(units, key=lambda unit: unit[0])
     ]
-    return "".join(text for _, text in (reversed(runs) if base else runs))
+    return join("", (text for _, text in (reversed(runs) if base else runs)))
 
 
 def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
@@ -232,7 +244,7 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
             continue
         lines += _block_lines(rows, sizes, block)
         block = []
-        lines.append(Line(" ".join(text for _, _, text in row)))
+        lines.append(Line(join(" ", (text for _, _, text in row))))
     return lines + _block_lines(rows, sizes, block)
 
 
@@ -275,7 +287,7 @@ def _block_lines(
     columns = _columns([rows[at] for at in block])
     if not 0 < len(columns) <= _MAX_COLUMNS:
         between = _BETWEEN if columns else " "
-        return [Line(between.join(text for _, _, text in rows[at]), is_table_row=bool(columns)) for at in block]
+        return [Line(join(between, (text for _, _, text in rows[at])), is_table_row=bool(columns)) for at in block]
     cells = [_in_columns(rows[at], columns) for at in block]
     steps = [0.0] + [(sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)]
     usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
@@ -284,11 +296,11 @@ def _block_lines(
     for step, own in zip(steps, cells, strict=True):
         if filled and step < tight and _continues(own, next(one for one in reversed(filled) if one)):
             start = max(at for at, one in enumerate(filled) if one)
-            filled[start] = [f"{a} {b}".strip() for a, b in zip(filled[start], own, strict=True)]
+            filled[start] = [(a + " " + b).strip() for a, b in zip(filled[start], own, strict=True)]
             filled.append([])
         else:
             filled.append(own)
-    return [Line(_BETWEEN.join(own).strip().rstrip(" |"), is_table_row=True, is_merged=not own) for own in filled]
+    return [Line(join(_BETWEEN, own).strip().rstrip(" |"), is_table_row=True, is_merged=not own) for own in filled]
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
@@ -315,7 +327,7 @@ def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> 
     texts = [""] * len(columns)
     for left, right, text in row:
         at = max(range(len(columns)), key=lambda one: min(right, columns[one][1]) - max(left, columns[one][0]))
-        texts[at] = f"{texts[at]} {text}".strip()
+        texts[at] = (texts[at] + " " + text).strip()
     return texts
 
 
@@ -416,7 +428,7 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
     cleaned = []
     for lines in split:
         gone = {at for at, key in _edges(lines) if key in repeated}
-        cleaned.append("\n".join(line for at, line in enumerate(lines) if at not in gone).strip())
+        cleaned.append(join("\n", (line for at, line in enumerate(lines) if at not in gone)).strip())
     return cleaned
 
 
@@ -517,7 +529,7 @@ def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
             texts[-1] += (between, glyph.text)
         blank = False
     for one, drawn_as, parts in zip(found, pieces, texts, strict=True):
-        one.text = "".join(parts)
+        one.text = join("", parts)
         if has_right_to_left(one.text):
             one.text = logical_text(drawn_as, _WORD_GAP * one.size)
     return found
@@ -745,7 +757,7 @@ def page_text(glyphs: Iterable[Glyph]) -> str:
         by_turn.setdefault(glyph.turn, []).append(glyph)
     # Text that is turned against most of the page, such as a stamp along its edge, comes last.
     ordered = sorted(by_turn.values(), key=len, reverse=True)
-    return "\n\n".join(text for group in ordered if (text := _upright_text(group)))
+    return join("\n\n", (text for group in ordered if (text := _upright_text(group))))
 
 
 def _upright_text(glyphs: Iterable[Glyph]) -> str:

@@ -1,0 +1,371 @@
+"""Deletion certificates: purge a document, and scan the stores' files for what could be left of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lazyrag.data.segment import Segment, content_text, root_uid
+from lazyrag.document.changes import PathLike
+from lazyrag.document.indexer import Indexer
+from lazyrag.document.ledger import DocumentRow, NewPart, write_part
+from lazyrag.document.report import pages
+from lazyrag.document.sync import delete_files
+from lazyrag.document.verify import STORE_FILES, compact
+from lazyrag.errors import ConfigError
+from lazyrag.indexes.bm25 import TermPart
+from lazyrag.loaders.directory import FoundFile
+from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.stores.protocol import local_path
+from lazyrag.types import Embedding
+from lazyrag.validation import validate_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_WINDOW = 32
+_DISTINCT = 8  # bytes of a window at least: runs of zeros, spaces or rules are in every file
+_MAX_WINDOWS = 400_000
+_SHORTEST_PATH = 6
+_PIECE = 1 << 22
+_TABLE_BITS = 22
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_ELSEWHERE = (
+    "backups, exports and copies of the stores' files",
+    "the document's own file, and what other programs hold in memory or have logged",
+)
+
+
+class CheckedPlace(NamedTuple):
+    """A place that was searched.
+
+    Args:
+        place: A file, a folder, or the rows of a store.
+        bytes: How many bytes were scanned; 0 for rows, which were queried by their keys.
+        found: How many pieces of the document are there, which no live document has as well; for rows, their number.
+    """
+
+    place: str
+    bytes: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionCertificate:
+    """What was searched for a deleted document, and what was found.
+
+    Searched for are all pieces of 32 bytes of its texts (UTF-8 and UTF-16), metadata and vectors, one after the other,
+    so that no 63 bytes in a row remain unnoticed; the keys of its nodes, which stand beside all that indexes and caches
+    of rows hold; and its path.
+
+    Args:
+        document: Its path or id.
+        checked: The places that were searched.
+        not_checked: What cannot be checked, and should be by other means.
+        pieces: How many different pieces were searched for.
+        shared: How many of them are in the stores because live documents have the same text, path or vectors.
+        notes: What else is worth knowing.
+        made: When, in UTC.
+    """
+
+    document: str
+    checked: tuple[CheckedPlace, ...]
+    not_checked: tuple[str, ...]
+    pieces: int
+    shared: int
+    notes: tuple[str, ...] = ()
+    made: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing of the document was found."""
+        return not any(place.found for place in self.checked)
+
+    def __str__(self) -> str:
+        scanned, found = sum(one.bytes for one in self.checked), sum(one.found for one in self.checked)
+        result = f"{found} pieces found" if found else "nothing found"
+        where = f"{len(self.checked)} places, {scanned:,} bytes, {self.made:%Y-%m-%d %H:%M:%S} UTC"
+        lines = [f"{self.document}: {result} in {where}"]
+        lines += [f"  {one.place}: {one.found} found" for one in self.checked if one.found]
+        lines += [f"  {self.shared} pieces are in live documents, too"] if self.shared else []
+        lines += [*(f"  {note}" for note in self.notes), *(f"  not checked: {one}" for one in self.not_checked)]
+        return "\n".join(lines)
+
+
+def purge(indexer: Indexer, document: str) -> DeletionCertificate:
+    """Delete a document and remove what is left of it; see `Document.purge`."""
+    with indexer.writing():
+        indexer.ensure_root()
+        row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
+        if row is None:
+            raise ConfigError(f"There is no document {document!r}. For one that is gone call deletion_certificate().")
+        needles = _Needles.of_row(indexer, row)
+        if row.status == "live":
+            delete_files(indexer, [document])
+        kept = _forget_row(indexer, row)
+        with _without_grace(indexer):
+            indexer.purge()
+            indexer.ledger.documents.delete_document_rows()
+            _rewrite_term_parts(indexer)
+            compact(indexer)
+        return _search(indexer, document, needles, (_KEPT,) if kept else ())
+
+
+def certify(indexer: Indexer, document: str, text: str | None, file: PathLike | None) -> DeletionCertificate:
+    """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
+    row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
+    if row is not None and row.status == "live":
+        raise ConfigError(f"The document {document!r} is not deleted. Call purge({document!r}), which deletes it.")
+    if (text is None) == (file is None):
+        raise ConfigError(
+            "Pass either text= or file=: the text or the file of the document, to know what to search for."
+        )
+    needles = _Needles(document)
+    if file is not None:
+        needles.add_bytes(Path(file).read_bytes())
+        text = indexer.loading.load(FoundFile(document, file)).text
+    needles.add_text(validate_text("text", text))
+    return _search(indexer, document, needles, ())
+
+
+_KEPT = (
+    "The file is still in the dataset's folder. The ledger keeps its path, so that sync() leaves it out: delete the "
+    "file and call purge() again."
+)
+
+
+def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
+    """Remove what the ledger has of a deleted document beside its builds; whether its path has to stay."""
+    ledger, file = indexer.ledger, indexer.dataset.find(row.identity) if row.origin == "dataset" else None
+    kept = row.origin == "dataset" and (not indexer.dataset.is_given or (file is not None and file.path.exists()))
+    if not kept:
+        ledger.documents.tombstone([row.id], "deleted")
+    with ledger.writing() as connection:
+        connection.execute(
+            "UPDATE document SET size = NULL, mtime_ns = NULL, inode = NULL, content_hash = '', mark = '', "
+            "loaded = '{}', said = '{}', updates = '{}' WHERE id = ?",
+            (row.id,),
+        )
+    ledger.documents.set_failures([row.identity], [])
+    indexer.failures.forget(lambda _, identity: identity == row.identity)
+    indexer.engine.added.pop(row.identity, None)
+    return kept
+
+
+@contextmanager
+def _without_grace(indexer: Indexer) -> Iterator[None]:
+    """Remove dead rows and files at once: reads of other programs that still use them are repeated."""
+    options = indexer.options
+    indexer.options = replace(options, grace_s=0.0)
+    try:
+        yield
+    finally:
+        indexer.options = options
+
+
+def _rewrite_term_parts(indexer: Indexer) -> None:
+    """Write the parts of keyword indexes anew without rows of dead builds, which they keep until they are merged."""
+    ledger = indexer.ledger
+    spaces = ledger.select(
+        "SELECT space.id FROM space JOIN node_group ON node_group.id = space.node_group "
+        "WHERE space.kind = 'terms' AND node_group.ledger = ?",
+        (ledger.id,),
+    )
+    for (index,) in spaces:
+        for row in ledger.groups.term_parts(index):
+            alive = np.isin(row.builds, ledger.builds.not_dead(row.builds.tolist()))
+            if alive.all():
+                continue
+            inline = None if row.in_file else ledger.groups.part_arrays(row.id)
+            part = TermPart.from_arrays(ledger.file.arrays.open(row.file, inline))
+            part = TermPart.joined([part], [np.repeat(alive, row.rows)])
+            name, content = ledger.file.arrays.write_or_inline(part.arrays(), 0 if row.in_file else _PIECE)
+            builds = np.stack([row.builds[alive], row.rows[alive]], axis=1).astype("<i8").tobytes()
+            with ledger.writing() as connection:
+                ledger.next_change(connection)
+                write_part(connection, NewPart(index, name, content, len(part), builds, (row.id,)))
+
+
+class _Needles:
+    """The pieces of a document to search for.
+
+    Args:
+        document: Its path or id.
+    """
+
+    def __init__(self, document: str) -> None:
+        self.windows: set[bytes] = set()
+        path = document.encode("utf-8", "surrogatepass")
+        self.path = path if len(path) >= _SHORTEST_PATH else b""
+        self.keys: dict[str, list[str]] = {}  # of its nodes by collection, of segments or of vectors
+        self.has_short_vectors = False
+        self.add_bytes(root_uid(document).encode())
+
+    @classmethod
+    def of_row(cls, indexer: Indexer, row: DocumentRow) -> _Needles:
+        """Those of all builds of a document that the stores have: live ones, versions and dead ones."""
+        found = cls(row.identity)
+        ledger, nodes = indexer.ledger, indexer.nodes
+        builds = ledger.select(
+            "SELECT build.number, node_group.collection, node_group.id FROM build "
+            "JOIN node_group ON node_group.id = build.node_group WHERE document = ? AND node_group.status <> 'dropped'",
+            (row.id,),
+        )
+        objects = ledger.builds.with_parents([number for number, _, _ in builds])
+        for number, collection, group in builds:
+            keys = [*objects[number].keys]
+            found.keys.setdefault(collection, []).extend(keys)
+            found.add_bytes(
+                *(segment.uid.encode() for segment in found.add_segments(nodes.segments.get(collection, keys)))
+            )
+            for vectors in ledger.groups.vector_collections(group):
+                found.keys.setdefault(vectors, []).extend(keys)
+                found.add_vectors(one.vector for one in nodes.vectors.get(vectors, keys))
+        for metadata in (row.loaded, row.user_metadata, row.updates):
+            found.add_text(metadata)
+        return found
+
+    def add_segments(self, segments: list[Segment]) -> list[Segment]:
+        """Add what nodes have of their own; returns them."""
+        for one in segments:
+            self.add_text(content_text(one.content))
+            self.add_text(_json(one.metadata))
+        return segments
+
+    def add_text(self, text: str) -> None:
+        """Add the windows of a text in both encodings."""
+        self.add_bytes(text.encode("utf-8", "surrogatepass"), text.encode("utf-16-le", "surrogatepass"))
+
+    def add_vectors(self, vectors: Iterable[Embedding]) -> None:
+        """Add the windows of vectors."""
+        for data in map(_vector_bytes, vectors):
+            self.has_short_vectors |= len(data) < _WINDOW
+            self.add_bytes(data)
+
+    def add_bytes(self, *pieces: bytes) -> None:
+        """Add the windows of some bytes."""
+        for data in pieces:
+            ends = range(_WINDOW, len(data) + 1, _WINDOW)
+            step = max(1, -(-len(ends) // _MAX_WINDOWS))
+            cut = (data[end - _WINDOW : end] for end in ends[::step])
+            self.windows.update(one for one in cut if len(set(one)) >= _DISTINCT)
+
+
+class _Scanner:
+    """Finds windows in bytes, at any offset, in about 20 ns a byte."""
+
+    def __init__(self, windows: Collection[bytes], path: bytes) -> None:
+        self._windows, self._path = windows, path
+        firsts = np.fromiter((int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows))
+        self._table = np.zeros(1 << _TABLE_BITS, np.bool_)
+        self._table[self._slots(firsts)] = True
+
+    @staticmethod
+    def _slots(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return (words * _FACTOR) >> np.uint64(64 - _TABLE_BITS)
+
+    def find(self, data: bytes) -> set[bytes]:
+        """The windows, and the path, that are in some bytes."""
+        found = {self._path} if self._path and self._path in data else set()
+        for shift in range(min(8, max(0, len(data) - 7))):
+            words = np.frombuffer(data, "<u8", (len(data) - shift) // 8, shift)
+            for at in np.flatnonzero(self._table[self._slots(words)]).tolist():
+                one = data[8 * at + shift : 8 * at + shift + _WINDOW]
+                if one in self._windows:
+                    found.add(one)
+        return found
+
+    def find_in_file(self, path: Path) -> tuple[int, set[bytes]]:
+        """How many bytes a file has, and what is in it."""
+        size, found, overlap = 0, set[bytes](), b""
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                size += len(piece)
+                found |= self.find(overlap + piece)
+                overlap = (overlap + piece)[-max(_WINDOW, len(self._path)) :]
+        return size, found
+
+
+def _search(indexer: Indexer, document: str, needles: _Needles, notes: tuple[str, ...]) -> DeletionCertificate:
+    """Search all places, and report."""
+    scanner = _Scanner(needles.windows, needles.path)
+    scanned = [(place, *_scan(scanner, place)) for place in _places(indexer)]
+    found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
+    shared = _shared(indexer, found, needles.path) if found else found
+    checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
+    missing = list(_ELSEWHERE)
+    for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
+        known = {collection for (collection,) in _collections(indexer, name)}
+        rows = sum(len(store.get(one, keys)) for one, keys in needles.keys.items() if one in known)
+        checked.append(CheckedPlace(f"rows of the {name} store", 0, rows))
+        location = getattr(store, "location", None)
+        if location is not None and location.is_server:
+            missing.append(f"the files of the server at {location.address}: its rows were queried by their keys")
+    if indexer.ledger.file.path is None:
+        missing.append("the memory of this program, in which the store is")
+    if needles.has_short_vectors:
+        missing.append("vectors of fewer than 8 numbers, apart from their keys")
+    if not needles.path:
+        missing.append(f"its path, which has fewer than {_SHORTEST_PATH} bytes")
+    for key, one in indexer.embedders.items():
+        if isinstance(one.user_object, CachedEmbedder):
+            missing.append(f"the embedding cache that was given for the embed key {key!r}")
+    pieces = len(needles.windows) + bool(needles.path)
+    return DeletionCertificate(document, tuple(checked), tuple(missing), pieces, len(found & shared), notes)
+
+
+def _places(indexer: Indexer) -> list[Path]:
+    """Files and folders of the stores on this machine, with all that lies beside them under their names."""
+    stores = indexer.nodes.segments, indexer.nodes.vectors
+    files = [indexer.ledger.file, *(store.file for store in stores if isinstance(store, STORE_FILES))]
+    roots = [Path(one) for one in (*(file.path for file in files), *map(local_path, stores)) if one is not None]
+    return sorted({path for one in roots for path in one.parent.iterdir() if path.name.startswith(one.name)})
+
+
+def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
+    size, found = 0, set[bytes]()
+    for path in [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file()):
+        count, pieces = scanner.find_in_file(path)
+        size, found = size + count, found | pieces
+    return size, found
+
+
+def _collections(indexer: Indexer, kind: str) -> list[Any]:
+    """The collections in the store file's ledgers: of segments, or of vectors."""
+    if kind == "segment":
+        return indexer.ledger.select("SELECT collection FROM node_group WHERE status <> 'dropped'", ())
+    return indexer.ledger.select("SELECT collection FROM space WHERE collection <> '' AND dimension <> 0", ())
+
+
+def _shared(indexer: Indexer, found: set[bytes], path: bytes) -> set[bytes]:
+    """Those of some pieces that live documents, of all Documents in the store, have as well."""
+    scanner, shared, nodes = _Scanner(found - {path}, path if path in found else b""), set[bytes](), indexer.nodes
+    for (collection,) in _collections(indexer, "segment"):
+        for segments in pages(functools.partial(nodes.segments.scan, collection)):
+            for one in segments:
+                for text in (content_text(one.content), one.path, _json(one.metadata), _json(one.fields)):
+                    shared |= scanner.find(text.encode("utf-8", "surrogatepass"))
+                    shared |= scanner.find(text.encode("utf-16-le", "surrogatepass"))
+    for (collection,) in _collections(indexer, "vector"):
+        for rows in pages(functools.partial(nodes.vectors.scan, collection)):
+            shared = shared.union(*(scanner.find(_vector_bytes(row.vector)) for row in rows))
+    return shared
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    """A mapping as the store file has it."""
+    return json.dumps(dict(values), ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _vector_bytes(vector: Embedding) -> bytes:
+    """A vector as the store file has it; the numbers of a sparse one."""
+    numbers = list(vector.values()) if isinstance(vector, Mapping) else vector
+    return np.ascontiguousarray(numbers, np.float32).tobytes()
