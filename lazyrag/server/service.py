@@ -20,8 +20,8 @@ from lazyrag.server.telemetry import Metrics
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document
-    from lazyrag.server.access import Access
     from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.server.access import Access
 
 R = TypeVar("R")
 

@@ -305,6 +305,7 @@ def test_buckets(monkeypatch):
 def test_rate_limits(client, access):
     """A principal that asks too much waits; one without a token cannot fill the audit log."""
     access.requests.rate, access.requests.burst = 0.1, 2
+    access.denials.rate = 0.01
     headers = bearer(access.create()[1])
     answers = [client.get(SETS, headers=headers) for _ in range(3)]
     assert [one.status_code for one in answers] == [200, 200, 429]
