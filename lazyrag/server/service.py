@@ -59,6 +59,9 @@ class Service:
         access: Tokens and the audit log; None to serve everything to everyone, as within a program.
     """
 
+    upload_bytes = 8 << 30
+    """The largest file that is accepted."""
+
     def __init__(
         self,
         sets: Mapping[str, Document],
@@ -72,9 +75,9 @@ class Service:
         self.state = state
         self.chat = chat
         self.workers = workers
-        self.access = access
         self.metrics = Metrics()
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
+        self.access = access
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
