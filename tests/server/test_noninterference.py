@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -120,9 +120,17 @@ class Side:
 @pytest.fixture
 def sides(request, tmp_path, monkeypatch):
     """A world, its service and the service of what is visible, in the same second and with the same random numbers."""
-    now, current = time.time(), []
-    monkeypatch.setattr(time, "time", lambda: now)
-    monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9))
+    current: list[Side] = []
+    began, ticks = time.time(), itertools.count()
+
+    def second() -> float:  # three requests each
+        return began + (len(current) - 1) // 3
+
+    def now_ns() -> int:  # within a second different times, for the ids of records
+        return int(second() * 1e9) + next(current[-1].numbers if current else ticks) % 1000
+
+    monkeypatch.setattr(time, "time", second)
+    monkeypatch.setattr(time, "time_ns", now_ns)
     draw = random.Random(request.param)
     world = World.drawn(draw)
 
@@ -225,9 +233,10 @@ def test_it_equals_a_service_of_what_may_be_seen(sides):
     requests = Requests(draw, both[0].client.app.openapi(), world.ids, sorted(set(uids)))
     tags: list[str] = []
     for _ in range(PER_WORLD):
-        if draw.random() < 0.2:  # others are active in one of the services
+        # Others are active in one of the services.
+        current.append(replace(both[0], numbers=itertools.count(draw.getrandbits(80))))
+        if draw.random() < 0.2:
             method, url, more = requests.post(draw.choice(("answers", *WRITES)))
-            current.append(Side(**{**vars(both[0]), "numbers": itertools.count(draw.getrandbits(80))}))
             both[0].client.request(method, url, headers=both[0].others, **more)
         method, url, more = requests.next()
         if tags and draw.random() < 0.2:
