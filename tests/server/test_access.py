@@ -312,3 +312,29 @@ def test_rate_limits(client, access):
     assert answers[2].headers["retry-after"] == "10"
     assert [client.get(SETS).status_code for _ in range(60)] == [401] * 50 + [429] * 10
     assert access.verify_audit()["rows"] == 51
+
+
+def test_tokens_on_the_command_line(tmp_path, lazyrag):
+    """Create, list, revoke; the secret is printed once."""
+    [text] = lazyrag("token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci")
+    assert Access(tmp_path / ".lazyrag" / "serve").of_token(text).labels == ("hr",)
+    header, row = lazyrag("token", "list")
+    token_id = row.split()[0]
+    assert "SCOPE" in header
+    assert all(one in row for one in ("write", "hr", "ci"))
+    assert text.rpartition("_")[2] not in row
+    lazyrag("token", "revoke", token_id)
+    assert "revoked" in lazyrag("token", "list")[1]
+    assert Access(tmp_path / ".lazyrag" / "serve").of_token(text) is None
+
+
+@pytest.fixture
+def lazyrag(tmp_path, capsys):
+    """Runs the command for a folder, and returns its lines."""
+    from lazyrag.cli.commands import run
+
+    def call(*arguments):
+        assert run([*arguments, "--at", str(tmp_path)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return call

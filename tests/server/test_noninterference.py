@@ -230,13 +230,15 @@ def test_it_equals_a_service_of_what_may_be_seen(sides):
     """Statuses, bodies, errors, ETags and Locations do not depend on hidden documents."""
     draw, world, both, current = sides
     uids = [node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)]
-    requests = Requests(draw, both[0].client.app.openapi(), world.ids, sorted(set(uids)))
+    openapi, visible = both[0].client.app.openapi(), {node.path for node in world.alone.get_nodes(GROUPS[0])}
+    requests = Requests(draw, openapi, world.ids, sorted(set(uids)))
+    of_others = Requests(draw, openapi, sorted({*world.ids} - visible), sorted(set(uids)))
     tags: list[str] = []
     for _ in range(PER_WORLD):
-        # Others are active in one of the services.
+        # Others are active in one of the services, with what this principal does not see.
         current.append(replace(both[0], numbers=itertools.count(draw.getrandbits(80))))
         if draw.random() < 0.2:
-            method, url, more = requests.post(draw.choice(("answers", *WRITES)))
+            method, url, more = of_others.post(draw.choice(("answers", *WRITES)))
             both[0].client.request(method, url, headers=both[0].others, **more)
         method, url, more = requests.next()
         if tags and draw.random() < 0.2:
