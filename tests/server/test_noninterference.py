@@ -42,6 +42,8 @@ IGNORED = ("date", "x-request-id")
 SEARCHES = ("search", "search", "search", "why-not", "grep", "answers")
 WRITES = ("feedback", "golden", "evaluations", "delete", "metadata", "rollback", "texts", "uploads", "sync", "verify")
 
+_ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # spreads numbers over all bits
+
 
 def dense(text: str) -> list[float]:
     """A vector for a text."""
@@ -146,7 +148,7 @@ def sides(request, tmp_path, monkeypatch):
 
     both = [make("every", world.every), make("alone", world.alone)]
     monkeypatch.setattr(secrets, "token_hex", lambda size: f"{next(current[-1].numbers):0{2 * size}x}")
-    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(current[-1].numbers)))
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(current[-1].numbers) * _ODD % 2**128))
     yield draw, world, both, current
     for side in both:
         side.client.__exit__(None, None, None)
