@@ -7,10 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
+from lazyrag.server.app import create_app
 
 SETS = "/api/v1/session"  # a route that every scope may ask
 
@@ -266,15 +268,25 @@ def test_a_labelled_administrator_sees_its_own_rows(client, access, admin):
     assert own() == [(1, "GET /api/v1/tokens", ""), (2, "GET /api/v1/tokens", "")]
 
 
-def test_labels_need_a_field(client, access, service):
-    """A set that cannot be restricted says how to make it so."""
-    from lazyrag.server.problems import ProblemError
+def test_labels_need_a_field(client, access):
+    """A set that cannot be restricted says how to make it so, and is in no list."""
+    headers = bearer(access.create("read", labels=["hr"])[1])
+    problem = client.get("/api/v1/sets/notes", headers=headers).json()
+    assert (problem["status"], "DocField" in problem["remedy"]) == (403, True)
+    assert client.get("/api/v1/sets", headers=headers).json() == {"sets": []}
 
-    principal = access.of_token(access.create("read", labels=["hr"])[1])
-    with pytest.raises(ProblemError, match="labels") as info:
-        service.view("notes", principal)
-    assert info.value.status == 403
-    assert "DocField" in info.value.remedy
+
+def test_a_path_of_a_proxy(service, access):
+    """The guards see the same paths as the routes, and the cookie belongs to the service's own."""
+    text = access.create("read")[1]
+    with TestClient(create_app(service), root_path="/rag", base_url="http://localhost") as client:
+        for prefix in ("", "/rag"):
+            assert client.get(f"{prefix}/healthz").status_code == 200
+            assert client.get(f"{prefix}{SETS}").status_code == 401
+            answer = client.post(f"{prefix}{SETS}", json={"token": text})
+            assert "Path=/rag;" in answer.headers["set-cookie"]
+            client.cookies.clear()
+        assert client.get("/rag/rag/healthz").status_code == client.get("/raghealthz").status_code == 401
 
 
 def test_only_this_machine_without_a_token(access):
