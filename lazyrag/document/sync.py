@@ -935,6 +935,15 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
     return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(diffs))
 
 
+def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
+    """Plan `Document.add_files`, as `plan_sync` plans a sync."""
+    found = find_named_files(files, "files")
+    tokens, size = _count_tokens(indexer, found), sum(file.path.stat().st_size for file in found)
+    load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
+    report = IngestReport(added=tuple(file.identity for file in found))
+    return SyncPlan(report, (load, *_planned_steps(indexer, len(found), size, tokens, [])), tuple(_unseen(indexer)))
+
+
 def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:
     """Count the tokens of the files that can be loaded."""
     counter = token_counters["utf8"]

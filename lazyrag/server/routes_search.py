@@ -404,7 +404,8 @@ async def metrics(request: Request) -> PlainTextResponse:
     service = service_of(request)
     is_proxied = any(name in request.headers for name in ("forwarded", "x-forwarded-for"))
     is_local = request.client is not None and request.client.host in ("127.0.0.1", "::1") and not is_proxied
-    if not is_local and not request.state.principal.may("admin"):
+    principal: Principal = request.state.principal
+    if principal.labels is not None or not (is_local or principal.may("admin")):
         raise ProblemError(403, "Metrics are for admins, and for programs on this machine.", "Use another token.")
     running, waiting = service.running
     gauges: list[tuple[str, dict[str, str], float]] = [("calls_running", {}, running), ("calls_waiting", {}, waiting)]
