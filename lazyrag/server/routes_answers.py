@@ -220,7 +220,7 @@ class Notebook:
 
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
-        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[:8]}", "created": time.time()}
+        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
         row = kind, scope.name, made["id"], scope.principal.id, made["created"], json.dumps(body, ensure_ascii=False)
         self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
         return {**made, "principal": scope.principal.id, **body}
