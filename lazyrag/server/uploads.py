@@ -7,6 +7,7 @@ folder, so that another web process or a restart continues, and equal files are 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.background import BackgroundTask
@@ -31,7 +32,7 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.document.jobs import DOCUMENTS_OF
+from lazyrag.document.jobs import DOCUMENTS_OF, State
 from lazyrag.document.sync import SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
@@ -293,6 +294,11 @@ class Call:
         """See `Service.run`."""
         return await self.service.run(function, *args, **kwargs)
 
+    async def run_slow(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Run what takes seconds, a few calls at a time."""
+        async with self.service.slow:
+            return await self.service.run(function, *args, **kwargs)
+
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
@@ -385,9 +391,9 @@ class Call:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
         named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
         self.request.state.documents = [named] if isinstance(named, str) else list(named)  # for the audit log
-        headers = {"Location": str(self.request.url_for("get_job", name=self.name, job_id=self.job_id(job)).path)}
+        headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
-        response.background = BackgroundTask(self.run, sweep, self)
+        response.background = BackgroundTask(self.run_slow, sweep, self)
         return response
 
     def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
@@ -415,10 +421,13 @@ def _call(scope: str) -> Any:
     allowed = needs(scope)
 
     async def make(
-        request: Request, name: str, principal: Principal = allowed, idempotency_key: IdempotencyKey = None
+        request: Request,
+        set: str,  # noqa: A002  the word of the paths
+        principal: Principal = allowed,
+        idempotency_key: IdempotencyKey = None,
     ) -> Call:
         service = service_of(request)
-        return Call(request, service, name, principal, service.view(name, principal), idempotency_key)
+        return Call(request, service, set, principal, service.view(set, principal), idempotency_key)
 
     return Depends(make)
 
@@ -440,13 +449,40 @@ def reply(value: Any, status: int = 200, *, headers: Mapping[str, str] | None = 
 
 # Multipart
 
+
+class JobModel(BaseModel):
+    """A job, see `lazyrag.document.Job`."""
+
+    id: str
+    kind: str
+    arguments: dict[str, Any]
+    state: State
+    attempts: int
+    progress: dict[str, Any] | None
+    error: dict[str, Any] | None
+    result: dict[str, Any] | None
+    created: dt.datetime
+    updated: dt.datetime
+    heartbeat: dt.datetime | None
+
+
+class FileResult(BaseModel):
+    """What became of a file of a request."""
+
+    name: str
+    id: str | None
+    bytes: int
+    problem: dict[str, Any] | None
+
+
+_Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
 _SCHEMA = {"type": "object", "required": ["file"], "properties": {"file": _FILES, "metadata": _TEXT}}
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
 
 
-@router.post("/sets/{name}/documents", status_code=202, openapi_extra=_FORM)
+@router.post("/sets/{set}/documents", status_code=202, response_model=_Added, openapi_extra=_FORM)
 async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0) -> Response:
     """Add files; each one gets its own result, and a file that is refused does not hold up the others.
 
@@ -471,7 +507,7 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise ProblemError(422, "The field metadata must be a JSON object by name of file.", '{"tea.pdf": {"year": 1}}')
@@ -508,7 +544,7 @@ async def _add(
         first = next(file.problem for file in files if file.problem is not None)
         raise ProblemError(first.status, first.detail, first.remedy, files=results)
     if price is not None:
-        plan = await call.run(plan_files, call.whole._indexer, paths)
+        plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
     job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
     return call.accepted(job, files=results)
@@ -604,7 +640,7 @@ def _too_large(limit: int) -> ProblemError:
     return ProblemError(413, f"The file has more than {limit:,} bytes.", "Split it, or raise the service's limit.")
 
 
-@router.post("/sets/{name}/uploads", status_code=201)
+@router.post("/sets/{set}/uploads", status_code=201)
 async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     """Begin an upload in parts of ``part_size`` bytes; the last part is smaller."""
     checked_name(upload.name)
@@ -624,13 +660,13 @@ async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     return await call.run(begin)
 
 
-@router.get("/sets/{name}/uploads/{upload_id}")
+@router.get("/sets/{set}/uploads/{upload_id}")
 async def get_upload(call: Writing, upload_id: str) -> UploadState:
     """Which parts have arrived, to continue after a cut."""
     return await call.run(lambda: _Upload(call, upload_id).state())
 
 
-@router.put("/sets/{name}/uploads/{upload_id}/parts/{number}")
+@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}")
 async def put_part(
     call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
 ) -> UploadState:
@@ -656,15 +692,15 @@ async def put_part(
     return await call.run(upload.state)
 
 
-@router.post("/sets/{name}/uploads/{upload_id}/complete", status_code=202)
+@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)
 async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
-    file = await call.run(upload.complete)
+    file = await call.run_slow(upload.complete)
     return await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
 
 
-@router.delete("/sets/{name}/uploads/{upload_id}", status_code=204)
+@router.delete("/sets/{set}/uploads/{upload_id}", status_code=204)
 async def delete_upload(call: Writing, upload_id: str) -> None:
     """Abort an upload."""
     upload = await call.run(_Upload, call, upload_id)

@@ -75,12 +75,10 @@ def test_etags(client, docs):
 
 
 def test_one_document(client):
-    """A document, its text, its versions; ids may have slashes and any letters."""
+    """A document and its versions; ids may have slashes and any letters."""
     assert client.get(f"{SET}/documents/茶.txt").json()["status"] == "SUCCESS"
-    text = client.get(f"{SET}/texts/coffee.txt", params={"start": 0, "end": 6}).json()
-    assert (text["text"], text["length"]) == ("Coffee", 60)
     assert [one["number"] for one in client.get(f"{SET}/versions/tea.md").json()["versions"]] == [1]
-    for kind in ("documents", "texts", "versions", "files", "marks"):
+    for kind in ("documents", "versions", "files", "marks"):
         answer = client.get(f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1})
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
@@ -291,7 +289,7 @@ def test_a_hidden_document_is_an_unknown_one(labelled):
     calls = [
         *(
             ("GET", f"{kind}/%s?start=0&end=1&before=1&page=1", None)
-            for kind in ("documents", "versions", "diffs", "files", "texts", "pages", "marks")
+            for kind in ("documents", "versions", "diffs", "files", "pages", "marks")
         ),
         ("DELETE", "documents/%s", None),
         ("POST", "delete", {"documents": ["%s"]}),
