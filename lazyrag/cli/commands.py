@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,21 @@ from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
+from lazyrag.errors import (
+    ConfigError,
+    IngestionError,
+    IngestionWarning,
+    LazyRAGError,
+    MissingDependencyError,
+    missing_package,
+)
 from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document, IngestReport
     from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.server.access import Access
 
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
@@ -634,6 +643,68 @@ def fetch(name: str, file: str | None) -> Output:
     graph = found.graph(file)
     lines = [f"{name} is in", f"  {terminal.home(found.path)}", f"Next: lazyrag index --embed {name}"]
     return Output({"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines)
+
+
+@app.group()
+def token() -> None:
+    """Create, list and revoke tokens of the service."""
+
+
+_served = click.option(
+    "--at", type=_PATH, default=Path(), metavar="PATH", help="The folder that is served. Default: the current one."
+)
+
+
+def _access(path: Path) -> Access:
+    try:
+        from lazyrag.server.access import Access
+    except ModuleNotFoundError as exc:
+        raise missing_package("lazyrag token", exc, "server") from exc
+    return Access(path / STORE_FOLDER / "serve")
+
+
+@token.command("create", cls=_Command)
+@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read.")
+@click.option("--label", multiple=True, metavar="LABEL", help="Only documents with this label. Repeatable.")
+@click.option("--expires", metavar="PERIOD", help="Such as 12h, 90d or 8w. Default: never.")
+@click.option("--name", default="", help="Name of the token, for people.")
+@_served
+def create_token(scope: str, label: tuple[str, ...], expires: str | None, name: str, at: Path) -> Output:
+    """Create a token, and print it: it is shown once.
+
+    As soon as there is a token, every request to the service needs one.
+    """
+    made, text = _access(at).create(scope, name=name, labels=label or None, expires=expires)
+    return Output({**asdict(made), "token": text}, [text])
+
+
+@token.command("list", cls=_Command)
+@_served
+def list_tokens(at: Path) -> Output:
+    """List the tokens, without their secrets."""
+    found = _access(at).tokens()
+    rows = [["ID", "SCOPE", "LABELS", "EXPIRES", "LAST USED", "NAME"]]
+    for one in found:
+        end = (
+            "revoked"
+            if one.revoked
+            else "never"
+            if one.expires is None
+            else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
+        )
+        rows.append([one.id, one.scope, ", ".join(one.labels or ["all"]), end, one.used or "never", one.name])
+    return Output(
+        {"tokens": [asdict(one) for one in found]}, terminal.table(rows) if found else ["There are no tokens."]
+    )
+
+
+@token.command("revoke", cls=_Command)
+@click.argument("token_id", metavar="ID")
+@_served
+def revoke_token(token_id: str, at: Path) -> Output:
+    """Revoke a token and its browser sessions, from the next request on."""
+    _access(at).revoke(token_id)
+    return Output({"id": token_id}, [f"Revoked {token_id}."])
 
 
 @app.command("eval", cls=_Command)

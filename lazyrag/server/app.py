@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
+from lazyrag.server.access import AccessMiddleware
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -33,6 +34,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """
     app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.add_middleware(AccessMiddleware, service)
     app.add_middleware(RequestMiddleware)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)

@@ -109,7 +109,7 @@ def list_of(model: Any) -> Any:
 
 
 class NodeModel(BaseModel):
-    """A node of a set."""
+    """A node of a set; it has `content` if it is no text."""
 
     uid: str
     group: str
@@ -123,7 +123,7 @@ class NodeModel(BaseModel):
     merged_from: list[str]
     metadata: dict[str, Any]
     global_metadata: dict[str, Any]
-    content: Any = Field(None, description="Of a node that is no text.")
+    content: Any = None
 
 
 _ranks = model_of(Standing, score=Score, share=Score, contributions=dict[str, Score])
@@ -356,7 +356,7 @@ def _tree(docs: Document) -> dict[str, Any]:
     after: str | None = None
     while page := docs.documents(after=after, limit=1_000):
         after = page[-1].id
-        for name, built in (pair for document in page for pair in document.groups.items()):
+        for name, built in (pair for document in page for pair in (document.groups or {}).items()):
             of_group = counts.setdefault(name, [0, 0])
             of_group[0] += built["nodes"] > 0
             of_group[1] += built["nodes"]
@@ -404,7 +404,8 @@ async def metrics(request: Request) -> PlainTextResponse:
     service = service_of(request)
     is_proxied = any(name in request.headers for name in ("forwarded", "x-forwarded-for"))
     is_local = request.client is not None and request.client.host in ("127.0.0.1", "::1") and not is_proxied
-    if not is_local and not request.state.principal.may("admin"):
+    principal: Principal = request.state.principal
+    if principal.labels is not None or not (is_local or principal.may("admin")):
         raise ProblemError(403, "Metrics are for admins, and for programs on this machine.", "Use another token.")
     running, waiting = service.running
     gauges: list[tuple[str, dict[str, str], float]] = [("calls_running", {}, running), ("calls_waiting", {}, waiting)]

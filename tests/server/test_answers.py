@@ -171,7 +171,7 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
         ({"question": "?", "texts": ["nowhere to be found"]}, 400),
         ({"question": "?"}, 422),
         ({"texts": ["Keep tea dry"]}, 422),
-        ({"feedback": 99}, 404),
+        ({"feedback": "99"}, 404),
     ],
 )
 def test_golden_questions_need_a_label_that_is_there(client, body, status):
