@@ -25,6 +25,7 @@ from lazyrag.server.uploads import (
     Administration,
     Call,
     JobModel,
+    Nested,
     Reading,
     Writing,
     checked_name,
@@ -243,14 +244,14 @@ class Documents(BaseModel):
 class Metadata(BaseModel):
     """Metadata by document; None removes a value."""
 
-    changes: dict[str, dict[str, Any]] = Field(min_length=1, max_length=10_000)
+    changes: dict[str, Nested] = Field(min_length=1, max_length=10_000)
 
 
 class Texts(BaseModel):
     """Texts by id, and their metadata."""
 
     texts: dict[str, str] = Field(min_length=1, max_length=10_000)
-    metadata: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, Nested] = {}
 
 
 class Rollback(BaseModel):
@@ -308,7 +309,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
         if unknown:
             raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
         ids: dict[str, str] = {}
-        metadata: dict[str, dict[str, Any]] = {}
+        metadata: dict[str, Nested] = {}
         for given in wanted.texts:
             ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
             metadata |= {ids[given]: own} if own else {}
@@ -358,7 +359,7 @@ def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
         return await call.accept(kind, arguments or {})
 
     act.__doc__ = summary
-    act.__annotations__ = {"call": who, "arguments": Annotated[dict[str, Any] | None, Body()], "return": Response}
+    act.__annotations__ = {"call": who, "arguments": Annotated[Nested | None, Body()], "return": Response}
     return act
 
 

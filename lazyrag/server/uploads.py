@@ -23,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, create_model
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.background import BackgroundTask
@@ -57,6 +57,23 @@ _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that let a name look like another one."""
 
 # Names and places
+
+
+def checked_nesting(value: Any, most: int = 16) -> Any:
+    """JSON that is not nested too deeply for those who read it.
+
+    Raises:
+        ValueError: If it is.
+    """
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if not most:
+            raise ValueError("must not be nested more than 16 times")
+        checked_nesting(one, most - 1)
+    return value
+
+
+Nested = Annotated[dict[str, Any], AfterValidator(checked_nesting)]
+"""A JSON object, such as metadata."""
 
 
 def checked_name(name: str) -> str:
@@ -506,7 +523,7 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        found = json.loads(text)
+        found = checked_nesting(json.loads(text))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
@@ -568,7 +585,7 @@ class NewUpload(BaseModel):
     size: int = Field(ge=1)
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     part_size: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30)
-    metadata: dict[str, Any] = {}
+    metadata: Nested = {}
 
 
 class UploadState(BaseModel):

@@ -224,6 +224,33 @@ def test_events(client, docs):
     assert client.get(f"{SET}/jobs/99/events").status_code == 404
 
 
+def test_streams_are_kept_open(client, docs, monkeypatch):
+    """Comments keep proxies from closing a stream in which nothing happens."""
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    add(client, a="Tea.")
+    worker = threading.Timer(0.5, run_jobs, [docs])
+    worker.start()
+    with client.stream("GET", f"{SET}/jobs/{docs.jobs.list()[0].id}/events") as answer:
+        assert ": ping" in "".join(answer.iter_text())
+    worker.join()
+
+
+@pytest.mark.parametrize("depth", [900, 20_000])
+def test_deeply_nested_values(client, depth):
+    """Values that are nested too deeply for a parser are no failures of the service."""
+    nested = '{"a":' * depth + "1" + "}" * depth
+    answers = [
+        client.get(f"{SET}/documents", params={"where": "[" * depth}),
+        client.post(f"{SET}/documents", files={"file": ("a.md", b"Tea.")}, data={"metadata": nested}),
+        client.post(
+            f"{SET}/metadata",
+            content=f'{{"changes": {{"tea.md": {nested}}}}}',
+            headers={"Content-Type": "application/json"},
+        ),
+    ]
+    assert all(answer.status_code < 500 for answer in answers), [answer.text for answer in answers]
+
+
 # Principals with labels
 
 
