@@ -304,8 +304,8 @@ class Call:
 
     @property
     def folder(self) -> Path:
-        """The folder of the set's uploads."""
-        return self.service.state / "uploads" / f"set-{quote(self.name, safe='')}"
+        """The folder of the set's uploads; hidden, as a sync of a folder around it must not see it."""
+        return self.service.state / "uploads" / f".set-{quote(self.name, safe='')}"
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """See `Service.run`."""

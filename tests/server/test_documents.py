@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from lazyrag import DataType, DocField, Document
 from lazyrag.document import Worker
 from lazyrag.server.app import create_app
+from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
 from tests.shared import SHARED
 
@@ -179,6 +180,27 @@ def test_a_dry_run_of_a_sync(client, docs, tmp_path):
     assert body["files"]["added"] == ["new.md"]
     assert body["steps"][0]["step"] == "load"
     assert docs.jobs.list() == []
+
+
+def test_a_reading_process(tmp_path):
+    """A process that only reads sends files, estimates a sync, and submits jobs to the one that writes."""
+    (tmp_path / "tea.md").write_text("Green tea.")
+    state = tmp_path / ".lazyrag" / "serve"  # in the folder, where uploads keep their ids nevertheless
+    chosen = SetConfig(path=tmp_path, labels=["a"])
+    with open_set("notes", chosen, state, write=True) as docs:
+        docs.activate_group("MediumChunk", analysers=["en", "zh"])
+        with open_set("notes", chosen, state, write=False) as reader:
+            service = Service({"notes": reader}, state)
+            client = TestClient(create_app(service), base_url="http://127.0.0.1")
+            assert client.get(f"{SET}/files/tea.md").text == "Green tea."
+            (tmp_path / "oolong.md").write_text("Oolong.")
+            found = client.post(f"{SET}/sync", params={"dry_run": 1}).json()["files"]
+            assert (found["added"], found["unchanged"]) == (["oolong.md"], ["tea.md"])
+            client.post(f"{SET}/documents", files={"file": ("up.md", b"Black tea.")})
+            assert [job.state for job in run_jobs(docs)] == ["SUCCESS"]
+            docs.sync()
+            assert client.get(f"{SET}/files/up.md").text == "Black tea."
+            assert client.get(f"{SET}/documents/tea.md").json()["labels"] == ["a"]
 
 
 # Jobs

@@ -136,7 +136,7 @@ def test_names_that_are_accepted(name):
 def test_names_are_never_paths(client, service, run_jobs):
     """Files are stored under digests; only a plain suffix of the name is used, in lower case."""
     post(client, ("CON.PDF.Md", b"one"), ("tea.p?p", b"two"), (".bashrc", b"three"), ("a.tar.GZ", b"four"))
-    names = [path.name for path in (service.state / "uploads" / "set-notes" / "files").iterdir()]
+    names = [path.name for path in (service.state / "uploads" / ".set-notes" / "files").iterdir()]
     assert sorted(name[32:] for name in names) == ["", ".bashrc", ".pdf.md", ".tar.gz"]
     assert {hashlib.blake2b(b"two", digest_size=16).hexdigest()} < set(names)
 
@@ -310,7 +310,7 @@ def test_aborted_and_unknown_uploads(client, service):
 def test_old_uploads_are_removed(client, service):
     """After 24 hours without a new part, an unfinished upload is removed."""
     upload = begin(client, b"tea")
-    folder = service.state / "uploads" / "set-notes"
+    folder = service.state / "uploads" / ".set-notes"
     before = time.time() - uploads.KEPT_S - 1
     os.utime(folder / "unfinished" / upload["id"], (before, before))
     begin(client, b"coffee")
@@ -320,7 +320,7 @@ def test_old_uploads_are_removed(client, service):
 def test_files_of_deleted_documents_are_removed(client, service, run_jobs):
     """Uploaded files stay as long as a document or a job needs them, and no longer."""
     post(client, ("a.md", b"Tea."))
-    [path] = (service.state / "uploads" / "set-notes" / "files").iterdir()
+    [path] = (service.state / "uploads" / ".set-notes" / "files").iterdir()
 
     def sweep():
         before = time.time() - 3600
