@@ -114,31 +114,18 @@ def uploaded_file(call: Call, identity: str) -> Path | None:
     return path if live and path.is_file() else None
 
 
-@dataclass(slots=True)
-class Received:
-    """A file of a request.
-
-    Args:
-        name: As the client gave it.
-        size: Number of bytes that arrived.
-        content_hash: Their digest, as `lazyrag.loaders.directory.hash_file` computes it.
-        problem: Why it is refused; None if it is accepted.
-        identity: The id of its document.
-    """
+class FileResult(BaseModel):
+    """What became of a file of a request: the id of its document, or the problem for which it is refused."""
 
     name: str
-    size: int = 0
-    content_hash: str = ""
-    problem: ProblemError | None = None
-    identity: str = ""
+    id: str | None = None
+    bytes: int = 0
+    problem: dict[str, Any] | None = None
+    content_hash: str = Field(default="", exclude=True)
 
-    def result(self) -> dict[str, Any]:
-        """What the response says of it."""
-        problem = self.problem
-        found: dict[str, Any] = {"name": self.name, "id": self.identity or None, "bytes": self.size, "problem": None}
-        if problem is not None:
-            found["problem"] = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
-        return found
+    def refuse(self, problem: ProblemError) -> None:
+        """Note why it is refused."""
+        self.problem = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
 
 
 class _Form:
@@ -148,7 +135,7 @@ class _Form:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or b"boundary" not in options:
             raise ProblemError(415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so.")
-        self.files: list[Received] = []
+        self.files: list[FileResult] = []
         self.metadata = b""
         self.is_complete = False
         self._folder, self._limit = folder, limit
@@ -190,12 +177,12 @@ class _Form:
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
-        file = Received(options[b"filename"].decode("utf-8", "surrogateescape"))
+        file = FileResult(name=options[b"filename"].decode("utf-8", "replace"))
         self.files.append(file)
         try:
             checked_name(file.name)
         except ProblemError as problem:
-            file.problem, file.name = problem, ascii(file.name[:80])[1:-1]
+            file.refuse(problem)
             return
         self._hash = hashlib.blake2b(digest_size=16)
         self._out = self._drafts.enter_context(_draft(self._folder))
@@ -207,9 +194,9 @@ class _Form:
                 raise ProblemError(413, "The field metadata is too large.", "At most 1 MiB is allowed.")
         elif self._is_file:
             file = self.files[-1]
-            file.size += end - start
-            if file.size > self._limit and file.problem is None:
-                file.problem = _too_large(self._limit)
+            file.bytes += end - start
+            if file.bytes > self._limit and file.problem is None:
+                file.refuse(_too_large(self._limit))
                 self.close()
             if self._out is not None:
                 _write(self._out, memoryview(data)[start:end], self._hash)
@@ -483,15 +470,6 @@ class JobModel(BaseModel):
     heartbeat: dt.datetime | None
 
 
-class FileResult(BaseModel):
-    """What became of a file of a request."""
-
-    name: str
-    id: str | None
-    bytes: int
-    problem: dict[str, Any] | None
-
-
 _Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
@@ -517,7 +495,7 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     if not form.is_complete or not form.files:
         raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
     metadata = _metadata_field(form.metadata or b"{}")
-    key = await call.run(call.key, [(one.name, one.content_hash, one.size) for one in form.files], metadata)
+    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
     return await _add(call, form.files, metadata, key, price if dry_run else None)
 
 
@@ -533,7 +511,7 @@ def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
 
 async def _add(
     call: Call,
-    files: list[Received],
+    files: list[FileResult],
     metadata: Mapping[str, Mapping[str, Any]],
     key: str,
     price: float | None = None,
@@ -542,11 +520,11 @@ async def _add(
     paths: dict[str, str] = {}
     given: dict[str, dict[str, Any]] = {}
 
-    def arrange(file: Received) -> None:
+    def arrange(file: FileResult) -> None:
         identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
-        file.identity = identity
+        file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
@@ -555,11 +533,10 @@ async def _add(
             if file.problem is None:
                 await call.run(arrange, file)
         except ProblemError as problem:
-            file.problem = problem
-    results = [file.result() for file in files]
+            file.refuse(problem)
+    results = [file.model_dump() for file in files]
     if not paths:
-        first = next(file.problem for file in files if file.problem is not None)
-        raise ProblemError(first.status, first.detail, first.remedy, files=results)
+        raise ProblemError(**next(file.problem for file in files if file.problem), files=results)
     if price is not None:
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
@@ -625,7 +602,7 @@ class _Upload:
         about = {one: self.about[one] for one in ("name", "size", "part_size")}
         return UploadState(id=self.id, parts=self.parts, received=received, **about)
 
-    def complete(self) -> Received:
+    def complete(self) -> FileResult:
         """Put the parts together, check the whole and store it. Idempotent.
 
         Raises:
@@ -650,7 +627,8 @@ class _Upload:
             _save(self.set_folder, self.folder / "about", self.about)
         for path in self.folder.glob("*.part"):
             path.unlink(missing_ok=True)
-        return Received(self.about["name"], self.about["size"], self.about["content_hash"])
+        about = self.about
+        return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
 
 
 def _too_large(limit: int) -> ProblemError:

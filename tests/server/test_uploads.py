@@ -74,15 +74,21 @@ def put(client, upload, number, content, digest=None):
 
 def test_files_become_documents(client, docs, run_jobs):
     """Several files are one job, and searchable after it."""
-    answer = post(client, ("matcha.md", b"Matcha is ground green tea."), ("black/assam.txt", b"Assam is malty."))
+    files = [
+        ("matcha.md", b"Matcha is ground."),
+        ("black/assam.txt", b"Assam is malty."),
+        ("乌龙.md", "乌龙茶".encode()),
+    ]
+    answer = post(client, *files)
     assert answer.status_code == 202
     assert [(one["id"], one["bytes"], one["problem"]) for one in answer.json()["files"]] == [
-        ("matcha.md", 27, None),
+        ("matcha.md", 17, None),
         ("black/assam.txt", 15, None),
+        ("乌龙.md", 9, None),
     ]
     assert client.get(answer.headers["location"]).json()["state"] == "WAITING"
     [job] = run_jobs()
-    assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md"])
+    assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md", "乌龙.md"])
     [node] = docs.search("malty", topk=1)
     assert (node.path, node.global_metadata["file_name"]) == ("black/assam.txt", "assam.txt")
 
