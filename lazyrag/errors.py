@@ -10,6 +10,7 @@
     ├── NotBuiltError(NotImplementedError)   named by a specification, not part of this release
     ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's scope
     ├── IngestionError                       every file failed in a step
+    ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
     │   └── NoReaderError                    a picture, sound or film, and no function that finds text in it
     ├── TransformError                       .group .uid
@@ -20,6 +21,7 @@
     │   ├── SchemaMismatchError
     │   ├── StoreBusyError                   another program is writing
     │   ├── StoreDamagedError                data on this machine that is unreadable or lost
+    │   ├── ReadOnlyError                    a read-only Document lacks what a query needs
     │   └── UnsupportedError(NotImplementedError)
     ├── GenerationError
     └── EvaluationError
@@ -80,6 +82,10 @@ class StaleNodeError(LazyRAGError, LookupError):
 
 class IngestionError(LazyRAGError):
     """Every file failed in a step of ingestion, so that nothing is left to answer from."""
+
+
+class CanceledError(LazyRAGError):
+    """A call was stopped by its ``cancel`` event. What was finished is stored, and the next call does the rest."""
 
 
 class LoadError(LazyRAGError):
@@ -151,6 +157,10 @@ class StoreBusyError(StoreError):
 
 class StoreDamagedError(StoreError):
     """A store on this machine cannot read its own data, or has lost it. A sync rebuilds what the ledger knows."""
+
+
+class ReadOnlyError(StoreError):
+    """A read-only Document lacks what a query needs, and builds nothing itself."""
 
 
 class UnsupportedError(StoreError, NotImplementedError):

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,8 +286,8 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
         result = {
             "folder": str(project.folder),
             "report": output.report_dict(plan.files),
-            "steps": [{name: getattr(step, name) for name in step.__slots__} for step in plan.steps],
-            "diffs": [asdict(one) for one in plan.diffs],
+            "steps": plan.steps,
+            "diffs": plan.diffs,
             "calls": plan.calls,
             "tokens": tokens,
         }
@@ -466,7 +466,7 @@ def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, t
     result = {
         "question": question,
         "answer": answer.text,
-        "citations": [asdict(one) for one in answer.citations],
+        "citations": answer.citations,
         "hits": [output.hit_dict(rank, hit) for rank, hit in enumerate(answer.context.sources, start=1)],
         "problems": answer.problems,
     }
@@ -481,13 +481,12 @@ def status(store: Path | None) -> Output:
     with project.open(files=project.folder.is_dir(), embeds=False) as docs:
         found = docs.status()
         changes = docs.sync(dry_run=True)
-    groups = [{name: getattr(one, name) for name in one.__slots__} for one in found.groups]
     failed = [{"path": path, "stage": stage} for path, stage in found.failed]
     result = {
         "folder": str(project.folder),
         "store": str(project.store),
         "documents": found.documents,
-        "groups": groups,
+        "groups": found.groups,
         "embed": project.embed or None,
         "failed": failed,
         "writer": found.writer,
@@ -532,14 +531,11 @@ def _indexes(names: Sequence[str], *, is_current: bool, is_complete: bool) -> st
 
 
 def _checked(problems: Sequence[Any], what: str) -> Output:
-    result = {
-        "problems": [{name: getattr(one, name) for name in ("kind", "where", "document", "what")} for one in problems]
-    }
     lines: list[str] = []
     for one in problems[:20]:
         lines += terminal.wrapped(terminal.printable(str(one)), terminal.width(), rest="  ")
     lines += [f"and {len(problems) - 20} more"] if len(problems) > 20 else []
-    return Output(result, [*lines, what], FAILED if problems else OK)
+    return Output({"problems": problems}, [*lines, what], FAILED if problems else OK)
 
 
 @app.command(cls=_Command)

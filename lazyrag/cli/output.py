@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,22 +52,14 @@ def write(lines: Iterable[str]) -> None:
 
 def as_json(command: str, result: Mapping[str, Any] | None, error: BaseException | None = None) -> str:
     """The JSON of a command: ``result`` if it worked, else ``error``."""
+    from lazyrag.data.encoding import to_dict
+
     found: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
     if error is None:
-        found["result"] = _plain(result)
+        found["result"] = to_dict(result)
     else:
         found["error"] = {"type": type(error).__name__, "message": str(error)}
     return json.dumps(found, ensure_ascii=False, indent=2, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
 # Hits and answers

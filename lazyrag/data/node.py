@@ -50,6 +50,12 @@ def _common_heading(headings: Sequence[Location]) -> str:
     return " > ".join(titles[0] for titles in same)
 
 
+def describe_span(source: Segment, span: Span) -> str:
+    """The place of a stretch of a root node's text, as `DocNode.location` names it."""
+    node = DocNode(text=content_text(source.content)[slice(*span)], span=span)
+    return node._describe(source, node._touched(source))
+
+
 class NodeSource(Protocol):
     """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 

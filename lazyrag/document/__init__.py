@@ -12,8 +12,11 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "lazyrag.data.encoding": "ErrorInfo",
+        "lazyrag.document.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
         "lazyrag.document.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
+        "lazyrag.document.jobs": "Job Jobs Worker",
         "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",

@@ -1,8 +1,16 @@
 # The names of the package, for type checkers and editors.
 
+from lazyrag.data.encoding import ErrorInfo as ErrorInfo
+from lazyrag.document.catalogue import ChangedText as ChangedText
+from lazyrag.document.catalogue import DocumentInfo as DocumentInfo
+from lazyrag.document.catalogue import TextMatch as TextMatch
+from lazyrag.document.catalogue import VersionDiff as VersionDiff
 from lazyrag.document.certificate import CheckedPlace as CheckedPlace
 from lazyrag.document.certificate import DeletionCertificate as DeletionCertificate
 from lazyrag.document.document import Document as Document
+from lazyrag.document.jobs import Job as Job
+from lazyrag.document.jobs import Jobs as Jobs
+from lazyrag.document.jobs import Worker as Worker
 from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration

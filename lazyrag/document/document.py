@@ -7,12 +7,14 @@ import importlib
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
+import lazyrag.document.catalogue as listing
 import lazyrag.document.sync as syncing
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
@@ -36,7 +38,7 @@ from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
-from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
+from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
 from lazyrag.document.snapshot import LocalSnapshot, windows
 from lazyrag.document.sync import (
     MAX_DELETED,
@@ -65,7 +67,10 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
+    from lazyrag.data.segment import Location
+    from lazyrag.document.catalogue import DocumentInfo, TextMatch, VersionDiff
     from lazyrag.document.certificate import DeletionCertificate
+    from lazyrag.document.jobs import Jobs
     from lazyrag.document.marks import Marks
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
@@ -338,6 +343,8 @@ class Document:
         max_calls: int | None = None,
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -356,12 +363,16 @@ class Document:
             wait_s: How long to wait for another writing program, in seconds. The default outlasts a lost one.
             verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger, and repairs with a
                 warning if a store has lost some. The method `verify` compares the rows themselves.
+            on_progress: Called with a `Progress` at every step, instead of the Document's function.
+            cancel: An event that stops the call at the next safe point once it is set. What was finished is stored, and
+                the next sync does the rest.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
             IngestionError: If every file failed, or if one did and ``on_error`` is ``"raise"``.
             StoreBusyError: If another program writes the store.
             ConfigError: If an argument is invalid, or more calls than ``max_calls`` are planned.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -373,15 +384,16 @@ class Document:
             validate_choice("verify", verify, ("counts",))
         from lazyrag.document.verify import repair_lost
 
-        return syncing.sync(
-            indexer,
-            dry_run=dry_run,
-            on_error=on_error,
-            max_deleted=max_deleted,
-            max_calls=max_calls,
-            wait_s=wait_s,
-            first=None if verify is None else functools.partial(repair_lost, counts=True),
-        )
+        with during_call(on_progress, cancel):
+            return syncing.sync(
+                indexer,
+                dry_run=dry_run,
+                on_error=on_error,
+                max_deleted=max_deleted,
+                max_calls=max_calls,
+                wait_s=wait_s,
+                first=None if verify is None else functools.partial(repair_lost, counts=True),
+            )
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
@@ -417,6 +429,9 @@ class Document:
         self,
         files: Sequence[PathLike] | Mapping[str, PathLike],
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
@@ -426,6 +441,8 @@ class Document:
         Args:
             files: Paths, identified by their file names, or a mapping of your own ids to paths.
             metadata: Additional metadata by file name or id.
+            on_progress: As for `sync`.
+            cancel: As for `sync`.
 
         Returns:
             The result for these files.
@@ -434,18 +451,27 @@ class Document:
             DatasetPathError: If a path does not exist.
             ConfigError: If an argument has the wrong type.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
         """
-        return syncing.add_files(self._unrestricted("add_files"), files, metadata)
+        with during_call(on_progress, cancel):
+            return syncing.add_files(self._unrestricted("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
-        self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        texts: Mapping[str, str],
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
     ) -> IngestReport:
         """Ingest texts that are not files; a text with a known id replaces the old one.
 
         Args:
             texts: Your own ids to texts, neither of them blank.
             metadata: Metadata by id.
+            on_progress: As for `sync`.
+            cancel: As for `sync`.
 
         Returns:
             The result for these texts.
@@ -453,6 +479,7 @@ class Document:
         Raises:
             ConfigError: If an argument has the wrong type, or an id belongs to a file.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -460,10 +487,17 @@ class Document:
             >>> print(docs.add_texts({"note-1": "Green tea is not roasted."}))
             1 added, 0 failed, 0 skipped
         """
-        return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
+        with during_call(on_progress, cancel):
+            return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
 
     @known_keywords
-    def delete_files(self, documents: Iterable[str]) -> IngestReport:
+    def delete_files(
+        self,
+        documents: Iterable[str],
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
         The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
@@ -471,12 +505,16 @@ class Document:
 
         Args:
             documents: Paths relative to the dataset, or ids.
+            on_progress: As for `sync`.
+            cancel: As for `sync`: either all of them are deleted or none.
 
         Raises:
             ConfigError: If a document does not exist; then nothing is deleted.
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` was set before the documents were hidden.
         """
-        return syncing.delete_files(self._unrestricted("delete_files"), documents)
+        with during_call(on_progress, cancel):
+            return syncing.delete_files(self._unrestricted("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -578,6 +616,19 @@ class Document:
         self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
         return self._watcher
 
+    @property
+    def jobs(self) -> Jobs:
+        """Calls of methods of this Document that a `lazyrag.document.Worker` runs; also of a read-only Document.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> Document().jobs.list()
+            []
+        """
+        from lazyrag.document.jobs import Jobs
+
+        return Jobs(self, self._unrestricted("jobs").ledger)
+
     # Maintenance
 
     def status(self) -> DocumentStatus:
@@ -610,14 +661,22 @@ class Document:
 
         return tuple(verify(self._unrestricted("verify")).problems)
 
-    def repair(self) -> tuple[Problem, ...]:
+    @known_keywords
+    def repair(
+        self, *, on_progress: OnProgress | None = None, cancel: threading.Event | None = None
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
+
+        Args:
+            on_progress: As for `sync`.
+            cancel: As for `sync`; the next repair does the rest.
 
         Returns:
             The problems that remain because the source is gone.
 
         Raises:
             StoreBusyError: If another program writes the store.
+            CanceledError: If ``cancel`` is set.
 
         Example:
             >>> from lazyrag import Document
@@ -626,7 +685,8 @@ class Document:
         """
         from lazyrag.document.verify import repair
 
-        return repair(self._unrestricted("repair"))
+        with during_call(on_progress, cancel):
+            return repair(self._unrestricted("repair"))
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
@@ -698,6 +758,50 @@ class Document:
         return certify(self._unrestricted("deletion_certificate"), document, text, file)
 
     @known_keywords
+    def documents(
+        self,
+        after: str | None = None,
+        limit: int = 100,
+        status: str | None = None,
+        where: FilterLike | None = None,
+    ) -> list[DocumentInfo]:
+        """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
+
+        Deleted documents are listed with ``status="DELETING"`` or ``"DELETED"`` only. A restricted Document lists the
+        live documents that are visible through it.
+
+        Args:
+            after: The last id of the page before; None for the first page.
+            limit: At most so many documents, at least 1.
+            status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
+                ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
+            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+                root nodes of documents are read, up to the end of the page.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Green tea.", "coffee": "Coffee."})
+            >>> [(one.id, one.status, one.version) for one in docs.documents()]
+            [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
+        """
+        return listing.list_documents(self._reader, after, limit, status, where)
+
+    def document(self, document: str) -> DocumentInfo:
+        """Return the state of one document.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+        """
+        return listing.find_document(self._reader, document)
+
+    @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.
 
@@ -708,6 +812,28 @@ class Document:
             ConfigError: If the document does not exist.
         """
         return syncing.list_versions(self._unrestricted("versions"), document)
+
+    @known_keywords
+    def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
+        """Compare two stored versions of a document: nodes that were added, removed or moved, and lines of its text.
+
+        Args:
+            document: Its path relative to the dataset, or its id.
+            before: Number of the one version.
+            after: Number of the other one; None for the live version.
+
+        Raises:
+            ConfigError: If the document does not exist, or a version is not stored.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document(keep_versions=1)
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."}), docs.add_texts({"tea": "Pick it. Roll it."})
+            >>> print(docs.diff("tea", 1))
+            tea, version 1 to 2
+              lazyllm_root: 1 added, 1 removed, 0 moved
+        """
+        return listing.diff_versions(self._reader, document, before, after)
 
     @known_keywords
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
@@ -857,6 +983,82 @@ class Document:
             return list(itertools.islice(found, first, last))
 
         return self._reader.read(select, frozenset([Step(name)]))
+
+    def outline(self, path: str) -> list[Location]:
+        """Return the headings, pages or other locations of a document, with their spans in its text.
+
+        Args:
+            path: Its path relative to the dataset, or its id.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+        """
+        return listing.outline(self._reader, path)
+
+    @known_keywords
+    def read(self, path: str, span: tuple[int, int] | None = None) -> str:
+        """Return the text of a document, or a part of it.
+
+        Args:
+            path: Its path relative to the dataset, or its id.
+            span: First character and one past the last one; a span may reach beyond the end. None for the whole text.
+
+        Raises:
+            DatasetPathError: If the document does not exist, or is not visible here.
+            ConfigError: If the span is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
+            >>> docs.read("tea", (9, 100))
+            'Dry it.'
+        """
+        return listing.read_text_of(self._reader, path, span)
+
+    @known_keywords
+    def grep(
+        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+    ) -> list[TextMatch]:
+        """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
+
+        Args:
+            text: The text, of at most 1,000 characters.
+            where: Only in documents that satisfy this filter.
+            limit: At most so many matches, at least 1.
+            ignore_case: Also find it in other cases.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
+            >>> docs.grep("dry", ignore_case=True)[0].span
+            (9, 12)
+        """
+        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+
+    def related(self, uid: str, topk: int = 6) -> list[DocNode]:
+        """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.
+
+        Args:
+            uid: Of the node.
+            topk: At most so many nodes, at least 1.
+
+        Raises:
+            StaleNodeError: If there is no such node, or it is not visible here.
+            ConfigError: If an argument is invalid.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"a": "green tea", "b": "black tea", "c": "coffee"})
+            >>> [node.path for node in docs.related(docs.get_nodes("FineChunk")[0].uid)]
+            ['b']
+        """
+        return listing.related_nodes(self._reader, uid, topk)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """Return a function from nodes to related nodes of another group, through the lowest group above both.

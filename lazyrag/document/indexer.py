@@ -32,7 +32,7 @@ from lazyrag.document.nodes import NodeCache, NodeStore
 from lazyrag.document.report import Failures, IngestReport, Options
 from lazyrag.document.term_index import TermIndexes
 from lazyrag.document.tree import Build, LiveGroup, Tree, View
-from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
+from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError, StoreBusyError, StoreError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
@@ -246,7 +246,7 @@ class Indexer:
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
-        return StoreError(msg, store=str(self.ledger.file.path))
+        return ReadOnlyError(msg, store=str(self.ledger.file.path))
 
     # Write
 

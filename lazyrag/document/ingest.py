@@ -37,7 +37,7 @@ from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
 from lazyrag.document.nodes import NodeStore, batches_reaching
-from lazyrag.document.report import Failures, Options, ProgressMeter
+from lazyrag.document.report import Failures, Options, ProgressMeter, raise_if_canceled
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
     ConfigError,
@@ -1487,6 +1487,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
+            raise_if_canceled()
             _delete_builds(ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE])
     ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
@@ -195,6 +196,7 @@ class Lease:
                     "read_only=True to ask what is live."
                 )
                 raise StoreBusyError(msg, store=str(self._file.path))
+            raise_if_canceled()
             time.sleep(_POLL_S)
 
     def _try_to_acquire(self, then: InTransaction) -> Program | None:
@@ -258,6 +260,10 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
     )
 
 
+# For lists of documents. No change of the format: every release keeps an index up to date.
+_BY_IDENTITY = "CREATE INDEX IF NOT EXISTS document_by_identity ON document (ledger, identity, status)"
+
+
 class LedgerConnection:
     """Connection to one Document's ledger in a store file.
 
@@ -278,6 +284,7 @@ class LedgerConnection:
         if not file.read_only:
             with file.writing() as connection:
                 connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
+                connection.execute(_BY_IDENTITY)
         self.id = self.find_row()
         self.lease = Lease(file, self.id, self.program, copies=copies)
 

@@ -213,6 +213,10 @@ def tombstone_document(connection: sqlite3.Connection, document: int, status: St
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
     connection.execute("DELETE FROM version WHERE document = ?", (document,))
     connection.execute(
+        "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document WHERE id = ?)",
+        (document,),
+    )
+    connection.execute(
         "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead'",
         (time.time(), document),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from lazyrag.document.ledger import (
     copy_ledgers,
 )
 from lazyrag.document.nodes import batches_reaching, metric_of
-from lazyrag.document.report import OnProgress, ProgressMeter, pages
+from lazyrag.document.report import OnProgress, ProgressMeter, during_call, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
@@ -69,6 +70,7 @@ def migrate(
     *,
     names: Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
+    cancel: threading.Event | None = None,
 ) -> Migration:
     """Copy Documents to other stores, where they give the same answers.
 
@@ -86,6 +88,7 @@ def migrate(
         target_conf: Another one, whose ledger has no documents yet. Its stores may be shared servers.
         names: Names of the Documents; None for all in the source's ledger. A Document without a name is ``"default"``.
         on_progress: Called with a `Progress` every few hundred rows; a terminal also shows a progress bar.
+        cancel: An event that stops the call between two batches of rows once it is set; the next call continues it.
 
     Raises:
         ConfigError: If a configuration is invalid, in memory, or equal to the other one; if the source has no such
@@ -94,6 +97,7 @@ def migrate(
         StoreBusyError: If another program writes the source or the target.
         StoreError: If a store fails, the source lacks rows, the target contains other documents or another copy, or
             returns other rows than were written.
+        CanceledError: If ``cancel`` is set.
 
     Example:
         >>> import pathlib, tempfile
@@ -122,8 +126,8 @@ def migrate(
     require(
         names is None or (is_list_of(names, str) and bool(names)), "names", names, "a list of names, or None for all"
     )
-    require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
     with ExitStack() as stack:
+        stack.enter_context(during_call(on_progress, cancel))
         opened = stack.enter_context(closing(source.open()))
         ledgers = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
         for here in ledgers:
@@ -131,7 +135,7 @@ def migrate(
         for here in ledgers:
             _refuse_unfit_target(here, target)
         into = stack.enter_context(closing(target.open()))
-        copies = [_DocumentCopy(opened, into, here, on_progress) for here in ledgers]
+        copies = [_DocumentCopy(opened, into, here) for here in ledgers]
         for copy in copies:
             stack.enter_context(copy.there.lease.held(WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
@@ -199,14 +203,11 @@ def _copy_cache(source: OpenStores, target: OpenStores) -> None:
 class _DocumentCopy:
     """Copy of one Document."""
 
-    def __init__(
-        self, source: OpenStores, target: OpenStores, here: LedgerConnection, on_progress: OnProgress | None
-    ) -> None:
+    def __init__(self, source: OpenStores, target: OpenStores, here: LedgerConnection) -> None:
         self.here = here
         self.there = LedgerConnection(target.ledger, here.name, copies=True)
         self.renamed: dict[str, str] = {}
         self.segments = self.vectors = self.present = 0
-        self._on_progress = on_progress
         self._source, self._target = source, target
         dimensions = {index.dimension for group in copied_groups(here) for index in group.indexes}
         if SPARSE in dimensions and "sparse" not in target.vectors.features:
@@ -258,7 +259,7 @@ class _DocumentCopy:
     def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, index: LiveIndex | None = None) -> None:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much memory as the nodes.
         total = sum(one.build.size for one in copied_builds(self.here, group, index))
-        with ProgressMeter(what, total, 1, self._on_progress, unit="row") as meter:
+        with ProgressMeter(what, total, 1, None, unit="row") as meter:
             for done in copied.run(copied_builds(self.here, group, index)):
                 meter.reach(done)
         self.present += copied.present

@@ -19,7 +19,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
-from lazyrag.document.report import Findings, Problem, ProblemKind, pages
+from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
@@ -352,11 +352,13 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
-    for group in tree.groups.values():
-        try:
-            _GroupInspection(indexer, tree, group, findings).run()
-        except StoreError as exc:  # e.g. a page of the file, or a server; the rest may be readable
-            findings.add("damaged", group.name, "", str(exc))
+    with ProgressMeter("verify", len(tree.groups), 1, indexer.options.on_progress, unit="group") as meter:
+        for done, group in enumerate(tree.groups.values(), start=1):
+            try:
+                _GroupInspection(indexer, tree, group, findings).run()
+            except StoreError as exc:  # e.g. a page of the file, or a server; the rest may be readable
+                findings.add("damaged", group.name, "", str(exc))
+            meter.reach(done)
     return findings
 
 
@@ -384,6 +386,7 @@ class _GroupInspection:
         held = self._stored_keys()
         rows = {row.number: row for row in self._builds.live_in(self._group.id)}
         for build in self._tree.builds(self._group):
+            raise_if_canceled()
             try:
                 self._inspect_build(build, rows[build.number], held.pop(build.number, set()))
             except StoreError as exc:  # the ledger contradicts itself

@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server.problems import ProblemError, problem_of
+from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
 
-ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "uploads")
+ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "routes_answers", "uploads")
 
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:
@@ -56,6 +56,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
+    described = app.openapi
+    app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
     return app
 
 
@@ -81,21 +83,25 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                others = [header for header in message["headers"] if header[0] != b"x-request-id"]
+                message["headers"] = [*others, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
             await self.app(scope, receive, send_with_id)
         finally:
-            took = round(1000 * (time.perf_counter() - began), 1)
-            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, took, request_id)
+            seconds = time.perf_counter() - began
+            scope["app"].state.service.metrics.observe(scope, status, seconds)
+            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, 1000 * seconds, request_id)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500:
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    return problem.response(request.url.path, request.state.request_id)
+    response = problem.response(request.url.path, request.state.request_id)
+    response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
+    return response
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:

@@ -17,6 +17,7 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
     errors.StaleNodeError: 404,
     errors.AlreadyRegisteredError: 409,
     errors.SchemaMismatchError: 409,
+    errors.ReadOnlyError: 409,
     errors.ConfigError: 400,
     errors.MissingDependencyError: 501,
     errors.NotBuiltError: 501,
@@ -78,7 +79,7 @@ class ProblemError(Exception):
             "request_id": request_id,
             **self.more,
         }
-        text = json.dumps(body, ensure_ascii=False)
+        text = json.dumps(body, ensure_ascii=False).encode(errors="replace")  # it may quote half a surrogate pair
         return Response(text, self.status, self.headers, "application/problem+json")
 
 
@@ -86,6 +87,8 @@ def problem_of(error: Exception) -> ProblemError:
     """The problem that an error becomes; what is no error of this package says nothing of its text."""
     if isinstance(error, ProblemError):
         return error
+    if isinstance(error, UnicodeEncodeError):
+        return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
@@ -93,3 +96,24 @@ def problem_of(error: Exception) -> ProblemError:
             headers = {"Retry-After": "1"} if status == 503 else None
             return ProblemError(status, errors.sentence(detail), remedy, headers=headers, error=type(error).__name__)
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
+
+
+def with_problems(document: dict[str, Any]) -> dict[str, Any]:
+    """Describe problems in an OpenAPI document: the response of every operation where no other is described."""
+    texts = ("type", "title", "detail", "remedy", "instance", "request_id")
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["ProblemDetails"] = {
+        "type": "object",
+        "description": "An error (RFC 9457). `remedy` is the way out, or empty.",
+        "properties": {**{name: {"type": "string"} for name in texts}, "status": {"type": "integer"}},
+        "required": [*texts, "status"],
+    }
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            content = {"application/problem+json": {"schema": schema}}
+            operation["responses"].setdefault("default", {"description": "A problem.", "content": content})
+    return document

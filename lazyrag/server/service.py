@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from fastapi import Depends, Request
 
-from lazyrag.errors import known_names
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
+from lazyrag.retrieval.retriever import Retriever
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.telemetry import Metrics
 
 if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
     from lazyrag.document import Document
+    from lazyrag.retrieval.base import BaseRetriever
 
 R = TypeVar("R")
 
@@ -57,11 +62,24 @@ class Service:
         self.state = state
         self.chat = chat
         self.workers = workers
+        self.metrics = Metrics()
+        self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
     def _limiter(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(self.workers)
+
+    @functools.cached_property
+    def slow(self) -> anyio.CapacityLimiter:
+        """For calls of `run` that take seconds on a large set, so that searches find a free thread."""
+        return anyio.CapacityLimiter(max(1, self.workers // 4))
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """How many calls of `run` are being run, and how many wait for a thread."""
+        statistics = self._limiter.statistics()
+        return statistics.borrowed_tokens, statistics.tasks_waiting
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Run blocking work in the pool."""
@@ -84,6 +102,20 @@ class Service:
         return self._views[key]
 
 
+def make_retriever(
+    docs: Document, group: str, name: str, embed_keys: tuple[str, ...] | None, target: str | None
+) -> BaseRetriever[list[DocNode]]:
+    """Make the retriever of a search."""
+    if name in ("default", "hybrid"):
+        if target is not None:
+            raise ConfigError(f"target has no effect on the retriever {name!r}. Name a similarity, or leave it out.")
+        if name == "default" and embed_keys is None:
+            return default_retriever(docs, group)
+        return HybridRetriever.over(docs, group, embed_keys=embed_keys)
+    similarity = None if name == "vector" else name
+    return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)
+
+
 def service_of(request: Request) -> Service:
     """The service of a request, for routes."""
     found: Service = request.app.state.service
@@ -97,7 +129,7 @@ def needs(scope: str) -> Any:
         ProblemError: 403 if it has not.
     """
 
-    def check(request: Request) -> Principal:
+    async def check(request: Request) -> Principal:  # a plain function would take a thread for each request
         principal: Principal = request.state.principal
         if not principal.may(scope):
             raise ProblemError(

@@ -200,6 +200,19 @@ UPDATE node_group SET fields = coalesce(
 """
 """Format 2 of the store file: additions to the ledger."""
 
+JOB_TABLE = """
+CREATE TABLE job (  -- calls that workers run; docs/storage-format.md has the columns
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ledger INTEGER NOT NULL REFERENCES ledger (id), kind TEXT NOT NULL,
+    arguments TEXT NOT NULL, documents TEXT NOT NULL, key TEXT, created REAL NOT NULL, updated REAL NOT NULL,
+    state TEXT NOT NULL, is_canceled INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0, begun INTEGER,
+    worker TEXT NOT NULL DEFAULT '', program TEXT NOT NULL DEFAULT '', heartbeat REAL NOT NULL DEFAULT 0,
+    progress TEXT, error TEXT, result TEXT
+);
+CREATE INDEX job_by_state ON job (ledger, state);
+CREATE INDEX job_by_key ON job (ledger, key) WHERE key IS NOT NULL;
+"""
+"""Format 3 of the store file: jobs."""
+
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
 
@@ -501,7 +514,7 @@ nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE),
     when_damaged=(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."

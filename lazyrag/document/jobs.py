@@ -1,0 +1,611 @@
+"""Jobs: calls of a Document that a worker runs, in this program or another one, and that survive the end of either.
+
+They are rows of a table in the ledger's file. Every kind of job is an idempotent method of Document: what was finished
+is stored, and the same call does the rest. So a worker can take over a job of a worker that died, at whatever point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import inspect
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+from lazyrag.data.encoding import ErrorInfo, to_dict
+from lazyrag.data.segment import root_uid
+from lazyrag.document.lease import Program
+from lazyrag.document.ledger import Ledger
+from lazyrag.document.report import Progress, during_call
+from lazyrag.errors import (
+    CanceledError,
+    ConfigError,
+    NotBuiltError,
+    NotRegisteredError,
+    StoreBusyError,
+    StoreError,
+)
+from lazyrag.storage.database import Database
+from lazyrag.stores.sqlite import STORE_FORMAT
+from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
+
+if TYPE_CHECKING:
+    from lazyrag.document.document import Document
+
+State: TypeAlias = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
+"""State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED at the end."""
+
+DOCUMENTS_OF = {
+    "sync": "",
+    "add_files": "files",
+    "add_texts": "texts",
+    "delete_files": "documents",
+    "update_metadata": "changes",
+    "retry_failed": "",
+    "rollback": "document",
+    "verify": "",
+    "repair": "",
+    "compact": "",
+    "activate_group": "",
+    "purge": "document",
+    "change_model": "",
+}
+"""The kinds of jobs, which are names of methods of Document, and the argument that names documents; "" for none."""
+
+KEY_S = 24 * 3600.0
+"""How long an idempotency key leads to its job, in seconds."""
+
+MAX_ATTEMPTS = 3
+"""Attempts at a job whose workers die; then it has failed."""
+
+HEARTBEAT_S = 2.0
+DEAD_S = 10.0
+"""A worker without a heartbeat for so long is taken for dead, if its process cannot be looked at."""
+
+_UNFINISHED = ("WAITING", "WORKING", "DELETING")
+_DELETING = ("delete_files", "purge")
+_STORED_S = 30 * 24 * 3600.0  # finished jobs
+_LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
+_PAUSE_S = 1.0  # after another program had the right to write
+_LISTED = 200  # items of a list in a result
+_ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
+_running: set[str] = set()  # ids of the workers of this process that run a job
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it was when it was read.
+
+    Args:
+        id: Its id.
+        kind: Name of a method of Document.
+        arguments: Its arguments. The texts of a finished ``add_texts`` are replaced by "".
+        state: See `State`.
+        attempts: How often a worker has begun it.
+        progress: Its last progress; None before the first.
+        error: Why it has failed, or why it waits on; None for neither.
+        result: What the method returned, as JSON: the fields of a report, or ``{"value": ...}``. Lists end after 200
+            items, and ``"counts"`` has their lengths.
+        key: Idempotency key.
+        created: When it was submitted, in UTC.
+        updated: When it last changed, in UTC.
+        heartbeat: When its worker last showed that it runs, in UTC; None before the first attempt.
+    """
+
+    id: str
+    kind: str
+    arguments: Mapping[str, Any]
+    state: State
+    attempts: int
+    progress: Progress | None
+    error: ErrorInfo | None
+    result: Mapping[str, Any] | None
+    key: str | None
+    created: dt.datetime
+    updated: dt.datetime
+    heartbeat: dt.datetime | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no worker will run it any more, unless it is retried."""
+        return self.state not in _UNFINISHED
+
+
+_DEAD = ErrorInfo(
+    "WorkerDied",
+    f"The workers of the job died in {MAX_ATTEMPTS} attempts.",
+    "Look for what ended their processes, such as too little memory, and retry the job.",
+)
+_COLUMNS = "id, kind, arguments, state, attempts, progress, error, result, key, created, updated, heartbeat"
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    number, kind, arguments, state, attempts, progress, error, result, key, *times = row
+    created, updated, heartbeat = (dt.datetime.fromtimestamp(one, dt.timezone.utc) for one in times)
+    return Job(
+        str(number),
+        kind,
+        json.loads(arguments),
+        state,
+        attempts,
+        None if progress is None else Progress(**json.loads(progress)),
+        None if error is None else ErrorInfo(**json.loads(error)),
+        None if result is None else json.loads(result),
+        key,
+        created,
+        updated,
+        heartbeat if times[2] else None,
+    )
+
+
+class Jobs:
+    """The jobs of a Document. Use `Document.jobs`.
+
+    Args:
+        docs: The Document.
+        ledger: Its ledger; of a read-only Document, only the table of jobs is written.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> from lazyrag.document import Worker
+        >>> docs = Document()
+        >>> job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1")
+        >>> docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1") == job
+        True
+        >>> Worker(docs).run_one().result["added"]
+        ['tea']
+    """
+
+    def __init__(self, docs: Document, ledger: Ledger) -> None:
+        self._docs = docs
+        self.ledger, self.file, self.name = ledger, ledger.file, ledger.name
+
+    def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None) -> Job:
+        """Store a job for a worker. Jobs of a Document are run one after the other, in the order of their submission.
+
+        Args:
+            kind: Name of a method of Document, see `DOCUMENTS_OF`.
+            arguments: Its arguments by name, JSON values. Relative paths of files are those of this program.
+            key: Idempotency key: within 24 hours, another submission with it returns the same job.
+
+        Raises:
+            ConfigError: If the method has no such arguments, or they are no JSON values.
+            NotBuiltError: If this release lacks the method.
+            StoreError: If the file cannot be written.
+        """
+        validate_choice("kind", kind, DOCUMENTS_OF)
+        key = None if key is None else validate_text("key", key)
+        text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
+        now = time.time()
+        with self.writing(durable=True) as (connection, ledger):
+            if key is not None:
+                query = f"SELECT {_COLUMNS} FROM job WHERE ledger = ? AND key = ? AND created > ?"  # noqa: S608
+                found = connection.execute(query, (ledger, key, now - KEY_S)).fetchone()
+                if found:
+                    return _job(found)
+            connection.execute(
+                "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
+                (ledger, now - _STORED_S, *_UNFINISHED),
+            )
+            made = connection.execute(
+                "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated) "
+                "VALUES (?, ?, ?, ?, 'WAITING', ?, ?, ?)",
+                (ledger, kind, text, json.dumps(documents), key, now, now),
+            )
+            return self._read(connection, str(made.lastrowid))
+
+    def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
+        """The arguments as JSON, and the documents that they name."""
+        method = getattr(self._docs, kind, None)
+        if method is None:
+            raise NotBuiltError(f"Document.{kind} is not part of this release.")
+        named = arguments.get(DOCUMENTS_OF[kind], ())
+        if kind == "add_files" and isinstance(named, Mapping):
+            arguments["files"] = {name: os.path.abspath(path) for name, path in named.items()}  # noqa: PTH100
+        elif kind == "add_files" and isinstance(named, (list, tuple)):
+            arguments["files"] = [os.path.abspath(path) for path in named]  # noqa: PTH100
+            named = [os.path.basename(path) for path in named]  # noqa: PTH119
+        try:
+            text = json.dumps(arguments)
+            args, keywords = _split(kind, arguments)
+            inspect.signature(method).bind(*args, **keywords)
+        except (TypeError, ValueError) as exc:
+            msg = f"arguments must be JSON values that Document.{kind} takes; got {sorted(arguments)}: {exc}."
+            raise ConfigError(msg) from exc
+        return text, [named] if isinstance(named, str) else [str(one) for one in named]
+
+    def get(self, id: str) -> Job:  # noqa: A002  the name of the field
+        """Return a job as it is now.
+
+        Raises:
+            NotRegisteredError: If there is none with the id: finished ones are stored for 30 days.
+        """
+        with self.file.reading() as connection:
+            return self._read(connection, id)
+
+    def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
+        """List jobs, the newest first.
+
+        Args:
+            after: Id of the last job of the page before; None for the first page.
+            limit: The maximum number of jobs.
+            state: Only jobs in this state.
+        """
+        number = None if after is None else _number(after)
+        validate_integer("limit", limit, 1)
+        require(state is None or state in get_args(State), "state", state, f"one of {', '.join(get_args(State))}")
+        query = (
+            f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "  # noqa: S608
+            "AND (? IS NULL OR id < ?) AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?"
+        )
+        with self.file.reading() as connection:
+            rows = connection.execute(query, (self.name, number, number, state, state, limit)).fetchall()
+        return [_job(row) for row in rows]
+
+    def cancel(self, id: str) -> Job:  # noqa: A002
+        """Cancel a job: at once if it waits, at the next safe point if it runs. A finished one stays as it is."""
+        with self.writing(durable=True) as (connection, _):
+            self._read(connection, id)
+            connection.execute(
+                "UPDATE job SET is_canceled = 1, updated = ?, "
+                "state = CASE state WHEN 'WAITING' THEN 'CANCELED' ELSE state END "
+                "WHERE id = ? AND state IN (?, ?, ?)",
+                (time.time(), _number(id), *_UNFINISHED),
+            )
+            return self._read(connection, id)
+
+    def retry(self, id: str) -> Job:  # noqa: A002
+        """Let a failed or cancelled job be run again; one that waits or runs stays as it is.
+
+        Raises:
+            ConfigError: If it has succeeded.
+        """
+        with self.writing(durable=True) as (connection, _):
+            job = self._read(connection, id)
+            if job.state in ("SUCCESS", "DELETED"):
+                raise ConfigError(f"Job {id!r} has succeeded. Submit another one to repeat it.")
+            connection.execute(
+                "UPDATE job SET state = 'WAITING', is_canceled = 0, attempts = 0, progress = NULL, error = NULL, "
+                "updated = ? WHERE id = ? AND state IN ('FAILED', 'CANCELED')",
+                (time.time(), _number(id)),
+            )
+            return self._read(connection, id)
+
+    def wait(self, id: str, timeout_s: float | None = None) -> Job:  # noqa: A002
+        """Wait until a job is finished, and return it; after the timeout, return it as it is.
+
+        Args:
+            id: Its id.
+            timeout_s: How long to wait, in seconds; None for as long as it takes.
+        """
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        pause = 0.01
+        while not (job := self.get(id)).is_finished and (ends is None or time.monotonic() < ends):
+            time.sleep(pause)
+            pause = min(_LOOK_S, pause * 1.5)
+        return job
+
+    def working(self) -> dict[str, State]:
+        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
+        return documents_in_work(self.ledger)
+
+    def forget(self, documents: Iterable[str]) -> int:
+        """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
+
+        Returns:
+            The number of deleted jobs.
+        """
+        names = {*documents}
+        with self.writing(durable=True) as (connection, ledger):
+            rows = connection.execute(
+                "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)",
+                (ledger, *_UNFINISHED),
+            ).fetchall()
+            quoted = [json.dumps(name) for name in names]
+            gone = [
+                (number,)
+                for number, named, result in rows
+                if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
+            ]
+            connection.executemany("DELETE FROM job WHERE id = ?", gone)
+        return len(gone)
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
+        """A transaction that writes jobs, without the lease; with the ledger's row."""
+        if self.file.read_only:  # of this file, nothing but jobs is written
+            with Database(self.file.path, STORE_FORMAT) as database, database.writing(durable=durable) as connection:
+                yield connection, _ledger_row(connection, self.name)
+            return
+        with self.file.writing(durable=durable) as connection:
+            yield connection, _ledger_row(connection, self.name)
+
+    def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
+        query = f"SELECT {_COLUMNS} FROM job WHERE id = ? AND ledger = (SELECT id FROM ledger WHERE name = ?)"  # noqa: S608
+        row = connection.execute(query, (_number(id), self.name)).fetchone()
+        if row is None:
+            raise NotRegisteredError(f"There is no job {id!r}. list() returns those of the last 30 days.")
+        return _job(row)
+
+
+def _ledger_row(connection: sqlite3.Connection, name: str) -> int:
+    connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
+    return int(connection.execute("SELECT id FROM ledger WHERE name = ?", (name,)).fetchone()[0])
+
+
+def _number(id: str) -> int:  # noqa: A002
+    return int(id) if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19 else -1
+
+
+def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of a job's method: the names of groups are positional."""
+    keywords = dict(arguments)
+    names = keywords.pop("names", []) if kind == "activate_group" else []
+    return [names] if isinstance(names, str) else list(names), keywords
+
+
+class _Claim(NamedTuple):
+    """A job that a worker has claimed; ``begun`` is None at the first attempt."""
+
+    id: int
+    kind: str
+    arguments: Mapping[str, Any]
+    begun: int | None
+
+
+class Worker:
+    """Runs the jobs of a Document, one after the other, in the thread that calls `run`.
+
+    Any number of workers, in any programs on any machines, may serve one Document: only one of them runs a job at a
+    time. It shows that it runs every two seconds. The job of a worker that died is taken over, at once where its
+    process can be looked at, else after ten seconds without a sign of life: every method is idempotent, so that it does
+    what the first attempt did not. A job whose workers died three times has failed. A job that finds another program
+    writing waits on.
+
+    Args:
+        docs: The Document, not read-only.
+
+    Raises:
+        ConfigError: If the Document is read-only or restricted.
+
+    Example:
+        >>> import threading
+        >>> from lazyrag import Document
+        >>> from lazyrag.document import Worker
+        >>> docs, stop = Document(), threading.Event()
+        >>> thread = threading.Thread(target=Worker(docs).run, args=[stop])
+        >>> thread.start()
+        >>> job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}})
+        >>> docs.jobs.wait(job.id, timeout_s=60).state
+        'SUCCESS'
+        >>> stop.set()
+        >>> thread.join()
+    """
+
+    def __init__(self, docs: Document) -> None:
+        self._docs, self._jobs = docs, docs.jobs
+        require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
+        self._program = Program()
+        self._turn = threading.Lock()
+        self._seen: dict[int, tuple[float, float]] = {}  # heartbeats of others, and since when this one knows them
+
+    def run(self, stop: threading.Event) -> None:
+        """Run jobs until an event is set. A job that is interrupted by it is left to the next worker.
+
+        Raises:
+            StoreError: If the file could not be used for a minute.
+        """
+        failing_since: float | None = None
+        while not stop.is_set():
+            try:
+                job = self.run_one(stop)
+            except StoreError:
+                failing_since = failing_since or time.monotonic()
+                if time.monotonic() - failing_since > _ABANDONED_S:
+                    raise
+                stop.wait(_PAUSE_S)
+                continue
+            failing_since = None
+            if job is None or job.state == "WAITING":
+                stop.wait(_LOOK_S if job is None else _PAUSE_S)
+
+    def run_one(self, stop: threading.Event | None = None) -> Job | None:
+        """Run the next job, and return it; None if none waits, or another worker runs one.
+
+        Args:
+            stop: An event that hands the job back at the next safe point once it is set.
+        """
+        with self._turn:
+            _running.add(self._program.id)  # before others see it in the file
+            try:
+                claim = self._claim()
+                return None if claim is None else self._run(claim, stop or threading.Event())
+            finally:
+                _running.discard(self._program.id)
+
+    def _run(self, claim: _Claim, stop: threading.Event) -> Job:
+        call = _Call(self._jobs, claim, self._program.id, stop)
+        handed_back = {"state": "WAITING", "attempts": -1}  # as if it had not begun
+        columns: dict[str, Any] = handed_back
+        try:
+            with call.attended(), during_call(call.note, call.cancel):
+                result = _as_result(self._call(claim))
+            columns = {"state": "DELETED" if claim.kind in _DELETING else "SUCCESS", "result": json.dumps(result)}
+        except CanceledError:
+            if call.is_canceled:
+                columns = {"state": "CANCELED"}
+        except StoreBusyError as exc:
+            columns = {**handed_back, "error": _error_json(ErrorInfo.of(exc))}
+        except Exception as exc:  # noqa: BLE001  it is the job's result
+            columns = {"state": "FAILED", "error": _error_json(ErrorInfo.of(exc))}
+        finally:
+            call.finish(columns)
+        return self._jobs.get(str(claim.id))
+
+    def _call(self, claim: _Claim) -> Any:
+        """Call the method, without what an earlier attempt may have done."""
+        args, keywords = _split(claim.kind, claim.arguments)
+        if claim.begun is not None and claim.kind == "delete_files":
+            known = self._jobs.ledger.documents.named(keywords["documents"])
+            gone = {name for name, row in known.items() if row.status != "live"}
+            keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
+        if claim.begun and claim.kind == "rollback":
+            live = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
+            if live.number != claim.begun:
+                return live
+        return getattr(self._docs, claim.kind)(*args, **keywords)
+
+    def _claim(self) -> _Claim | None:
+        """Claim the first unfinished job, unless another worker runs it."""
+        with self._jobs.file.reading() as connection:
+            if not self._unfinished(connection):
+                return None
+        with self._jobs.writing() as (connection, _):
+            for number, kind, text, attempts, is_canceled, begun in self._unfinished(connection):
+                now = time.time()
+                if is_canceled or attempts >= MAX_ATTEMPTS:
+                    state, error = ("CANCELED", None) if is_canceled else ("FAILED", _error_json(_DEAD))
+                    connection.execute(
+                        "UPDATE job SET state = ?, error = ?, updated = ? WHERE id = ?", (state, error, now, number)
+                    )
+                    continue
+                arguments = json.loads(text)
+                connection.execute(
+                    "UPDATE job SET state = ?, attempts = attempts + 1, error = NULL, worker = ?, program = ?, "
+                    "heartbeat = ?, updated = ?, begun = coalesce(begun, (SELECT version FROM document WHERE ledger = "
+                    "job.ledger AND uid = ?), 0) WHERE id = ?",
+                    (
+                        *("DELETING" if kind in _DELETING else "WORKING", self._program.id, self._program.to_json()),
+                        *(now, now, root_uid(str(arguments.get("document", ""))), number),
+                    ),
+                )
+                return _Claim(number, kind, arguments, begun)
+        return None
+
+    def _unfinished(self, connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int, int | None]]:
+        """The unfinished jobs, in order; [] while another worker runs one."""
+        rows = connection.execute(
+            "SELECT id, kind, arguments, attempts, is_canceled, begun, state, worker, program, heartbeat "
+            "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) ORDER BY id",
+            (self._jobs.name, *_UNFINISHED),
+        ).fetchall()
+        if any(row[6] != "WAITING" and not self._is_dead(row[0], *row[7:]) for row in rows):
+            return []
+        return [row[:6] for row in rows]
+
+    def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
+        """Whether a worker will not go on with a job."""
+        program = Program.from_json(description, worker)
+        if program.is_here:  # this one runs nothing while it looks
+            return worker not in _running or worker == self._program.id
+        now = time.monotonic()
+        if self._seen.get(job, (None, 0))[0] != heartbeat:
+            self._seen[job] = heartbeat, now
+        # The clocks of two machines may differ: what counts is how long this one has seen nothing new.
+        is_silent = now - self._seen[job][1] > DEAD_S or abs(time.time() - heartbeat) > _ABANDONED_S
+        return is_silent or program.has_ended()
+
+
+class _Call:
+    """One attempt at a job: shows that it runs, writes its progress, and cancels it.
+
+    Args:
+        jobs: The jobs.
+        claim: The job.
+        worker: Id of the worker.
+        stop: The event that hands it back.
+    """
+
+    def __init__(self, jobs: Jobs, claim: _Claim, worker: str, stop: threading.Event) -> None:
+        self._jobs, self._claim, self._worker, self._stop = jobs, claim, worker, stop
+        self._progress: Progress | None = None
+        self.is_canceled = False
+        self.cancel = threading.Event()
+
+    def note(self, progress: Progress) -> None:
+        """Remember the progress; it is written at the next look."""
+        self._progress = progress
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """Look at the job's row in a thread until the block ends."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._attend, args=[ended], name="lazyrag job", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _attend(self, ended: threading.Event) -> None:
+        shown, beaten = None, time.monotonic()
+        while not ended.wait(_LOOK_S):
+            if self._stop.is_set():
+                self.cancel.set()
+            with suppress(StoreError):  # the next time may be soon enough
+                with self._jobs.file.reading() as connection:
+                    query = "SELECT worker, is_canceled FROM job WHERE id = ?"
+                    worker, is_canceled = connection.execute(query, (self._claim.id,)).fetchone()
+                self.is_canceled = bool(is_canceled)
+                if is_canceled or worker != self._worker:  # taken over: this program was suspended for too long
+                    self.cancel.set()
+                if self._progress is not shown or time.monotonic() - beaten > HEARTBEAT_S:
+                    shown, beaten = self._progress, time.monotonic()
+                    self._update({} if shown is None else {"progress": json.dumps(dataclasses.asdict(shown))})
+
+    def finish(self, columns: dict[str, Any]) -> None:
+        """Write how the attempt ended, unless another worker has taken the job over."""
+        if columns["state"] == "SUCCESS" and "texts" in self._claim.arguments:  # the documents have them now
+            texts = dict.fromkeys(self._claim.arguments["texts"], "")
+            columns["arguments"] = json.dumps({**self._claim.arguments, "texts": texts})
+        if self._progress is not None:
+            columns["progress"] = json.dumps(dataclasses.asdict(self._progress))
+        self._update(columns, durable=True)
+
+    def _update(self, columns: Mapping[str, Any], *, durable: bool = False) -> None:
+        now = time.time()
+        values = {"heartbeat": now, "updated": now, **columns}
+        changes = ", ".join(f"{name} = {'attempts + ?' if name == 'attempts' else '?'}" for name in values)
+        with self._jobs.writing(durable=durable) as (connection, _):
+            connection.execute(
+                f"UPDATE job SET {changes} WHERE id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')",  # noqa: S608
+                (*values.values(), self._claim.id, self._worker),
+            )
+
+
+def documents_in_work(ledger: Ledger) -> dict[str, State]:
+    """See `Jobs.working`."""
+    with ledger.file.reading() as connection:
+        rows = connection.execute(
+            "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
+            "AND state IN (?, ?, ?) ORDER BY id",
+            (ledger.name, *_UNFINISHED),
+        ).fetchall()
+    found: dict[str, State] = {}
+    for documents, kind, state in rows:
+        found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
+    return found
+
+
+def _error_json(error: ErrorInfo) -> str:
+    return json.dumps(dataclasses.asdict(error))
+
+
+def _as_result(value: Any) -> dict[str, Any] | None:
+    """What a method returned, as the result of a job."""
+    if value is None:
+        return None
+    plain = to_dict(value)
+    result = plain if isinstance(plain, dict) else {"value": plain}
+    lists = {name: one for name, one in result.items() if isinstance(one, (list, dict))}
+    for name, one in lists.items():
+        result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
+    return {**result, "counts": {name: len(one) for name, one in lists.items()}}

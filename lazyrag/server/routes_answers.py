@@ -1,0 +1,574 @@
+"""Routes that ask and judge: answers with their events, feedback, golden questions, evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import Response, StreamingResponse
+
+from lazyrag.data.encoding import to_dict
+from lazyrag.data.result import Citation, Hit
+from lazyrag.errors import AnswerWarning
+from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, golden_measure, judge
+from lazyrag.evaluation.metrics import Comparison, compare, source_span
+from lazyrag.pipeline import RAGPipeline
+from lazyrag.retrieval.base import BaseRetriever, hits_of
+from lazyrag.server.problems import ProblemError, problem_of
+from lazyrag.server.routes_search import (
+    MAX_QUERY,
+    Body,
+    Filters,
+    Limit,
+    Name,
+    Reading,
+    Scope,
+    SearchOptions,
+    as_json,
+    filter_of,
+    list_of,
+    model_of,
+)
+from lazyrag.server.service import Service, needs
+from lazyrag.storage.database import Database, FileFormat
+
+router = APIRouter(prefix="/api/v1/sets/{set}")
+log = logging.getLogger("lazyrag.server")
+
+KEPT_S = 900.0
+"""How long an answer can be read again; it quotes documents, so it is not stored longer."""
+GRACE_S = 10.0
+"""How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
+COMMENT_S = 15.0
+POLL_S = 0.05
+MAX_WRITING = 64
+MAX_GOLDEN = 500
+"""Questions of one evaluation."""
+MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
+LABELS = ("ids", "spans", "texts", "references")
+NO_MODEL = "The service has no chat model: these are the passages that it would read. Configure one for answers."
+ABANDONED = "Nobody read the answer any more, so it was not finished. Ask again."
+
+BOOK_FORMAT = FileFormat(
+    "service's notebook",
+    0x6C726E62,
+    (
+        """
+        CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
+        CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
+            PRIMARY KEY (answer, number)) WITHOUT ROWID;
+        CREATE TABLE record (id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT, set_name TEXT, principal TEXT,
+            created REAL, body TEXT);
+        CREATE INDEX record_of_set ON record (kind, set_name, id);
+        """,
+    ),
+    "Move it away: feedback, golden questions and evaluations are in it.",
+)
+
+Event = tuple[int, str, str]
+"""Number, name and JSON of an event."""
+
+# Models
+
+Question = Annotated[str, Field(max_length=MAX_QUERY)]
+
+
+class Turn(Body):
+    """A message of the conversation before the question."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[str, Field(max_length=20_000)]
+
+
+class AnswerBody(SearchOptions):
+    """A question. With `stream` the answer comes as server-sent events."""
+
+    question: Question
+    history: list[Turn] = Field(default_factory=list, max_length=100)
+    filters: Filters = None
+    topk: Annotated[int, Field(ge=1, le=100)] = 6
+    stream: bool = False
+
+
+class ProblemNote(BaseModel):
+    """What is wrong with an answer, or why there is none."""
+
+    detail: str
+    remedy: str = ""
+    status: int | None = None
+
+
+_State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
+_Answer = create_model(
+    "Answer",
+    __doc__="An answer with its citations, and the passages that the model read, or would read if there were one.",
+    id=(str, ...),
+    state=(_State, ...),
+    question=(str, ...),
+    text=(str | None, ...),
+    citations=(list_of(model_of(Citation)), ...),
+    problems=(list[ProblemNote], ...),
+    hits=(list_of(model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+)
+
+
+class Stored(BaseModel):
+    """What all records have."""
+
+    id: int
+    created: Annotated[float, Field(description="Seconds since 1970.")]
+    principal: str
+
+
+class FeedbackBody(Body):
+    """A judgement of an answer that can still be read, or of a hit, or of both: a source of the answer."""
+
+    good: bool
+    answer: Name | None = None
+    hit: Name | None = None
+    query: Annotated[Question, Field(description="What was searched, for a hit without an answer.")] = ""
+    note: Annotated[str, Field(max_length=10_000)] = ""
+
+
+class SpanLabel(Body):
+    """Characters of a document's text; without numbers the whole document."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4_096)]
+    start: Annotated[int | None, Field(ge=0)] = None
+    end: Annotated[int | None, Field(ge=1)] = None
+
+
+Labels = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=4_096)]], Field(default_factory=list, max_length=100)
+]
+
+
+class GoldenBody(Body):
+    """A question with what must be found, as in a file of golden questions; or a good judgement that it is made of."""
+
+    question: Question = ""
+    ids: Labels
+    spans: list[SpanLabel] = Field(default_factory=list, max_length=100)
+    texts: Labels
+    references: Labels
+    feedback: Annotated[int | None, Field(ge=1, lt=2**63)] = None
+
+
+class EvaluationBody(Body):
+    """Two ways to search."""
+
+    a: SearchOptions
+    b: SearchOptions
+
+
+class Feedback(FeedbackBody, Stored):
+    """A stored judgement, with the nodes that it is about."""
+
+    uids: list[str]
+
+
+class GoldenModel(GoldenBody, Stored):
+    """A stored golden question."""
+
+
+_Measure = create_model(
+    "Measure", __base__=model_of(Comparison), measure=(str, ...), questions=(int, ...), a=(float, ...), b=(float, ...)
+)
+_Evaluation = create_model(
+    "Evaluation",
+    __doc__="A stored evaluation. Differences are b less a; p is that of the paired randomisation test.",
+    __base__=(EvaluationBody, Stored),
+    questions=(int, ...),
+    seconds=(float, ...),
+    measures=(list_of(_Measure), ...),
+)
+
+# Storage
+
+
+class Notebook:
+    """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
+
+    Args:
+        service: The service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._database = Database(service.state / "answers.db", BOOK_FORMAT)
+
+    def begin(self, scope: Scope, question: str) -> str:
+        """Begin an answer, and delete old ones. Returns its id."""
+        now, answer = time.time(), uuid.uuid4().hex
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
+            connection.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", (answer, _owner(scope), question, now, now))
+        return answer
+
+    def question(self, scope: Scope, answer: str) -> str:
+        """Return the question of an answer.
+
+        Raises:
+            ProblemError: 404 if the principal has no such answer.
+        """
+        query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
+        with self._database.reading() as connection:
+            found = connection.execute(query, (answer, _owner(scope), time.time() - KEPT_S)).fetchone()
+        if found is None:
+            remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
+            raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
+        return str(found[0])
+
+    def append(self, answer: str, events: Sequence[Event]) -> None:
+        """Store events."""
+        with self._database.writing() as connection:
+            connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", [(answer, *event) for event in events])
+
+    def events(self, answer: str, after: int = 0) -> list[Event]:
+        """Return the events after a number."""
+        query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
+        with self._database.reading() as connection:
+            return connection.execute(query, (answer, after)).fetchall()
+
+    def follow(self, answer: str) -> None:
+        """Note that somebody reads an answer."""
+        with self._database.writing() as connection:
+            connection.execute("UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
+
+    def is_followed(self, answer: str) -> bool:
+        """Whether somebody has read an answer lately, in any process."""
+        with self._database.reading() as connection:
+            found = connection.execute("SELECT followed FROM answer WHERE id = ?", (answer,)).fetchone()
+        return found is not None and found[0] > time.time() - GRACE_S
+
+    def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Store a record, and return it."""
+        now = time.time()
+        with self._database.writing(durable=True) as connection:
+            row = kind, scope.name, scope.principal.id, now, json.dumps(body, ensure_ascii=False)
+            number = connection.execute("INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
+        return {"id": number, "created": now, "principal": scope.principal.id, **body}
+
+    def records(self, scope: Scope, kind: str, after: int = 0, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
+        own = "%" if scope.principal.labels is None else scope.principal.id
+        query = (
+            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
+            "AND ? IN ('%', principal) ORDER BY id LIMIT ?"
+        )
+        with self._database.reading() as connection:
+            rows = connection.execute(query, (kind, scope.name, after, own, limit)).fetchall()
+        return [{"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])} for row in rows]
+
+    def record(self, scope: Scope, kind: str, number: int) -> dict[str, Any]:
+        """Return a record.
+
+        Raises:
+            ProblemError: 404 if there is none that the principal sees.
+        """
+        found = self.records(scope, kind, number - 1, 1)
+        if not found or found[0]["id"] != number:
+            raise ProblemError(404, f"There is no {kind} {number}.", "List them to see which there are.")
+        return found[0]
+
+    def delete(self, scope: Scope, kind: str, number: int) -> None:
+        """Delete a record; errors as `record` raises them."""
+        self.record(scope, kind, number)
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM record WHERE id = ?", (number,))
+
+
+def _owner(scope: Scope) -> str:
+    return json.dumps([scope.name, scope.principal.id, scope.principal.labels])
+
+
+async def _book(request: Request) -> Notebook:
+    state = request.app.state
+    if not hasattr(state, "notebook"):
+        state.notebook = Notebook(state.service)
+    found: Notebook = state.notebook
+    return found
+
+
+Book = Annotated[Notebook, Depends(_book)]
+
+# Answers
+
+_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+
+
+@router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
+async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) -> Response:
+    """Answer a question from the documents, with citations.
+
+    With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete answer). The header
+    `Location` names the answer, and `GET .../events` goes on with a stream that was cut.
+    """
+    if len(book.tasks) >= MAX_WRITING:
+        raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
+    run = scope.service.run
+    pieces = _pieces(body, scope, await run(scope.retriever, body))
+    answer = await run(book.begin, scope, body.question)
+    task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
+    book.tasks.add(task)
+    task.add_done_callback(book.tasks.discard)
+    headers = {"Location": request.url_for("one_answer", set=scope.name, answer=answer).path}
+    if body.stream:
+        return _streamed(_follow(scope, book, answer, 0), headers)
+    events: list[Event] = []
+    async for event in _follow(scope, book, answer, 0):
+        events.append(event)
+        if await request.is_disconnected():
+            break
+    found = _answer(answer, body.question, events)
+    if found["state"] == "FAILED":
+        raise ProblemError(**found["problems"][-1])
+    return as_json(found, 200, headers)
+
+
+@router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
+async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
+    """Get an answer, as far as it is written. Only who asked can read it, and only for some minutes."""
+    return await scope.respond(lambda: _answer(answer, book.question(scope, answer), book.events(answer)))
+
+
+@router.get("/answers/{answer}/events", tags=["answers"], response_class=StreamingResponse, responses=_EVENTS)
+async def answer_events(
+    answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
+) -> Response:
+    """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
+    await scope.service.run(book.question, scope, answer)
+    after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
+    return _streamed(_follow(scope, book, answer, min(after, 2**62)), {})
+
+
+async def _pieces(
+    body: AnswerBody, scope: Scope, retriever: BaseRetriever[Any]
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events of an answer; the last one, ``hits``, has what the model read."""
+    filters = filter_of(body.filters)
+    if scope.service.chat is None:
+        hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
+        yield "problem", {"detail": NO_MODEL}
+        yield "hits", {"hits": to_dict(hits)}
+        return
+    pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
+    history = [turn.model_dump() for turn in body.history]
+    warnings.simplefilter("ignore", AnswerWarning)  # they are events
+    async with aclosing(pipeline.astream(body.question, body.topk, filters=filters, history=history)) as deltas:
+        async for delta in deltas:
+            if delta.text:
+                yield "delta", {"text": delta.text}
+            for citation in delta.citations:
+                yield "citation", to_dict(citation)
+            if delta.answer is not None:
+                for problem in delta.answer.problems:
+                    yield "problem", {"detail": problem}
+                yield "hits", {"hits": to_dict(list(delta.answer.context.sources))}
+
+
+async def _write(
+    scope: Scope, book: Notebook, answer: str, question: str, pieces: AsyncIterator[tuple[str, dict[str, Any]]]
+) -> None:
+    """Store an answer's events, whatever happens; the last one is ``done``."""
+    events: list[Event] = []
+    state, hits, stored, flushed = "SUCCESS", [], 0, 0.0
+
+    def add(name: str, data: Mapping[str, Any]) -> None:
+        events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
+
+    try:
+        async for name, data in pieces:
+            if name == "hits":
+                hits = data["hits"]
+                continue
+            add(name, data)
+            if time.monotonic() - flushed > POLL_S:
+                await scope.service.run(book.append, answer, events[stored:])
+                stored, flushed = len(events), time.monotonic()
+    except asyncio.CancelledError:
+        state = "CANCELED"
+        add("problem", {"detail": ABANDONED})
+    except Exception as exc:
+        state, problem = "FAILED", problem_of(exc)
+        if problem.status >= 500:
+            log.exception("answer %s failed", answer)
+        add("problem", {"detail": problem.detail, "remedy": problem.remedy, "status": problem.status})
+    add("done", {**_answer(answer, question, events), "state": state, "hits": hits})
+    await scope.service.run(book.append, answer, events[stored:])
+
+
+async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
+    """Write an answer, and cancel that when nobody reads it any more."""
+    task = asyncio.ensure_future(writing)
+    while not (await asyncio.wait([task], timeout=GRACE_S / 4))[0]:
+        if not await scope.service.run(book.is_followed, answer):
+            task.cancel()
+    await task
+
+
+def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
+    """An answer as far as its events tell."""
+    read = [(name, json.loads(data)) for _, name, data in events]
+    if read and read[-1][0] == "done":
+        found: dict[str, Any] = read[-1][1]
+        return found
+    of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
+    text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
+    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": []}
+    return {"id": answer, "state": "WORKING", "question": question, **more}
+
+
+async def _follow(scope: Scope, book: Notebook, answer: str, after: int) -> AsyncIterator[Event]:
+    """The events of an answer after a number, until the last one. A number of 0 stands for a silence."""
+    noted = quiet = 0.0
+    while True:
+        now = time.monotonic()
+        if now - noted > GRACE_S / 4:
+            await scope.service.run(book.follow, answer)
+            noted = now
+        for event in await scope.service.run(book.events, answer, after):
+            yield event
+            after, quiet = event[0], now
+            if event[1] == "done":
+                return
+        if now - (quiet := quiet or now) > COMMENT_S:
+            yield 0, "", ""
+            quiet = now
+        await asyncio.sleep(POLL_S)
+
+
+def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
+    async def body() -> AsyncIterator[bytes]:
+        async for number, name, data in events:
+            yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
+
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
+    return StreamingResponse(body(), media_type="text/event-stream", headers=more)
+
+
+# Feedback, golden questions, evaluations
+
+After = Annotated[int, Query(ge=0, lt=2**63, description="The last id of the page before.")]
+Number = Annotated[int, PathParameter(ge=1, lt=2**63)]
+_as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
+
+
+@router.post("/feedback", tags=["evaluation"], status_code=201, response_model=Feedback)
+async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Response:
+    """Judge an answer, or a hit."""
+
+    def store() -> dict[str, Any]:
+        query, uids = body.query, [] if body.hit is None else [scope.node(body.hit).uid]
+        if body.answer is not None:
+            query = book.question(scope, body.answer)
+            cited = _answer(body.answer, query, book.events(body.answer))["citations"]
+            uids = uids or [citation["uid"] for citation in cited]
+        elif body.hit is None:
+            raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
+        return book.add(scope, "feedback", {**body.model_dump(), "query": query, "uids": uids})
+
+    return await scope.respond(store, status=201)
+
+
+@router.get("/feedback", tags=["evaluation"], response_model=list[Feedback])
+async def list_feedback(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
+    """List judgements, oldest first."""
+    return await scope.respond(book.records, scope, "feedback", after, limit)
+
+
+@router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
+async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
+    """Add a golden question, or make one of a good judgement: what was judged must be found."""
+
+    def store() -> dict[str, Any]:
+        given = body.model_dump()
+        if body.feedback is not None:
+            judged = book.record(scope, "feedback", body.feedback)
+            if not judged["good"]:
+                raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
+            given["question"] = body.question or judged["query"]
+            given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
+        if not given["question"].strip() or not any(given[name] for name in LABELS):
+            raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
+        if any(given["question"] == one["question"] for one in book.records(scope, "golden")):
+            raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
+        judge(_golden([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+        return book.add(scope, "golden", given)
+
+    return await scope.respond(store, status=201, slow=True)
+
+
+@router.get("/golden", tags=["evaluation"], response_model=list[GoldenModel])
+async def list_golden(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
+    """List golden questions, oldest first."""
+    return await scope.respond(book.records, scope, "golden", after, limit)
+
+
+@router.delete("/golden/{number}", status_code=204, **_as_writer)
+async def delete_golden(number: Number, scope: Reading, book: Book) -> Response:
+    """Delete a golden question."""
+    await scope.service.run(book.delete, scope, "golden", number)
+    return Response(status_code=204)
+
+
+@router.post("/evaluations", status_code=201, response_model=_Evaluation, **_as_writer)
+async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response:
+    """Compare two ways to search by the golden questions: means, differences, p-values."""
+
+    def run() -> dict[str, Any]:
+        began, stored = time.perf_counter(), book.records(scope, "golden")
+        if not 1 <= len(stored) <= MAX_GOLDEN:
+            detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
+            raise ProblemError(409, detail, "Add or delete some.")
+        golden = _golden(stored)
+        reports = [judge(golden, scope.docs, scope.retriever(options)) for options in (body.a, body.b)]
+        measures = []
+        for a, b in zip(*(report.verdicts for report in reports), strict=True):
+            of_one = [{one.question: one.values.get(a.measure) for one in report.questions} for report in reports]
+            values = [{key: value for key, value in one.items() if value is not None} for one in of_one]
+            found = {"measure": a.measure, "questions": a.questions, "a": a.value, "b": b.value}
+            measures.append({**found, **asdict(compare(*values))})
+        seconds = round(time.perf_counter() - began, 3)
+        result = {"questions": len(stored), "seconds": seconds, "measures": measures}
+        return book.add(scope, "evaluation", {**body.model_dump(), **result})
+
+    return await scope.respond(run, status=201, slow=True)
+
+
+@router.get("/evaluations", tags=["evaluation"], response_model=list_of(_Evaluation))
+async def list_evaluations(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
+    """List evaluations, oldest first."""
+    return await scope.respond(book.records, scope, "evaluation", after, limit)
+
+
+@router.get("/evaluations/{number}", tags=["evaluation"], response_model=_Evaluation)
+async def one_evaluation(number: Number, scope: Reading, book: Book) -> Response:
+    """Get an evaluation."""
+    return await scope.respond(book.record, scope, "evaluation", number)
+
+
+def _golden(stored: Sequence[Mapping[str, Any]]) -> Golden:
+    """Stored golden questions as a file of them; the line of a question is its place in the list."""
+    questions = []
+    for line, one in enumerate(stored, start=1):
+        labels = [LocationLabel(span["path"], "", span["start"], span["end"], line) for span in one["spans"]]
+        labels += [LocationLabel("", text, None, None, line) for text in one["texts"]]
+        more = tuple(one["ids"]), tuple(labels), tuple(one["references"])
+        questions.append(GoldenQuestion(one["question"], line, *more))
+    measures = [found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))]
+    return Golden(Path("golden questions"), tuple(questions), dict.fromkeys(measures, 1.0))

@@ -1,0 +1,148 @@
+"""Call every route of the OpenAPI document with many inputs, right and wrong ones, and look at what comes back.
+
+    python tests/server/fuzz.py [--examples 20] [--seed 1]
+
+No response may be a failure of the service (5xx) or differ from the OpenAPI document, and every error must be a problem
+of RFC 9457. Schemathesis is installed into build/ci/schemathesis first, as it pins what others must not; where that is
+done already, no network is needed. The service runs in a process of its own over a small set, without a chat model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "build" / "ci" / "schemathesis"
+PACKAGE = "schemathesis>=4.32,<5"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
+)
+HOOKS = '''
+import json, os
+import schemathesis
+
+KNOWN = json.loads(os.environ["KNOWN_PARAMETERS"])
+
+@schemathesis.check
+def errors_are_problems(ctx, response, case):
+    """Every error is a problem, with the id that its response carries."""
+    if response.status_code >= 400:
+        assert response.headers["content-type"] == ["application/problem+json"], response.headers
+        body = response.json()
+        assert body["status"] == response.status_code and body["detail"], body
+        assert [body["request_id"]] == response.headers["x-request-id"], body
+
+@schemathesis.hook
+def map_path_parameters(context, path_parameters):
+    """Names that exist, in most cases: of an unknown set every route says the same."""
+    given = path_parameters or {}
+    return {name: KNOWN.get(name, value) if hash(str(given)) % 8 else value for name, value in given.items()}
+'''
+TEXTS = {
+    "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",
+    "coffee.txt": "Coffee is ground fine for espresso and coarse for the press.",
+    "茶.txt": "绿茶用八十度的水冲泡。红茶用开水。",
+}
+
+
+def serve(folder: Path, port: int) -> None:
+    """Serve a small set; the jobs that are submitted run in a thread."""
+    import uvicorn
+
+    from lazyrag import Document
+    from lazyrag.document.jobs import Worker
+    from lazyrag.server.app import create_app
+    from lazyrag.server.service import Service
+
+    files = folder / "files"
+    files.mkdir()
+    for name, text in TEXTS.items():
+        (files / name).write_text(text, encoding="utf-8")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
+    with Document(files, store_conf=conf) as docs:
+        docs.activate_group("MediumChunk", analysers=["en", "zh"])
+        stop = threading.Event()
+        threading.Thread(target=Worker(docs).run, args=(stop,), daemon=True).start()
+        app = create_app(Service({"notes": docs}, folder / "state"))
+        uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+        stop.set()
+
+
+def schemathesis() -> str:
+    """The path of the program, installed if it is not there."""
+    program = TOOL / "bin" / "schemathesis"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", TOOL], check=True)
+        subprocess.run([TOOL / "bin" / "python", "-m", "pip", "install", "-q", PACKAGE], check=True)
+    return str(program)
+
+
+def main() -> int:
+    """Run it; the status is that of schemathesis."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=20, help="inputs for each operation")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="a regular expression of paths")
+    parser.add_argument("--serve", nargs=2, metavar=("FOLDER", "PORT"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(Path(given.serve[0]), int(given.serve[1]))
+        return 0
+    program = schemathesis()
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        service = subprocess.Popen([sys.executable, __file__, "--serve", folder, str(port)])
+        try:
+            wait_for(f"http://127.0.0.1:{port}/readyz", service)
+            hooks = Path(folder) / "hooks"
+            hooks.mkdir()
+            (hooks / "service_hooks.py").write_text(HOOKS, encoding="utf-8")
+            url = f"http://127.0.0.1:{port}"
+            command = [program, "run", f"{url}/openapi.json", "--checks", f"{CHECKS},errors_are_problems"]
+            command += ["--max-examples", str(given.examples), "--seed", str(given.seed), "--generation-deterministic"]
+            command += ["--request-timeout", "20", "--suppress-health-check", "all", "--no-color"]
+            command += ["--include-path-regex", given.only] if given.only else []
+            known = json.dumps({"set": "notes", "uid": get(f"{url}/api/v1/sets/notes/nodes")["nodes"][0]["uid"]})
+            more = {"SCHEMATHESIS_HOOKS": "service_hooks", "PYTHONPATH": str(hooks), "KNOWN_PARAMETERS": known}
+            more |= {"PYTHONHASHSEED": "0"}
+            return subprocess.run(command, env={**os.environ, **more}, cwd=folder, check=False).returncode
+        finally:
+            service.terminate()
+            service.wait(timeout=20)
+
+
+def get(url: str) -> Any:
+    """The JSON of a route."""
+    with urlopen(url, timeout=5) as answer:  # noqa: S310  the service started here
+        return json.load(answer)
+
+
+def wait_for(url: str, service: subprocess.Popen[bytes]) -> None:
+    """Wait until the service answers."""
+    for _ in range(300):
+        if service.poll() is not None:
+            sys.exit(f"The service ended with status {service.returncode}.")
+        try:
+            get(url)
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    sys.exit("The service does not answer.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

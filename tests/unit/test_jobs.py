@@ -1,0 +1,533 @@
+"""Jobs: stored calls, run by workers of any thread or program.
+
+All kills: ``LAZYRAG_KILLS=100 python -m pytest tests/unit/test_jobs.py -m ""``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from lazyrag import Document
+from lazyrag.document import Worker
+from lazyrag.document import jobs as module
+from lazyrag.errors import ConfigError, NotRegisteredError
+
+TEA = {"texts": {"tea": "Green tea is not roasted."}}
+
+
+def conf(path):
+    return {"segment_store": {"type": "map", "kwargs": {"uri": path}}}
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A Document in a store file."""
+    with Document(store_conf=conf(tmp_path / "store.db")) as opened:
+        yield opened
+
+
+def execute(docs, statement, *parameters):
+    """Change the store file as another program would."""
+    with docs.jobs.writing() as (connection, _):
+        connection.execute(statement, parameters)
+
+
+def blocking(docs):
+    """A reader of files that waits: events that it has begun, and that it may go on."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read(path):
+        begun.set()
+        go_on.wait(60)
+        return path.read_text(encoding="utf-8")
+
+    docs.add_reader("*.slow", read)
+    return begun, go_on
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_a_job_is_stored_run_and_reported(place, tmp_path):
+    """From WAITING to SUCCESS, with the method's report as its result."""
+    with Document(store_conf=None if place == "memory" else conf(tmp_path / "store.db")) as docs:
+        job = docs.jobs.submit("add_texts", {**TEA, "metadata": {"tea": {"year": 2024}}})
+        assert (job.state, job.attempts, job.heartbeat, job.is_finished) == ("WAITING", 0, None, False)
+        assert docs.jobs.working() == {"tea": "WAITING"}
+        assert docs.get_nodes() == []
+        done = Worker(docs).run_one()
+        assert done == docs.jobs.get(job.id) == docs.jobs.wait(job.id)
+        assert (done.state, done.attempts, done.error, done.is_finished) == ("SUCCESS", 1, None, True)
+        assert done.result["added"] == ["tea"]
+        assert done.result["counts"]["added"] == 1
+        assert done.progress.done == done.progress.total == 1
+        assert job.created == done.created < done.updated
+        assert docs.get_nodes()[0].metadata["year"] == 2024
+        assert docs.jobs.working() == {}
+        assert Worker(docs).run_one() is None
+
+
+def test_jobs_are_listed_in_pages(docs):
+    """The newest first; by state; other Documents in the file have their own."""
+    ids = [docs.jobs.submit("verify").id for _ in range(5)]
+    docs.jobs.cancel(ids[1])
+    listed = docs.jobs.list(limit=2)
+    assert [one.id for one in listed] == [ids[4], ids[3]]
+    assert [one.id for one in docs.jobs.list(after=listed[-1].id)] == [ids[2], ids[1], ids[0]]
+    assert [one.id for one in docs.jobs.list(state="CANCELED")] == [ids[1]]
+    with Document(store_conf=conf(docs.jobs.file.path), name="other") as other:
+        assert other.jobs.list() == []
+        with pytest.raises(NotRegisteredError, match="no job"):
+            other.jobs.get(ids[0])
+        assert Worker(other).run_one() is None
+
+
+def test_a_key_leads_to_its_job_for_a_day(docs, monkeypatch):
+    """A second submission makes no second job; after 24 hours the key is free."""
+    first = docs.jobs.submit("add_texts", TEA, key="upload 1")
+    assert docs.jobs.submit("add_texts", TEA, key="upload 1") == first
+    assert docs.jobs.submit("add_texts", TEA, key="upload 2") != first
+    later = time.time() + 24 * 3600 + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert docs.jobs.submit("add_texts", TEA, key="upload 1").id != first.id
+    assert len(docs.jobs.list()) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "named"),
+    [
+        ("ad_texts", {}, "add_texts"),
+        ("add_texts", {"texts": {}, "colour": 1}, "colour"),
+        ("add_texts", {}, "texts"),
+        ("add_texts", {"texts": {"a": b"bytes"}}, "JSON"),
+        ("activate_group", {"names": ["line"], "embed": 1}, "embed"),
+        ("sync", ["dry_run"], "arguments"),
+    ],
+)
+def test_a_job_is_checked_when_it_is_submitted(docs, kind, arguments, named):
+    """An error now, not in the worker."""
+    with pytest.raises(ConfigError, match=named):
+        docs.jobs.submit(kind, arguments)
+    assert docs.jobs.list() == []
+
+
+def test_other_arguments_are_checked(docs, tmp_path):
+    """Ids that are no ids name no job; a worker needs to write; a view has no jobs."""
+    for wrong in ("7", "", "-1", "1; DROP TABLE job", "9" * 30):
+        with pytest.raises(NotRegisteredError):
+            docs.jobs.get(wrong)
+    with pytest.raises(ConfigError, match="limit"):
+        docs.jobs.list(limit=0)
+    with pytest.raises(ConfigError, match="DELETED"):
+        docs.jobs.list(state="DONE")
+    with (
+        Document(store_conf=conf(docs.jobs.file.path), read_only=True) as reader,
+        pytest.raises(ConfigError, match="read-only"),
+    ):
+        Worker(reader)
+    with pytest.raises(ConfigError, match="restricted"):
+        _ = docs.restricted({"file_type": ".txt"}).jobs
+
+
+def test_a_read_only_document_submits_for_the_writer(docs):
+    """It sees the job's state, and then the document, although it writes nothing else."""
+    with Document(store_conf=conf(docs.jobs.file.path), read_only=True) as reader:
+        job = reader.jobs.submit("add_texts", TEA)
+        assert docs.jobs.get(job.id) == job
+        assert Worker(docs).run_one().id == job.id
+        assert reader.jobs.get(job.id).state == "SUCCESS"
+        assert [one.path for one in reader.get_nodes()] == ["tea"]
+        assert reader.jobs.cancel(reader.jobs.submit("verify").id).state == "CANCELED"
+
+
+def test_every_kind_runs(folder, tmp_path):
+    """Each with the arguments that a program would send; paths are those of the program that submits."""
+    root = folder({"a.txt": "green tea\nblack tea"})
+    (tmp_path / "b.txt").write_text("white tea", encoding="utf-8")
+    with Document(root, store_conf=conf(tmp_path / "store.db"), keep_versions=2) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        for kind, arguments in [
+            ("sync", {"on_error": "raise"}),
+            ("add_files", {"files": {"b": os.path.relpath(tmp_path / "b.txt")}, "metadata": {"b": {"year": 1}}}),
+            ("add_texts", TEA),
+            ("add_texts", {"texts": {"tea": "Another text."}}),
+            ("update_metadata", {"changes": {"tea": {"year": 2}}}),
+            ("rollback", {"document": "tea"}),
+            ("activate_group", {"names": ["line"], "analysers": ["en"]}),
+            ("retry_failed", {}),
+            ("verify", {}),
+            ("repair", {}),
+            ("compact", {}),
+            ("delete_files", {"documents": ["tea"]}),
+        ]:
+            job = docs.jobs.submit(kind, arguments)
+            done = Worker(docs).run_one()
+            assert done.id == job.id
+            assert (done.state, done.error) == ("DELETED" if kind == "delete_files" else "SUCCESS", None), kind
+            json.dumps([done.result, done.arguments])
+        assert sorted(one.path for one in docs.get_nodes()) == ["a.txt", "b"]
+        assert len(docs.get_nodes("line")) == 3
+
+
+def test_a_job_that_raises_has_failed(docs):
+    """With the error's class, what is wrong and what to do; retried, it is run again."""
+    job = docs.jobs.submit("delete_files", {"documents": ["tea"]})
+    assert docs.jobs.working() == {"tea": "DELETING"}
+    failed = Worker(docs).run_one()
+    assert (failed.state, failed.error.type) == ("FAILED", "ConfigError")
+    assert failed.error.detail == "There is no document 'tea'."
+    assert failed.error.remedy
+    assert Worker(docs).run_one() is None
+    docs.add_texts(TEA["texts"])
+    assert docs.jobs.retry(job.id).state == "WAITING"
+    done = Worker(docs).run_one()
+    assert (done.state, done.error) == ("DELETED", None)
+    with pytest.raises(ConfigError, match="succeeded"):
+        docs.jobs.retry(job.id)
+
+
+def test_a_waiting_job_is_cancelled_at_once(docs):
+    """It is not run, unless it is retried; a finished one stays as it is."""
+    job = docs.jobs.submit("add_texts", TEA)
+    assert docs.jobs.cancel(job.id).state == "CANCELED"
+    assert Worker(docs).run_one() is None
+    docs.jobs.retry(job.id)
+    assert Worker(docs).run_one().state == "SUCCESS"
+    assert docs.jobs.cancel(job.id).state == "SUCCESS"
+
+
+def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
+    """The worker sees the request, and goes on with the next job."""
+    begun, go_on = blocking(docs)
+    paths = {}
+    for name in "abc":
+        paths[name] = str(tmp_path / f"{name}.slow")
+        (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
+    job = docs.jobs.submit("add_files", {"files": paths})
+    following = docs.jobs.submit("add_texts", TEA)
+    stop = threading.Event()
+    thread = threading.Thread(target=Worker(docs).run, args=[stop])
+    thread.start()
+    begun.wait(60)
+    running = docs.jobs.get(job.id)
+    assert (running.state, running.attempts) == ("WORKING", 1)
+    assert docs.jobs.working() == {**dict.fromkeys("abc", "WORKING"), "tea": "WAITING"}
+    assert docs.jobs.cancel(job.id).state == "WORKING"
+    time.sleep(3 * module._LOOK_S)
+    go_on.set()
+    assert docs.jobs.wait(job.id, timeout_s=60).state == "CANCELED"
+    assert docs.jobs.wait(following.id, timeout_s=60).state == "SUCCESS"
+    stop.set()
+    thread.join()
+    assert docs.verify() == ()
+    docs.jobs.retry(job.id)
+    assert Worker(docs).run_one().result["counts"]["added"] + len(docs.get_nodes()) >= 4
+    assert sorted(one.path for one in docs.get_nodes()) == ["a", "b", "c", "tea"]
+
+
+def test_a_stopped_worker_hands_its_job_back(docs, tmp_path):
+    """It waits for the next worker, as if it had not been begun."""
+    begun, go_on = blocking(docs)
+    for name in "ab":
+        (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
+    job = docs.jobs.submit("add_files", {"files": [str(tmp_path / "a.slow"), str(tmp_path / "b.slow")]})
+    stop = threading.Event()
+    thread = threading.Thread(target=Worker(docs).run, args=[stop])
+    thread.start()
+    begun.wait(60)
+    stop.set()
+    time.sleep(3 * module._LOOK_S)
+    go_on.set()
+    thread.join()
+    handed_back = docs.jobs.get(job.id)
+    assert (handed_back.state, handed_back.attempts) == ("WAITING", 0)
+    assert Worker(docs).run_one().state == "SUCCESS"
+
+
+def test_progress_is_written_while_a_job_runs(docs, tmp_path):
+    """Others see how far it is, and that its worker lives."""
+    begun, go_on = blocking(docs)
+    for name in "ab":
+        (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
+    (tmp_path / "0.txt").write_text("the first", encoding="utf-8")
+    files = {name: str(tmp_path / name) for name in ("0.txt", "a.slow", "b.slow")}
+    job = docs.jobs.submit("add_files", {"files": files})
+    thread = threading.Thread(target=Worker(docs).run_one)
+    thread.start()
+    begun.wait(60)
+    deadline = time.monotonic() + 60
+    while docs.jobs.get(job.id).progress is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 0 < docs.jobs.get(job.id).progress.done < docs.jobs.get(job.id).progress.total == 3
+    assert docs.jobs.wait(job.id, timeout_s=0.1).state == "WORKING"
+    go_on.set()
+    thread.join()
+    assert docs.jobs.get(job.id).state == "SUCCESS"
+
+
+def test_jobs_run_one_after_the_other(docs, tmp_path):
+    """In their order, however many workers there are: a deletion does not overtake what it deletes."""
+    begun, go_on = blocking(docs)
+    (tmp_path / "a.slow").write_text("a tea", encoding="utf-8")
+    docs.jobs.submit("add_files", {"files": {"a": str(tmp_path / "a.slow")}})
+    deletion = docs.jobs.submit("delete_files", {"documents": ["a"]})
+    thread = threading.Thread(target=Worker(docs).run_one)
+    thread.start()
+    begun.wait(60)
+    with Document(store_conf=conf(docs.jobs.file.path)) as other:
+        assert Worker(other).run_one() is None
+        assert Worker(docs).run_one() is None
+        go_on.set()
+        thread.join()
+        assert Worker(other).run_one().id == deletion.id
+    assert docs.get_nodes() == []
+
+
+def test_a_job_waits_while_another_program_writes(docs, monkeypatch):
+    """It says whom it waits for, and costs no attempt."""
+    monkeypatch.setattr("lazyrag.document.lease.WAIT_S", 0.0)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(progress):
+        begun.set()
+        go_on.wait(60)
+
+    job = docs.jobs.submit("sync", {"wait_s": 0.1})
+    with Document(store_conf=conf(docs.jobs.file.path)) as other:
+        thread = threading.Thread(target=other.add_texts, args=[{"a": "tea"}], kwargs={"on_progress": hold})
+        thread.start()
+        begun.wait(60)
+        waiting = Worker(docs).run_one()
+        assert (waiting.state, waiting.attempts, waiting.error.type) == ("WAITING", 0, "StoreBusyError")
+        go_on.set()
+        thread.join()
+        done = Worker(docs).run_one()
+    assert (done.id, done.state, done.error) == (job.id, "SUCCESS", None)
+
+
+def taken(docs, *, host=None, pid=None, started=0, heartbeat=None, attempts=1):
+    """A job that another program has claimed."""
+    job = docs.jobs.submit("add_texts", TEA)
+    program = json.dumps(
+        {"name": "other.py", "host": host or module.Program().host, "pid": pid or 2**22 + 1, "started": started}
+    )
+    execute(
+        docs,
+        "UPDATE job SET state = 'WORKING', worker = 'another', program = ?, heartbeat = ?, attempts = ? WHERE id = ?",
+        *(program, time.time() if heartbeat is None else heartbeat, attempts, int(job.id)),
+    )
+    return job
+
+
+def test_the_job_of_an_ended_process_is_taken_over_at_once(docs):
+    """However fresh its heartbeat is."""
+    job = taken(docs)
+    done = Worker(docs).run_one()
+    assert (done.id, done.state, done.attempts) == (job.id, "SUCCESS", 2)
+
+
+def test_the_job_of_a_silent_machine_is_taken_over(docs, monkeypatch):
+    """Once it has shown nothing new for a while, whatever its clock says; a heartbeat in between keeps it."""
+    monkeypatch.setattr(module, "DEAD_S", 0.3)
+    job = taken(docs, host="elsewhere", heartbeat=time.time() + 20)
+    worker = Worker(docs)
+    assert worker.run_one() is None
+    time.sleep(0.2)
+    execute(docs, "UPDATE job SET heartbeat = heartbeat + 1")
+    assert worker.run_one() is None
+    time.sleep(0.2)
+    assert worker.run_one() is None
+    time.sleep(0.2)
+    assert worker.run_one().id == job.id
+
+
+def test_a_job_that_killed_its_workers_has_failed(docs):
+    """After three attempts, with an error that says so; a retry begins anew. A cancelled one is cancelled."""
+    job = taken(docs, attempts=3)
+    assert Worker(docs).run_one() is None
+    failed = docs.jobs.get(job.id)
+    assert (failed.state, failed.error.type) == ("FAILED", "WorkerDied")
+    assert "3 attempts" in failed.error.detail
+    docs.jobs.retry(job.id)
+    assert Worker(docs).run_one().state == "SUCCESS"
+    other = taken(docs)
+    docs.jobs.cancel(other.id)
+    assert Worker(docs).run_one() is None
+    assert docs.jobs.get(other.id).state == "CANCELED"
+
+
+def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
+    """It stops, and the result is that of the worker that took the job over."""
+    begun, go_on = blocking(docs)
+    for name in "ab":
+        (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
+    files = {name: str(tmp_path / f"{name}.slow") for name in "ab"}
+    job = docs.jobs.submit("add_files", {"files": files})
+    thread = threading.Thread(target=Worker(docs).run_one)
+    thread.start()
+    begun.wait(60)
+    execute(docs, "UPDATE job SET worker = 'another', result = '{\"by\": \"another\"}', state = 'SUCCESS'")
+    time.sleep(3 * module._LOOK_S)
+    go_on.set()
+    thread.join()
+    assert docs.jobs.get(job.id).result == {"by": "another"}
+    assert docs.verify() == ()
+
+
+def test_finished_jobs_hold_no_texts(docs):
+    """A text is with its document alone, and a job that names a deleted document can be forgotten."""
+    docs.jobs.submit("add_texts", TEA)
+    done = Worker(docs).run_one()
+    assert done.arguments == {"texts": {"tea": ""}}
+    kept = docs.jobs.submit("add_texts", {"texts": {"coffee": "Coffee is roasted."}})
+    Worker(docs).run_one()
+    assert docs.jobs.forget(["tea"]) == 1
+    assert [one.id for one in docs.jobs.list()] == [kept.id]
+
+
+def test_old_jobs_are_removed(docs, monkeypatch):
+    """A month after their end; those that wait stay."""
+    finished = docs.jobs.submit("verify")
+    Worker(docs).run_one()
+    waiting = docs.jobs.submit("verify")
+    later = time.time() + 31 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    new = docs.jobs.submit("verify")
+    assert [one.id for one in docs.jobs.list()] == [new.id, waiting.id]
+    assert finished.id not in {new.id, waiting.id}
+
+
+def test_long_results_are_cut(docs):
+    """A report of many files stays small, and says how many they are."""
+    docs.jobs.submit("add_texts", {"texts": {f"{number:03}": "tea" for number in range(300)}})
+    result = Worker(docs).run_one().result
+    assert len(result["added"]) == 200
+    assert result["counts"]["added"] == 300
+
+
+def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
+    """Its documents stay; a release that does not know jobs says that the file is newer."""
+    path = tmp_path / "store.db"
+    with Document(store_conf=conf(path)) as docs:
+        docs.add_texts(TEA["texts"])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE job")
+        connection.execute("PRAGMA user_version = 2")
+    with Document(store_conf=conf(path)) as docs:
+        assert [one.path for one in docs.get_nodes()] == ["tea"]
+        assert docs.jobs.submit("verify").state == "WAITING"
+
+
+def test_a_second_attempt_repeats_nothing(docs):
+    """What the first one deleted or rolled back before its worker died is done; what it did not is."""
+    with Document(store_conf=conf(docs.jobs.file.path), keep_versions=2) as writer:
+        for text in ("first", "second"):
+            writer.add_texts({"tea": text, "coffee": text})
+        job = docs.jobs.submit("rollback", {"document": "tea"})
+        rolled_back = Worker(writer).run_one()
+        assert rolled_back.result["number"] == 3
+        execute(docs, "UPDATE job SET state = 'WORKING' WHERE id = ?", int(job.id))
+        again = Worker(writer).run_one()
+        assert (again.attempts, again.state, again.result) == (2, "SUCCESS", rolled_back.result)
+        assert {one.path: one.text for one in writer.get_nodes()} == {"tea": "first", "coffee": "second"}
+        job = docs.jobs.submit("delete_files", {"documents": ["tea", "coffee"]})
+        Worker(writer).run_one()
+        writer.add_texts({"coffee": "third"})
+        execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
+        assert Worker(writer).run_one().state == "DELETED"
+        assert writer.get_nodes() == []
+
+
+# Kills
+
+_WORKER = """
+import sys, threading
+from lazyrag import Document
+from lazyrag.document import Worker
+
+conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[1]}}}
+with Document(store_conf=conf) as docs:
+    docs.create_node_group("line", transform=str.splitlines)
+    print("ready", flush=True)
+    Worker(docs).run(threading.Event())
+"""
+TRACE = """
+CREATE TABLE trace (job INTEGER, state TEXT, at REAL DEFAULT (unixepoch('subsec')));
+CREATE TRIGGER trace AFTER UPDATE OF state ON job BEGIN INSERT INTO trace (job, state) VALUES (new.id, new.state); END;
+"""
+
+
+def start(path):
+    return subprocess.Popen([sys.executable, "-c", _WORKER, os.fspath(path)], stdout=subprocess.PIPE)
+
+
+def kill_workers(path, kills, seed):
+    """Submit jobs while workers are killed at random instants; what became of each job."""
+    rng = random.Random(seed)
+    with Document(store_conf=conf(path)) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.activate_group("line", analysers=["en"])
+        execute(docs, TRACE.partition(";\n")[0])
+        execute(docs, TRACE.partition(";\n")[2])
+    jobs = []
+    with Document(store_conf=conf(path), read_only=True) as reader:
+        for kill in range(kills):
+            process = start(path)
+            texts = {f"{kill} {number}": f"tea {number}\nof {kill}" for number in range(30)}
+            jobs.append(reader.jobs.submit("add_texts", {"texts": texts}, key=str(kill)))
+            jobs.append(reader.jobs.submit("delete_files", {"documents": [f"{kill} 7"]}))
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0, 0.25))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        process = start(path)
+        try:
+            return [reader.jobs.wait(job.id, timeout_s=30) for job in jobs]
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def check_kills(path, kills, seed):
+    """No job is lost, none is run again after its success, none is stuck, and each has done its work."""
+    jobs = kill_workers(path, kills, seed)
+    assert {(job.kind, job.state) for job in jobs} == {("add_texts", "SUCCESS"), ("delete_files", "DELETED")}
+    with closing(sqlite3.connect(path)) as connection:
+        trace = connection.execute("SELECT job, state FROM trace ORDER BY rowid").fetchall()
+    finished = set()
+    for job, state in trace:
+        assert job not in finished, "run again after its end"
+        if state not in {"WAITING", "WORKING", "DELETING"}:
+            finished.add(job)
+    assert finished == {int(job.id) for job in jobs}
+    with Document(store_conf=conf(path)) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.sync()
+        assert docs.verify() == ()
+        expected = {f"{kill} {number}" for kill in range(kills) for number in range(30) if number != 7}
+        assert {one.path for one in docs.get_nodes()} == expected
+        assert len(docs.get_nodes("line")) == 2 * len(expected)
+    return trace
+
+
+def test_a_killed_worker_loses_no_job(tmp_path):
+    """The next one does what it has not done."""
+    check_kills(tmp_path / "store.db", 2, 0)
+
+
+@pytest.mark.slow
+def test_workers_killed_at_many_instants_lose_no_job(tmp_path):
+    """20 of them; LAZYRAG_KILLS sets another number."""
+    trace = check_kills(tmp_path / "store.db", int(os.environ.get("LAZYRAG_KILLS", "20")), 1)
+    assert len([one for one in trace if one[1] == "WORKING"]) > len({one[0] for one in trace}) / 2
