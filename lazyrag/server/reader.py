@@ -130,11 +130,11 @@ async def embed(name: str, body: Texts, request: Request, principal: Principal =
 async def read(name: str, method: str, body: Call, request: Request, principal: Principal = READER) -> Response:
     """Read in the state and the scope of a call."""
     service = service_of(request)
-    if method not in _METHODS:
-        raise ProblemError(404, f"There is no method {method!r}.", known_names(method, _METHODS))
 
     def run() -> Response:
         reader = service.view(name, principal).reader
+        if method not in _METHODS:
+            raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
         seen, scope = reader.scope, parse_filter(filter_of(body.scope))
         if scope is not None:
             reader = reader.narrowed(scope)
