@@ -20,14 +20,7 @@ from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.cli.project import Project, base_url, find_project, new_project
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import (
-    ConfigError,
-    IngestionError,
-    IngestionWarning,
-    LazyRAGError,
-    MissingDependencyError,
-    missing_package,
-)
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
 from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
@@ -338,6 +331,30 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
     return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
+
+
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
+@_store
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
+@click.option("--root-path", help="Path of a proxy in front of the service, such as /rag.")
+@click.pass_obj
+def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> Output:
+    """Serve the folder PATH over HTTP until Ctrl-C.
+
+    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits instead: see
+    docs/service.md.
+    """
+    from lazyrag.server import load
+
+    def show(url: str) -> None:
+        line = f"Listening on {url}. Ctrl-C ends it."
+        output.write([output.as_json("serve", {"url": url}) if as_json else line])
+
+    status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
+    return Output({"stopped": True}, [], status)
 
 
 # Query
@@ -651,16 +668,20 @@ def token() -> None:
 
 
 _served = click.option(
-    "--at", type=_PATH, default=Path(), metavar="PATH", help="The folder that is served. Default: the current one."
+    "--at",
+    type=_PATH,
+    default=Path(),
+    metavar="PATH",
+    help="Served folder or configuration file. Default: this folder.",
 )
 
 
 def _access(path: Path) -> Access:
-    try:
-        from lazyrag.server.access import Access
-    except ModuleNotFoundError as exc:
-        raise missing_package("lazyrag token", exc, "server") from exc
-    return Access(path / STORE_FOLDER / "serve")
+    from lazyrag.server import load
+
+    config = load("config", "lazyrag token").read_config(path)
+    made: Access = load("access", "lazyrag token").Access(config.server.state)
+    return made
 
 
 @token.command("create", cls=_Command)

@@ -86,7 +86,7 @@ class Reader:
         return None if parsed is None else bind_filter(parsed, self.schema)
 
     def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
-        """The embedders of some keys; all of them for None.
+        """The embedders that serve some keys now; all of them for None.
 
         Raises:
             ConfigError: If there are none, or a key is unknown.
@@ -101,7 +101,8 @@ class Reader:
         unknown = [key for key in keys or () if key not in known]
         if unknown:
             raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
-        return [known[key] for key in (keys or known)]
+        switched = self.indexer.last_view.tree.switched
+        return [known[key] if key not in switched else _served(known, key, switched[key]) for key in keys or known]
 
     def line(self, group: str) -> list[str]:
         """A group and those above it, the root group last."""
@@ -231,3 +232,9 @@ class Reader:
 
     def _sees(self, segment: Segment) -> bool:
         return self.scope is None or matches(self.scope, segment.fields)
+
+
+def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
+    """The embedder of another key under a key; its own one in a program that does not have the other."""
+    one = known.get(other, known[key])
+    return CheckedEmbedder(one.embedder, one.name, key, one.workers)

@@ -848,7 +848,7 @@ def _attempt(
     token = _ACTIVE.set(active)
     try:
         result = body(snapshot)
-    except (StoreError, StaleNodeError, RetrievalError):
+    except (StoreError, StaleNodeError, RetrievalError, EmbeddingError):  # the last when a model is switched
         if active.is_current():
             raise
         return None, active.has_moved()

@@ -54,6 +54,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Whether every set can be read."""
+        for reason in service.pending.values():
+            raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
         for docs in service.sets.values():
             await service.run(repr, docs)
         return {"status": "ready"}
@@ -99,7 +101,7 @@ class RequestMiddleware:
 
 async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem.status >= 500:
+    if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
     response = problem.response(request.url.path, request.state.request_id)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response

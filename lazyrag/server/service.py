@@ -78,6 +78,7 @@ class Service:
         self.metrics = Metrics()
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self.access = access
+        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -103,8 +104,10 @@ class Service:
         """The Document of a set, as a principal sees it.
 
         Raises:
-            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels.
+            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
         """
+        if name in self.pending and name not in self.sets:
+            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers={"Retry-After": "1"})
         if name not in self.sets:
             raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
         docs = self.sets[name]
