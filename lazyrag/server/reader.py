@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -26,16 +27,14 @@ from lazyrag.document.nodes import PAGE, SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.remote import (
     content_digest,
-    decode_statistics,
     decode_vector,
     encode_segment,
-    encode_statistics,
     encode_vector,
 )
 from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.indexes.bm25 import BM25, Variant
+from lazyrag.indexes.bm25 import BM25, Statistics, Variant
 from lazyrag.models.protocols import InputType
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of
@@ -168,8 +167,7 @@ def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
 
 
 def _statistics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
-    counted = snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)) if call.terms else None
-    return None if counted is None else encode_statistics(counted)
+    return astuple(snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)))
 
 
 def _metrics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
@@ -188,7 +186,8 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
     elif call.terms and call.by == "text":
         hits = snapshot.rank_text(group, call.analyser, call.terms, topk, filters)
     elif call.terms:
-        common = None if call.statistics is None else decode_statistics(call.statistics)
+        count, tokens, frequencies, vocabulary = call.statistics or (0, 0, (), {})
+        common = Statistics(count, tokens, tuple(frequencies), Counter(vocabulary)) if call.statistics else None
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
     nodes = [node.segment for node in snapshot.nodes(group, hits)]
     rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
