@@ -42,7 +42,7 @@ from lazyrag.document.snapshot import (
     NodeKey,
     stale_error,
 )
-from lazyrag.document.tree import Tree, View
+from lazyrag.document.tree import View
 from lazyrag.errors import (
     AccessError,
     ConfigError,
@@ -57,16 +57,15 @@ from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_vector, make_embedders
 from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.types import Embedding, Metric
-from lazyrag.validation import require, validate_text
+from lazyrag.validation import known_arguments, require, validate_text
 
 TIMEOUT_S = 60.0
 HIDDEN = -1
 """The build of a node that a scope hides, of which only the place in the tree is known."""
 MERGED = 1
 """The build of a merged window, which is not in the tree; that of all other nodes is 0."""
-_LOADED = 32  # with a ranking of so many nodes come the nodes, as most callers want them all
+_LOADED = 64  # with a ranking of so many nodes come the nodes, as most callers want them all
 _TOGETHER = 32  # parents or whole documents that come with one that is needed
-_TREE = Tree()
 _WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
 _ROUTES = "sets/{name}/_{route}"
 
@@ -169,6 +168,7 @@ class Connection:
     """
 
     def __init__(self, url: str, token: str | None) -> None:
+        self._idle: list[http.client.HTTPConnection] = []
         parts = urlsplit(validate_text("url", url))
         is_http = parts.scheme in ("http", "https") and parts.hostname is not None
         require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8000'")
@@ -179,7 +179,6 @@ class Connection:
         self._headers = {"Content-Type": "application/json", "User-Agent": f"lazyrag/{__version__}"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {validate_text('token', token)}"
-        self._idle: list[http.client.HTTPConnection] = []
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a request that changes nothing and may be repeated, and return the JSON of the answer.
@@ -219,6 +218,8 @@ class Connection:
         """Close the connections."""
         while self._idle:
             self._idle.pop().close()
+
+    __del__ = close
 
 
 class StateGoneError(StaleNodeError):
@@ -275,8 +276,8 @@ class RemoteIndexer:
     """
 
     nodes: Any = None
-    last_view = View(_TREE, 0, {})
-    tree, removals = _TREE, 0  # those of every `RemoteView` that is not gone
+    changes = removals = 0  # as of every `RemoteView` that is not gone
+    switched: Mapping[str, str] = {}
 
     def __init__(self, connection: Connection, name: str, embed: Any) -> None:
         self._connection = connection
@@ -284,7 +285,7 @@ class RemoteIndexer:
         self.where = f"Document {name!r} ({connection.url})"
         self.hits: ShownHits = set()
         self.is_closed = False
-        self.ledger = self
+        self.ledger = self.tree = self.last_view = self
         self.metrics: dict[Any, set[Metric]] = {}
         self._load()
         identities = {key: RemoteEmbedder(self, key, identity) for key, identity in self._known["embed"].items()}
@@ -340,13 +341,14 @@ class RemoteView:
     """The state that one read sees: the name that the service gave it, and what was read of it.
 
     Args:
+        indexer: Of the Document.
         needs: What must be built for the read.
     """
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, indexer: RemoteIndexer, needs: Needs) -> None:
         self.needs = needs
         self.met = {needs}
-        self.tree = _TREE
+        self.tree = indexer
         self.removals = 0
         self.state: str | None = None
         self.segments: dict[tuple[str, str], Segment] = {}
@@ -376,7 +378,7 @@ class RemoteReader(Reader):
 
     def build(self, needs: Needs) -> View:
         """A state that begins with the first request."""
-        return cast("View", RemoteView(needs))
+        return cast("View", RemoteView(self.indexer, needs))
 
     def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
         """See `Reader.snapshot`."""
@@ -653,6 +655,7 @@ class RemoteSnapshot(LocalSnapshot):
         ]
 
 
+@known_arguments
 class RemoteDocument(Document):
     """See `Document`, ``url``. It reads; the service writes."""
 

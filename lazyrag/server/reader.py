@@ -26,6 +26,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import PAGE, SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.remote import (
+    StateGoneError,
     content_digest,
     decode_vector,
     encode_segment,
@@ -151,7 +152,11 @@ async def read(name: str, method: str, body: Call, request: Request, principal: 
         state = body.state or states.name_of(reader, view, is_partial=seen is not None)
         return _json({"state": state, "result": found})
 
-    return await service.run(run)
+    try:
+        return await service.run(run)
+    except StateGoneError:
+        msg = "The state that the read began with is gone."
+        raise ProblemError(409, msg, "Read again from the start.", is_gone=True) from None
 
 
 def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
@@ -350,7 +355,7 @@ class _PinnedReader(Reader):
         view, self._view = self._view, None
         if view is None or not self.indexer.has(view, needs):
             super().build(needs)
-            raise _gone()
+            raise StateGoneError
         return view
 
 
@@ -376,18 +381,18 @@ class _States:
         """A reader of a state.
 
         Raises:
-            ProblemError: If it is gone.
+            StateGoneError: If it is gone.
         """
         try:
             data = bytes.fromhex(name)
         except ValueError:
-            raise _gone() from None
+            raise StateGoneError from None
         changes = int.from_bytes(self._masked(data[:8], data[8:]) if is_partial else data, "big") - 1
         view = self._views.get((reader.scope, changes))
         if view is None or view.removals != reader.indexer.ledger.removals:
             view = reader.build(NOTHING)
             if view.tree.changes != changes:
-                raise _gone()
+                raise StateGoneError
         return _PinnedReader(reader, view)
 
     def _masked(self, nonce: bytes, data: bytes) -> bytes:
@@ -396,10 +401,6 @@ class _States:
 
 
 _states: weakref.WeakKeyDictionary[Indexer, _States] = weakref.WeakKeyDictionary()
-
-
-def _gone() -> ProblemError:
-    return ProblemError(409, "The state that the read began with is gone.", "Read again from the start.", is_gone=True)
 
 
 def _json(value: Json) -> Response:
