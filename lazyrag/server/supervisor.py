@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lazyrag.server")
 
 _HEADERS_BYTES = 32 << 10
-_BIND_WAIT_S = 2.0  # the processes of a killed supervisor may still hold the port
+_BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
 _RETRY_S = 0.1
@@ -87,7 +87,8 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         from lazyrag.server.access import Access, check_bind
 
         check_bind(config.server.host, Access(config.server.state))
-    with _sole(config.server.state), listen(config.server.host, config.server.port) as listener:
+    wait_s = _RETRY_S if config.server.port is None else _BIND_WAIT_S
+    with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
         return _Supervisor(config, load, listener, show).run()
 
 
@@ -255,24 +256,29 @@ def _sole(state: Path) -> Iterator[None]:
         yield
 
 
-def listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     """A listening socket; without a port at `DEFAULT_PORT`, or a free one if that is taken.
+
+    Args:
+        host: The address.
+        port: The port; None for the default.
+        wait_s: How long to wait for a port that is taken, in seconds.
 
     Raises:
         ConfigError: If the address cannot be used.
     """
-    until = time.monotonic() + _BIND_WAIT_S
+    until = time.monotonic() + wait_s
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             return socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
         except OSError as exc:
-            if time.monotonic() < until and port != 0:
+            if time.monotonic() < until:
                 time.sleep(_RETRY_S)
             elif port is None:
                 port = 0
             else:
-                msg = f"The service cannot listen on {host}, port {port} ({exc.strerror})."
+                msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
                 raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
 
 
