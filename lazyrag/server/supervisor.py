@@ -87,7 +87,7 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         from lazyrag.server.access import Access, check_bind
 
         check_bind(config.server.host, Access(config.server.state))
-    wait_s = _RETRY_S if config.server.port is None else _BIND_WAIT_S
+    wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
     with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
         return _Supervisor(config, load, listener, show).run()
 
