@@ -16,6 +16,7 @@ import numpy as np
 from lazyrag.data.segment import Segment, content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer
+from lazyrag.document.jobs import forget_jobs
 from lazyrag.document.ledger import DocumentRow, NewPart, write_part
 from lazyrag.document.report import pages
 from lazyrag.document.sync import delete_files
@@ -111,6 +112,8 @@ def purge(indexer: Indexer, document: str) -> DeletionCertificate:
         if row.status == "live":
             delete_files(indexer, [document])
         kept = _forget_row(indexer, row)
+        with indexer.ledger.writing() as connection:
+            forget_jobs(connection, indexer.ledger.id, [document])
         with _without_grace(indexer):
             indexer.purge()
             indexer.ledger.documents.delete_document_rows()

@@ -7,11 +7,11 @@ import importlib
 import itertools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 import lazyrag.document.catalogue as listing
@@ -39,7 +39,7 @@ from lazyrag.document.load_files import AddReader, Readers, add_reader, resident
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
-from lazyrag.document.snapshot import LocalSnapshot, windows
+from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.document.sync import (
     MAX_DELETED,
     DocumentVersion,
@@ -145,8 +145,13 @@ class Document:
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
+        url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
+            ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
+            service.
+        token: The access token for the service.
 
     Raises:
+        AccessError: If a service refuses the token.
         DatasetPathError: If a path does not exist.
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
@@ -171,6 +176,13 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+
+    def __new__(cls, *_: Any, url: str | None = None, **__: Any) -> Self:
+        """A Document of this program, or with ``url`` of a service."""
+        made: Any = cls
+        if cls is Document and url is not None:
+            made = importlib.import_module("lazyrag.document.remote").RemoteDocument
+        return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -200,7 +212,10 @@ class Document:
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
         server: int | None = None,
+        url: str | None = None,
+        token: str | None = None,
     ) -> None:
+        require(url is token is None, "url and token", url or token, "None for a subclass of Document")
         require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
         port = None if server is None else validate_integer("server", server, 0, 65535)
         if launcher is not None:
@@ -356,7 +371,7 @@ class Document:
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -443,7 +458,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
@@ -475,7 +490,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest texts that are not files; a text with a known id replaces the old one.
 
@@ -504,11 +519,7 @@ class Document:
 
     @known_keywords
     def delete_files(
-        self,
-        documents: Iterable[str],
-        *,
-        on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        self, documents: Iterable[str], *, on_progress: OnProgress | None = None, cancel: Event | None = None
     ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
@@ -674,9 +685,7 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(
-        self, *, on_progress: OnProgress | None = None, cancel: threading.Event | None = None
-    ) -> tuple[Problem, ...]:
+    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
@@ -817,13 +826,17 @@ class Document:
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.
 
+        A restricted Document lists those whose text is visible through it.
+
         Args:
             document: Its path relative to the dataset, or its id.
 
         Raises:
             ConfigError: If the document does not exist.
         """
-        return syncing.list_versions(self._unrestricted("versions"), document)
+        if self._reader.scope is not None:
+            return listing.visible_versions(self._reader, document)
+        return syncing.list_versions(self._indexer, document)
 
     @known_keywords
     def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
@@ -990,9 +1003,7 @@ class Document:
         self._reader.bind(filters)  # raises before anything is built
 
         def select(snapshot: LocalSnapshot) -> list[DocNode]:
-            nodes = snapshot.walk(name, filters, wanted.get("document_id"))
-            found = (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
-            return list(itertools.islice(found, first, last))
+            return list(itertools.islice(snapshot.walk(name, filters, wanted), first, last))
 
         return self._reader.read(select, frozenset([Step(name)]))
 
@@ -1156,7 +1167,7 @@ class Document:
         reach = validate_integer("before", before, 0), validate_integer("after", after, 0)
         nodes = _node_list(node)
         merged = validate_boolean("merge", merge)
-        found = self._reader.read(lambda snapshot: windows(snapshot, nodes, *reach, merge=merged))
+        found = self._reader.read(lambda snapshot: snapshot.windows(nodes, *reach, merge=merged))
         listed = [one for _, window in found for one in window]
         return listed[0] if merged and isinstance(node, DocNode) else listed
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -270,7 +270,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         [file for file in found if file.identity not in reasons],
         [one for one in known if one.identity not in left_out],
         unlisted=listing.unreadable,
-        content_hash=_hash_of,
+        content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,
         settled=len(settled),
@@ -279,11 +279,6 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
     return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
-
-
-def _hash_of(file: FoundFile) -> str:
-    raise_if_canceled()
-    return hash_file(file.path)
 
 
 def _skip_reason(row: DocumentRow) -> str:
@@ -310,6 +305,7 @@ def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[F
     hash_of = functools.cache(lambda loader, text: digest([loader, text]))
 
     def config_hash(file: FoundFile) -> str:
+        raise_if_canceled()  # every file is compared by it
         text = ""
         try:
             metadata: UserMetadata = indexer.dataset.metadata_of(file)
@@ -641,9 +637,9 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     names = list(dict.fromkeys(map(os.fspath, given)))
-    with indexer.writing(), _unsettling(indexer, names), ExitStack() as stack:
+    meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
+    with indexer.writing(), _unsettling(indexer, names), meter:
         live = _live_rows(indexer, names)
-        meter = stack.enter_context(ProgressMeter("delete", len(live), 1, indexer.options.on_progress))
         meter.reach(0)  # the last point at which nothing is deleted yet
         in_dataset = [row.id for row in live if row.origin == "dataset"]
         if in_dataset:
@@ -652,7 +648,7 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
             indexer.ledger.documents.tombstone([row.id for row in live if row.origin != "dataset"], "deleted")
         with suppress(CanceledError):  # the documents are hidden; the next sync removes the rest
             indexer.purge()
-            meter.reach(len(live))
+            meter.reach(len(names))
     return IngestReport(deleted=tuple(sorted(names)))
 
 

@@ -75,10 +75,10 @@ class Service:
         self.state = state
         self.chat = chat
         self.workers = workers
-        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.metrics = Metrics()
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self.access = access
+        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -104,7 +104,7 @@ class Service:
         """The Document of a set, as a principal sees it.
 
         Raises:
-            ProblemError: 404 if there is no such set, 503 if it is not open yet, 403 if it cannot be restricted.
+            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
         """
         if name in self.pending and name not in self.sets:
             raise ProblemError(503, self.pending[name], "Try again in a moment.", headers={"Retry-After": "1"})

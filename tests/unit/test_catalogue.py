@@ -258,8 +258,13 @@ def test_only_stored_and_visible_versions_are_compared(docs):
         docs.diff("tea", 7)
     assert docs.restricted({"labels": "b"}).diff("tea", 1).groups["line"]
     docs.add_texts({"tea": "red tea"}, metadata={"tea": {"labels": ["c"]}})
+    view = docs.restricted({"labels": "c"})
+    assert [one.number for one in view.versions("tea")] == [3]
+    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions("tea")] == [1, 2, 3]
     with pytest.raises(ConfigError, match=r"Version 1 .* not stored"):
-        docs.restricted({"labels": "c"}).diff("tea", 1)
+        view.diff("tea", 1)
+    with pytest.raises(DatasetPathError, match="no document"):
+        view.versions("coffee")
     with pytest.raises(DatasetPathError, match="no document"):
         docs.restricted({"labels": "a"}).diff("tea", 1)
 
@@ -293,6 +298,10 @@ def test_grep_finds_literal_texts(docs):
     assert [(one.path, one.span) for one in docs.grep("TEA", ignore_case=True)] == [("tea", (6, 9)), ("tea", (16, 19))]
     assert docs.grep("TEA") == docs.grep("tea", {"labels": "c"}) == []
     assert len(docs.grep("tea", {"labels": "a"}, limit=1)) == 1
+    many = Document()
+    many.add_texts({f"{number:03}": f"text {number % 2}" for number in range(100)})
+    assert [one.path for one in many.grep("text 1")] == [f"{number:03}" for number in range(1, 100, 2)]
+    assert [one.path for one in many.grep("text", limit=40)] == [f"{number:03}" for number in range(40)]
     assert len(docs.grep("xxxx", limit=1)[0].line) < 500
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
