@@ -53,6 +53,7 @@ _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
 _RETRY_S = 0.1
 _LOOK_S = 1.0
+_NO_STORE = "The writer process has not made the store of a set yet."
 _REFUSED = 78  # exit status: the configuration cannot work
 
 
@@ -412,7 +413,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
-    service.pending = dict.fromkeys(config.sets, "The writer process has not made the store yet.")
+    service.pending = dict.fromkeys(config.sets, _NO_STORE)
     server = _server(service, config.server, limits.connections)
     told = threading.Event()
 
@@ -441,14 +442,13 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         for group in chosen.groups:
             service.sets[name].get_nodes(group, limit=0)
         del service.pending[name]
-    except LazyRAGError as exc:
-        if type(exc) is not StoreError:
-            service.pending[name] = str(exc)
-        elif name in service.sets:
-            service.pending[name] = f"The writer process is building the set {name!r}."
     except Exception as exc:
-        log.exception("the set %s cannot be opened", name)
-        service.pending[name] = f"The set {name!r} cannot be opened ({type(exc).__name__}): see the log."
+        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
+        if type(exc) is StoreError:
+            reason = "The writer process is building a set." if name in service.sets else _NO_STORE
+        elif reason != service.pending[name]:
+            log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
+        service.pending[name] = reason
 
 
 # uvicorn
