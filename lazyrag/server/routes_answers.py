@@ -190,6 +190,7 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._database = Database(path, BOOK_FORMAT)
+        self.rows("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
