@@ -82,7 +82,8 @@ _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a j
 _PAUSE_S = 1.0  # after another program had the right to write
 _TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
 _LISTED = 200  # items of a list in a result
-_ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
+_GIVE_UP_S = 60.0  # a file that cannot be used
+_ABANDONED_S = 3600.0  # a silence that nobody has to have watched: the clocks of two machines differ by less
 _running: set[str] = set()  # ids of the workers of this process that run a job
 
 
@@ -304,15 +305,6 @@ class Jobs:
         """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
         return documents_in_work(self.ledger)
 
-    def forget(self, documents: Iterable[str]) -> int:
-        """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
-
-        Returns:
-            The number of deleted jobs.
-        """
-        with self.writing(durable=True) as (connection, ledger):
-            return forget_jobs(connection, ledger, documents)
-
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
         """A transaction that writes jobs, without the lease; with the ledger's row."""
@@ -415,7 +407,7 @@ class Worker:
                 job = self.run_one(stop)
             except StoreError:
                 failing_since = failing_since or time.monotonic()
-                if self._docs.reader.is_closed or time.monotonic() - failing_since > _ABANDONED_S:
+                if self._docs.reader.is_closed or time.monotonic() - failing_since > _GIVE_UP_S:
                     raise
                 stop.wait(_PAUSE_S)
                 continue
@@ -607,8 +599,14 @@ class _Call:
             )
 
 
-def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> int:
-    """See `Jobs.forget`; in a transaction that writes."""
+def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
+    """Delete the rows of finished jobs that name documents: arguments and results may have their texts.
+
+    Args:
+        connection: In a transaction that writes.
+        ledger: Row of the ledger.
+        documents: Paths or ids.
+    """
     rows = connection.execute(
         "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *_UNFINISHED)
     ).fetchall()
@@ -620,7 +618,6 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
         if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
     ]
     connection.executemany("DELETE FROM job WHERE id = ?", gone)
-    return len(gone)
 
 
 @contextmanager
