@@ -274,6 +274,7 @@ class RemoteIndexer:
 
     nodes: Any = None
     ledger = SimpleNamespace(removals=0, tree=_TREE)  # of every state that is not gone, see `RemoteView`
+    last_view: Any = ledger  # the service knows which model serves an embed key
 
     def __init__(self, connection: Connection, name: str, embed: Any) -> None:
         self._connection = connection
