@@ -483,7 +483,7 @@ def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ign
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
         uids = [one.uid for one in snapshot.state.view.tree.in_order()]
-        batches = (uids[at : at + _GREP_TOGETHER] for at in range(0, len(uids), _GREP_TOGETHER))
+        batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
         roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
         found = (_match(root, one.span()) for root in roots for one in pattern.finditer(content_text(root.content)))
         return list(itertools.islice(found, most))

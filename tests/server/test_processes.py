@@ -89,7 +89,7 @@ def test_one_service_per_state_folder(folder):
 
 def test_other_addresses_need_a_token(folder):
     """A service that other machines could reach is refused as long as it has no token."""
-    command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]  # noqa: S104
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "token" in done.stderr
