@@ -98,7 +98,9 @@ def problem_of(error: Exception) -> ProblemError:
             status = _STATUS.get(kind, 500)
             found = ErrorInfo.of(error)
             headers = {"Retry-After": "1"} if status == 503 else None
-            return ProblemError(status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type)
+            return ProblemError(
+                status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type
+            )
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 
