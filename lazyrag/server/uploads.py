@@ -393,8 +393,7 @@ class Call:
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
-        named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
-        self.request.state.documents = [named] if isinstance(named, str) else list(named)  # for the audit log
+        self.request.state.documents = documents_of(job)  # for the audit log
         headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
         response.background = BackgroundTask(self.run_slow, sweep, self)
@@ -439,6 +438,12 @@ def _call(scope: str) -> Any:
 Reading = Annotated[Call, _call("read")]
 Writing = Annotated[Call, _call("write")]
 Administration = Annotated[Call, _call("admin")]
+
+
+def documents_of(job: Any) -> list[str]:
+    """The ids of the documents that a job names."""
+    named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
+    return [named] if isinstance(named, str) else list(named)
 
 
 def digest_of(*parts: Any) -> str:

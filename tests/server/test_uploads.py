@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -162,6 +163,18 @@ def test_malformed_forms(client, service, kind, body, status):
     """A body that is no complete form is a problem, and leaves nothing."""
     answer = client.post(f"{SET}/documents", content=body, headers={"Content-Type": kind})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert stored(service) == []
+
+
+def test_a_full_disk(client, service, monkeypatch):
+    """It is said as such, and leaves no part of a file."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(uploads, "_write", fail)
+    answer = post(client, ("a.md", b"Tea."))
+    assert (answer.status_code, "disk" in answer.json()["detail"]) == (507, True)
     assert stored(service) == []
 
 
