@@ -283,6 +283,7 @@ def test_parts_in_any_order(client, docs, service, run_jobs):
     assert run_jobs()[0].result["added"] == ["large.txt"]
     assert client.get(f"{SET}/files/large.txt").content == content
     assert put(client, upload, 1, content).status_code == 422
+    assert [*service.state.rglob("*.part")] == []
 
 
 def test_bad_parts(client):
