@@ -23,6 +23,7 @@ from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
+    ESTIMATED,
     Administration,
     Call,
     JobModel,
@@ -325,7 +326,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
     return call.accepted(job, ids=ids)
 
 
-@router.post("/sets/{set}/sync", **_accepted)
+@router.post("/sets/{set}/sync", responses=ESTIMATED, **_accepted)
 async def sync(
     call: Writing,
     wanted: Annotated[Sync | None, Body()] = None,
