@@ -116,7 +116,7 @@ class _Child:
         )
         os.close(writing)
         self.is_ready, self.began = False, time.monotonic()
-        assert self.process.stdin is not None
+        assert self.process.stdin is not None  # noqa: S101  a pipe was asked for
         with suppress(BrokenPipeError):
             self.process.stdin.write(config.model_dump_json().encode() + b"\n")
             self.process.stdin.flush()
@@ -151,7 +151,7 @@ class _Child:
         self.process.kill()
         self.process.wait()
         with suppress(OSError):  # of what it did not read
-            assert self.process.stdin is not None
+            assert self.process.stdin is not None  # noqa: S101
             self.process.stdin.close()
         if self.pipe >= 0:
             os.close(self.pipe)
