@@ -48,11 +48,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("lazyrag.server")
 
 _HEADERS_BYTES = 32 << 10
-_BIND_WAIT_S = 2.0  # the processes of a killed supervisor may still hold the port
+_BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
 _RETRY_S = 0.1
 _LOOK_S = 1.0
+_NO_STORE = "The writer process has not made the store of a set yet."
 _REFUSED = 78  # exit status: the configuration cannot work
 
 
@@ -87,7 +88,8 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         from lazyrag.server.access import Access, check_bind
 
         check_bind(config.server.host, Access(config.server.state))
-    with _sole(config.server.state), listen(config.server.host, config.server.port) as listener:
+    wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
+    with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
         return _Supervisor(config, load, listener, show).run()
 
 
@@ -255,24 +257,29 @@ def _sole(state: Path) -> Iterator[None]:
         yield
 
 
-def listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     """A listening socket; without a port at `DEFAULT_PORT`, or a free one if that is taken.
+
+    Args:
+        host: The address.
+        port: The port; None for the default.
+        wait_s: How long to wait for a port that is taken, in seconds.
 
     Raises:
         ConfigError: If the address cannot be used.
     """
-    until = time.monotonic() + _BIND_WAIT_S
+    until = time.monotonic() + wait_s
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             return socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
         except OSError as exc:
-            if time.monotonic() < until and port != 0:
+            if time.monotonic() < until:
                 time.sleep(_RETRY_S)
             elif port is None:
                 port = 0
             else:
-                msg = f"The service cannot listen on {host}, port {port} ({exc.strerror})."
+                msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
                 raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
 
 
@@ -406,7 +413,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
-    service.pending = dict.fromkeys(config.sets, "The writer process has not made the store yet.")
+    service.pending = dict.fromkeys(config.sets, _NO_STORE)
     server = _server(service, config.server, limits.connections)
     told = threading.Event()
 
@@ -435,14 +442,13 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         for group in chosen.groups:
             service.sets[name].get_nodes(group, limit=0)
         del service.pending[name]
-    except LazyRAGError as exc:
-        if type(exc) is not StoreError:
-            service.pending[name] = str(exc)
-        elif name in service.sets:
-            service.pending[name] = f"The writer process is building the set {name!r}."
     except Exception as exc:
-        log.exception("the set %s cannot be opened", name)
-        service.pending[name] = f"The set {name!r} cannot be opened ({type(exc).__name__}): see the log."
+        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
+        if type(exc) is StoreError:
+            reason = "The writer process is building a set." if name in service.sets else _NO_STORE
+        elif reason != service.pending[name]:
+            log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
+        service.pending[name] = reason
 
 
 # uvicorn
