@@ -17,6 +17,7 @@
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
     ├── StoreError                           .store .collection
+    │   ├── AccessError(PermissionError)     a service refuses the token
     │   ├── StoreConnectionError(ConnectionError)
     │   ├── SchemaMismatchError
     │   ├── StoreBusyError                   another program is writing
@@ -141,6 +142,10 @@ class StoreError(LazyRAGError):
         super().__init__(message)
         self.store = store
         self.collection = collection
+
+
+class AccessError(StoreError, PermissionError):
+    """A service needs a token, or the token does not allow what was requested."""
 
 
 class StoreConnectionError(StoreError, ConnectionError):

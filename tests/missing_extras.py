@@ -56,6 +56,7 @@ CASES = {
     "MilvusVectorStore": (lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(), "milvus"),
     "a Document on chromadb": (lambda folder: _document(folder, "vector_store", "chromadb", dir=folder), "chroma"),
     "a Document on milvus": (lambda folder: _document(folder, "vector_store", "milvus", uri="localhost:9"), "milvus"),
+    "a Document that serves": (lambda _: lazyrag.Document(manager=True), "server"),
     "a Document on opensearch": (
         lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
         "opensearch",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document, IngestReport
     from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.server.access import Access
 
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
@@ -331,6 +333,30 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
     return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
 
 
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
+@_store
+@click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
+@click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
+@click.option("--root-path", help="Path of a proxy in front of the service, such as /rag.")
+@click.pass_obj
+def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> Output:
+    """Serve the folder PATH over HTTP until Ctrl-C.
+
+    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits instead: see
+    docs/service.md.
+    """
+    from lazyrag.server import load
+
+    def show(url: str) -> None:
+        line = f"Listening on {url}. Ctrl-C ends it."
+        output.write([output.as_json("serve", {"url": url}) if as_json else line])
+
+    status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
+    return Output({"stopped": True}, [], status)
+
+
 # Query
 
 
@@ -634,6 +660,72 @@ def fetch(name: str, file: str | None) -> Output:
     graph = found.graph(file)
     lines = [f"{name} is in", f"  {terminal.home(found.path)}", f"Next: lazyrag index --embed {name}"]
     return Output({"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines)
+
+
+@app.group()
+def token() -> None:
+    """Create, list and revoke tokens of the service."""
+
+
+_served = click.option(
+    "--at",
+    type=_PATH,
+    default=Path(),
+    metavar="PATH",
+    help="Served folder or configuration file. Default: this folder.",
+)
+
+
+def _access(path: Path) -> Access:
+    from lazyrag.server import load
+
+    config = load("config", "lazyrag token").read_config(path)
+    made: Access = load("access", "lazyrag token").Access(config.server.state)
+    return made
+
+
+@token.command("create", cls=_Command)
+@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read.")
+@click.option("--label", multiple=True, metavar="LABEL", help="Only documents with this label. Repeatable.")
+@click.option("--expires", metavar="PERIOD", help="Such as 12h, 90d or 8w. Default: never.")
+@click.option("--name", default="", help="Name of the token, for people.")
+@_served
+def create_token(scope: str, label: tuple[str, ...], expires: str | None, name: str, at: Path) -> Output:
+    """Create a token, and print it: it is shown once.
+
+    As soon as there is a token, every request to the service needs one.
+    """
+    made, text = _access(at).create(scope, name=name, labels=label or None, expires=expires)
+    return Output({**asdict(made), "token": text}, [text])
+
+
+@token.command("list", cls=_Command)
+@_served
+def list_tokens(at: Path) -> Output:
+    """List the tokens, without their secrets."""
+    found = _access(at).tokens()
+    rows = [["ID", "SCOPE", "LABELS", "EXPIRES", "LAST USED", "NAME"]]
+    for one in found:
+        end = (
+            "revoked"
+            if one.revoked
+            else "never"
+            if one.expires is None
+            else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
+        )
+        rows.append([one.id, one.scope, ", ".join(one.labels or ["all"]), end, one.used or "never", one.name])
+    return Output(
+        {"tokens": [asdict(one) for one in found]}, terminal.table(rows) if found else ["There are no tokens."]
+    )
+
+
+@token.command("revoke", cls=_Command)
+@click.argument("token_id", metavar="ID")
+@_served
+def revoke_token(token_id: str, at: Path) -> Output:
+    """Revoke a token and its browser sessions, from the next request on."""
+    _access(at).revoke(token_id)
+    return Output({"id": token_id}, [f"Revoked {token_id}."])
 
 
 @app.command("eval", cls=_Command)

@@ -14,6 +14,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, StoreError
 from lazyrag.loaders.directory import STORE_FOLDER
 
 if TYPE_CHECKING:
+    from lazyrag.data.fields import DocField
     from lazyrag.document import Document
 
 _CONFIG = "config.json"
@@ -30,6 +31,7 @@ class Project:
         group: The node group to search.
         embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
         url: The endpoint of an ``"openai:NAME"``; "" in the settings of earlier releases.
+        fields: ``"labels"`` once `lazyrag serve` has declared the field, which tokens with labels need; else "".
     """
 
     store: Path
@@ -37,6 +39,7 @@ class Project:
     group: str = "MediumChunk"
     embed: str = ""
     url: str = ""
+    fields: str = ""
 
     @property
     def store_conf(self) -> dict[str, Any]:
@@ -78,6 +81,7 @@ class Project:
         if not write and not (self.store / "store.db").exists():
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
+        chosen["doc_fields"] = label_fields() if self.fields else None
         return Document(
             self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen
         )
@@ -180,7 +184,7 @@ def _read(store: Path) -> Project:
         msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
-    stored = {"url": "", **stored} if isinstance(stored, Mapping) else {}
+    stored = {"url": "", "fields": "", **stored} if isinstance(stored, Mapping) else {}
     is_valid = number == _FORMAT and all(isinstance(stored.get(name), str) for name in ("folder", *names))
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
@@ -202,6 +206,13 @@ def make_embedder(model: str) -> Any:
     from lazyrag.models import OnnxEmbedder
 
     return OnnxEmbedder(model)
+
+
+def label_fields() -> dict[str, DocField]:
+    """The field of a document's labels, by which tokens are restricted."""
+    from lazyrag.data.fields import DataType, DocField
+
+    return {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
 
 
 def base_url() -> str:

@@ -67,8 +67,8 @@ def to_dict(value: Any) -> Any:
 
     A dataclass becomes a dict of its fields, and so does a named tuple. An error becomes the fields of `ErrorInfo`, a
     `RetrievalResult` its hits and metadata, a node its text, location and score. A class with a `to_dict` decides
-    itself. Arrays become lists, floats keep their exact value, nan and infinity become None, dates ISO text; anything
-    else becomes its text.
+    itself. Arrays become lists, floats keep their exact value, nan and infinity become None, dates ISO text,
+    functions their names; anything else becomes its text.
 
     Example:
         >>> from lazyrag import Citation
@@ -83,7 +83,11 @@ def to_dict(value: Any) -> Any:
             return to_dict(getattr(value, method)())
     if dataclasses.is_dataclass(value):
         return {field.name: to_dict(getattr(value, field.name)) for field in dataclasses.fields(value) if field.repr}
-    return [to_dict(one) for one in value] if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return [to_dict(one) for one in value]
+    text = str(value)
+    is_bare = callable(value) or " at 0x" in text  # whose text is other in each run
+    return getattr(value, "__name__", type(value).__name__) if is_bare else text
 
 
 def _node_dict(node: DocNode) -> dict[str, Any]:

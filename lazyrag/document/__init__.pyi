@@ -10,7 +10,9 @@ from lazyrag.document.certificate import DeletionCertificate as DeletionCertific
 from lazyrag.document.document import Document as Document
 from lazyrag.document.jobs import Job as Job
 from lazyrag.document.jobs import Jobs as Jobs
+from lazyrag.document.jobs import ModelChange as ModelChange
 from lazyrag.document.jobs import Worker as Worker
+from lazyrag.document.jobs import change_model as change_model
 from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration

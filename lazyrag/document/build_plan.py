@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import schema_text
@@ -233,8 +233,14 @@ class BuildPlanner:
 
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
+        step = self.served(step, view.tree) if view.tree.switched else step
         group, key = view.groups.get(step.group), self.index_key(step)
         return group.indexes.get(key) if group is not None and key is not None else None
+
+    def served(self, step: Step, tree: Tree) -> Step:
+        """The step that builds what serves a step: that of another embed key, if its own was switched to that one."""
+        key = tree.switched.get(step.embed_key or "")
+        return replace(step, embed_key=key) if key in self.embedders else step
 
     def plan_live(self) -> BuildPlan:
         """Plan for a changed file: all live groups and indexes, as far as this program defines them."""

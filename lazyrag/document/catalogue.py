@@ -7,10 +7,9 @@ import datetime as dt
 import functools
 import itertools
 import json
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
 from lazyrag.data.encoding import ErrorInfo
@@ -24,6 +23,7 @@ from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Led
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, LocalSnapshot
+from lazyrag.document.sync import DocumentVersion, list_versions
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.stores.sqlite import read_text, stored_text
@@ -33,7 +33,8 @@ from lazyrag.validation import require, validate_boolean, validate_choice, valid
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
-_MAX_PATTERN = 1_000  # characters of a text to find
+_GREP_TOGETHER = 32  # documents whose texts it reads together
+_MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
 _MAX_LINE = 200  # characters before and after it
 _MAX_TERMS = 64  # of a node, to find nodes with the same ones
 _ROOT = frozenset([Step(LAZY_ROOT_NAME)])
@@ -73,7 +74,7 @@ class DocumentInfo:
     error: ErrorInfo | None = None
     bytes: int | None = None
     pages: int | None = None
-    groups: Mapping[str, GroupInfo] | None = None
+    groups: Mapping[str, GroupInfo] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     version: int = 0
     updated: str = ""
@@ -198,7 +199,7 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[
         uids = [row.uid for row in some]
 
         def read(snapshot: LocalSnapshot, uids: Sequence[str] = uids) -> list[str]:
-            nodes = snapshot.walk(LAZY_ROOT_NAME, None, uids)
+            nodes = snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})
             return [node.path for node in nodes if matches(wanted, node.segment.fields)]
 
         found += reader.read(read)
@@ -334,6 +335,24 @@ class VersionDiff:
         return "\n".join(lines)
 
 
+def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
+    """List the versions of a document whose text is visible; see `Document.versions`."""
+    indexer = reader.indexer
+    find_document(reader, identity)
+
+    def read(snapshot: LocalSnapshot) -> list[DocumentVersion]:
+        [row] = indexer.ledger.documents.named([identity]).values()
+        roots = {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
+        builds = indexer.ledger.builds.with_parents(list(roots.values()))
+        nodes = indexer.nodes.of_builds(
+            snapshot.group(LAZY_ROOT_NAME).collection, [builds[one] for one in roots.values()]
+        )
+        seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
+        return [one for one in list_versions(indexer, identity) if one.number in seen]
+
+    return reader.read(read)
+
+
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
     """Compare two stored versions; see `Document.diff`."""
     live = find_document(reader, identity).version
@@ -446,7 +465,7 @@ def _root(reader: Reader, path: str) -> Segment:
     uid = root_uid(validate_text("path", path))
 
     def read(snapshot: LocalSnapshot) -> list[DocNode]:
-        return list(snapshot.walk(LAZY_ROOT_NAME, None, [uid]))
+        return list(snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": [uid]}))
 
     for node in reader.read(read, _ROOT):
         return node.segment
@@ -456,17 +475,34 @@ def _root(reader: Reader, path: str) -> Segment:
 def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool) -> list[TextMatch]:
     """Find a literal text; see `Document.grep`."""
     require(len(validate_text("text", text)) <= _MAX_PATTERN, "text", text, f"of at most {_MAX_PATTERN} characters")
-    most = validate_integer("limit", limit, 1)
-    # Of a literal text it takes linear time, unlike other regular expressions.
-    pattern = re.compile(re.escape(text), re.IGNORECASE if validate_boolean("ignore_case", ignore_case) else 0)
+    most = validate_integer("limit", limit, 1, _MAX_MATCHES)
+    fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
     reader.bind(where)
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
-        roots = (node.segment for node in snapshot.walk(LAZY_ROOT_NAME, where))
-        found = (_match(root, one.span()) for root in roots for one in pattern.finditer(content_text(root.content)))
+        uids = [one.uid for one in snapshot.state.view.tree.in_order()]
+        batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
+        roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
+        found = (_match(root, one) for root in roots for one in _places(fold(content_text(root.content)), fold(text)))
         return list(itertools.islice(found, most))
 
     return reader.read(read, _ROOT)
+
+
+def _places(text: str, wanted: str) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does."""
+    at = text.find(wanted)
+    while at >= 0:
+        yield at, at + len(wanted)
+        at = text.find(wanted, at + len(wanted))
+
+
+def _lowered(text: str) -> str:
+    """A text in lower case, of the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
 
 
 def _match(root: Segment, span: Span) -> TextMatch:

@@ -7,8 +7,8 @@ import functools
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,16 +18,18 @@ import numpy as np
 from lazyrag.data.segment import Segment, content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer
-from lazyrag.document.ledger import DocumentRow, NewPart, write_part
+from lazyrag.document.jobs import forget_jobs
+from lazyrag.document.ledger import DocumentRow, Ledger, NewPart, write_part
 from lazyrag.document.report import pages
 from lazyrag.document.sync import delete_files
 from lazyrag.document.verify import STORE_FILES, compact
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
+from lazyrag.stores.sqlite import VECTOR_PARTS
 from lazyrag.types import Embedding
 from lazyrag.validation import validate_text
 
@@ -73,8 +75,7 @@ class DeletionCertificate:
         checked: The places that were searched.
         not_checked: What cannot be checked, and should be by other means.
         pieces: How many different pieces were searched for.
-        shared: How many of them are in the stores because live documents have the same text or vectors, or jobs that
-            have not ended name the document; those go with `Jobs.forget`.
+        shared: How many of them are in the stores because live documents have the same text or vectors,
         notes: What else is worth knowing.
         made: When, in UTC.
     """
@@ -98,15 +99,14 @@ class DeletionCertificate:
         where = f"{len(self.checked)} places, {scanned:,} bytes, {self.made:%Y-%m-%d %H:%M:%S} UTC"
         lines = [f"{self.document}: {result} in {where}"]
         lines += [f"  {one.place}: {one.found} found" for one in self.checked if one.found]
-        lines += [f"  {self.shared} pieces are in live documents or unfinished jobs, too"] if self.shared else []
+        lines += [f"  {self.shared} pieces are in live documents, too"] if self.shared else []
         lines += [*(f"  {note}" for note in self.notes), *(f"  not checked: {one}" for one in self.not_checked)]
         return "\n".join(lines)
 
 
-def purge(
-    indexer: Indexer, document: str, folders: Iterable[PathLike], forget_jobs: Callable[[list[str]], object]
-) -> DeletionCertificate:
+def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> DeletionCertificate:
     """Delete a document and remove what is left of it; see `Document.purge`."""
+    places = _existing(folders)
     with indexer.writing():
         indexer.ensure_root()
         row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
@@ -116,14 +116,16 @@ def purge(
         if row.status == "live":
             delete_files(indexer, [document])
         kept = _forget_row(indexer, row)
-        forget_jobs([document])
+        with indexer.ledger.writing() as connection:
+            forget_jobs(connection, indexer.ledger.id, [document])
         with _without_grace(indexer):
             indexer.purge()
             indexer.ledger.documents.delete_document_rows()
             _rewrite_term_parts(indexer)
             _rewrite_vectors(indexer, needles.keys)
             compact(indexer)
-        return _search(indexer, document, needles, folders, (_KEPT,) if kept else ())
+            _remove_graphs(indexer.ledger)
+        return _search(indexer, document, needles, places, (_KEPT,) if kept else ())
 
 
 def certify(
@@ -142,7 +144,15 @@ def certify(
         needles.add_bytes(Path(file).read_bytes())
         text = indexer.loading.load(FoundFile(document, file)).text
     needles.add_text(validate_text("text", text))
-    return _search(indexer, document, needles, folders)
+    return _search(indexer, document, needles, _existing(folders))
+
+
+def _existing(folders: Iterable[PathLike]) -> list[Path]:
+    places = list(map(Path, folders))
+    missing = [str(place) for place in places if not place.exists()]
+    if missing:
+        raise DatasetPathError(f"folders must be existing files and folders; got {missing[0]!r}.")
+    return places
 
 
 _KEPT = (
@@ -201,6 +211,14 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
             with ledger.writing() as connection:
                 ledger.next_change(connection)
                 write_part(connection, NewPart(index, name, content, len(part), builds, (row.id,)))
+
+
+def _remove_graphs(ledger: Ledger) -> None:
+    """Remove the graphs of approximate search over parts that are gone, which stay until the next one is written."""
+    stems = {bundle.partition(".")[0] for (bundle,) in ledger.select(VECTOR_PARTS, ())}
+    for graph in Path(f"{ledger.file.path}.graphs").glob("*") if ledger.file.path is not None else ():
+        if graph.name.partition(".")[0] not in stems:
+            graph.unlink()
 
 
 def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
@@ -349,11 +367,11 @@ class _Scanner:
 
 
 def _search(
-    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[PathLike], notes: tuple[str, ...] = ()
+    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...] = ()
 ) -> DeletionCertificate:
     """Search all places, and report."""
     scanner = _Scanner(needles.windows, needles.paths)
-    scanned = [(place, *_scan(scanner, place)) for place in (*_places(indexer), *map(Path, folders))]
+    scanned = [(place, *_scan(scanner, place)) for place in (*_places(indexer), *folders)]
     found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
     shared = _shared(indexer, found, needles.paths) if found else found
     checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
@@ -391,8 +409,9 @@ def _places(indexer: Indexer) -> list[Path]:
 def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
     size, found = 0, set[bytes]()
     for path in [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file()):
-        count, pieces = scanner.find_in_file(path)
-        size, found = size + count, found | pieces
+        with suppress(FileNotFoundError):  # a log that was closed meanwhile
+            count, pieces = scanner.find_in_file(path)
+            size, found = size + count, found | pieces
     return size, found
 
 
@@ -404,12 +423,8 @@ def _collections(indexer: Indexer, kind: str) -> list[Any]:
 
 
 def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes]:
-    """Those of some pieces that live documents, of all Documents in the store, have as well, or unfinished jobs."""
+    """Those of some pieces that live documents, of all Documents in the store, have as well."""
     scanner, shared, nodes = _Scanner(found - paths, found & paths), set[bytes](), indexer.nodes
-    for text in indexer.ledger.select(
-        "SELECT arguments || documents FROM job WHERE state IN ('WAITING', 'WORKING', 'DELETING')", ()
-    ):
-        shared |= scanner.find(text[0].encode())
     for (collection,) in _collections(indexer, "segment"):
         for segments in pages(functools.partial(nodes.segments.scan, collection)):
             for one in segments:

@@ -7,11 +7,11 @@ import importlib
 import itertools
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 import lazyrag.document.catalogue as listing
@@ -39,7 +39,7 @@ from lazyrag.document.load_files import AddReader, Readers, add_reader, resident
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
-from lazyrag.document.snapshot import LocalSnapshot, windows
+from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.document.sync import (
     MAX_DELETED,
     DocumentVersion,
@@ -112,7 +112,8 @@ class Document:
         embed: A callable from one text to one vector (numbers, or a dict from dimension to weight), or several of them
             by embed key. It is called by several threads, see ``workers``: it must be thread-safe, or pass
             ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
-        manager: Must be False: the service is not available yet.
+        manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
+            address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
         launcher: Must be None: clusters are not available yet.
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
@@ -143,8 +144,14 @@ class Document:
         exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has such patterns, too;
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
+        server: Port to serve at, see ``manager``; None for a free one.
+        url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
+            ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
+            service.
+        token: The access token for the service.
 
     Raises:
+        AccessError: If a service refuses the token.
         DatasetPathError: If a path does not exist.
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
@@ -168,6 +175,14 @@ class Document:
     _graph: GroupGraph = built_in_groups()
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
+    _service: Any = None
+
+    def __new__(cls, *_: Any, url: str | None = None, **__: Any) -> Self:
+        """A Document of this program, or with ``url`` of a service."""
+        made: Any = cls
+        if cls is Document and url is not None:
+            made = importlib.import_module("lazyrag.document.remote").RemoteDocument
+        return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -178,7 +193,7 @@ class Document:
         self,
         dataset_path: PathLike | None = None,
         embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None = None,
-        manager: bool = False,
+        manager: bool | Literal["ui"] = False,
         launcher: Any = None,
         store_conf: Mapping[str, Any] | None = None,
         doc_fields: Mapping[str, DocField] | None = None,
@@ -196,9 +211,13 @@ class Document:
         include: Sequence[str] | None = None,
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
+        server: int | None = None,
+        url: str | None = None,
+        token: str | None = None,
     ) -> None:
-        if manager is not False:
-            raise NotBuiltError(f"manager is {manager!r}: the managing service is not built yet. Leave it False.")
+        require(url is token is None, "url and token", url or token, "None for a subclass of Document")
+        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
+        port = None if server is None else validate_integer("server", server, 0, 65535)
         if launcher is not None:
             raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
         name = None if name is None else validate_text("name", name)
@@ -228,6 +247,9 @@ class Document:
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
+        if manager or server is not None:
+            above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
+            self._service = above.HostedService(self, port, opens=manager == "ui")
 
     # Definitions
 
@@ -324,6 +346,11 @@ class Document:
         return self._reader.schema
 
     @property
+    def url(self) -> str | None:
+        """Address of the service, see ``manager``; None without one."""
+        return None if self._service is None else self._service.url
+
+    @property
     def last_report(self) -> IngestReport | Any:  # None is the exception, see `DocNode.score`
         """Cumulative result of ingestion, file by file; None before the first use.
 
@@ -344,7 +371,7 @@ class Document:
         wait_s: float = WAIT_S,
         verify: Literal["counts"] | None = None,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
@@ -431,7 +458,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
@@ -463,7 +490,7 @@ class Document:
         metadata: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Ingest texts that are not files; a text with a known id replaces the old one.
 
@@ -492,16 +519,12 @@ class Document:
 
     @known_keywords
     def delete_files(
-        self,
-        documents: Iterable[str],
-        *,
-        on_progress: OnProgress | None = None,
-        cancel: threading.Event | None = None,
+        self, documents: Iterable[str], *, on_progress: OnProgress | None = None, cancel: Event | None = None
     ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
         The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
-        `add_files`.
+        `add_files`, unless it was never ingested. Failures of the documents are forgotten.
 
         Args:
             documents: Paths relative to the dataset, or ids.
@@ -662,9 +685,7 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(
-        self, *, on_progress: OnProgress | None = None, cancel: threading.Event | None = None
-    ) -> tuple[Problem, ...]:
+    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
@@ -739,7 +760,7 @@ class Document:
         """
         from lazyrag.document.certificate import purge
 
-        return purge(self._unrestricted("purge"), document, folders, self.jobs.forget)
+        return purge(self._unrestricted("purge"), document, folders)
 
     @known_keywords
     def deletion_certificate(
@@ -768,11 +789,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self,
-        after: str | None = None,
-        limit: int = 100,
-        status: str | None = None,
-        where: FilterLike | None = None,
+        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -814,13 +831,17 @@ class Document:
     def versions(self, document: str) -> list[DocumentVersion]:
         """List the stored versions of a document, oldest first; see ``keep_versions``.
 
+        A restricted Document lists those whose text is visible through it.
+
         Args:
             document: Its path relative to the dataset, or its id.
 
         Raises:
             ConfigError: If the document does not exist.
         """
-        return syncing.list_versions(self._unrestricted("versions"), document)
+        if self._reader.scope is not None:
+            return listing.visible_versions(self._reader, document)
+        return syncing.list_versions(self._indexer, document)
 
     @known_keywords
     def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
@@ -987,9 +1008,7 @@ class Document:
         self._reader.bind(filters)  # raises before anything is built
 
         def select(snapshot: LocalSnapshot) -> list[DocNode]:
-            nodes = snapshot.walk(name, filters, wanted.get("document_id"))
-            found = (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
-            return list(itertools.islice(found, first, last))
+            return list(itertools.islice(snapshot.walk(name, filters, wanted), first, last))
 
         return self._reader.read(select, frozenset([Step(name)]))
 
@@ -1034,7 +1053,7 @@ class Document:
         Args:
             text: The text, of at most 1,000 characters.
             where: Only in documents that satisfy this filter.
-            limit: At most so many matches, at least 1.
+            limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
         Raises:
@@ -1153,7 +1172,7 @@ class Document:
         reach = validate_integer("before", before, 0), validate_integer("after", after, 0)
         nodes = _node_list(node)
         merged = validate_boolean("merge", merge)
-        found = self._reader.read(lambda snapshot: windows(snapshot, nodes, *reach, merge=merged))
+        found = self._reader.read(lambda snapshot: snapshot.windows(nodes, *reach, merge=merged))
         listed = [one for _, window in found for one in window]
         return listed[0] if merged and isinstance(node, DocNode) else listed
 
@@ -1254,7 +1273,7 @@ class Document:
         return view
 
     def close(self) -> None:
-        """Close the watcher, files and connections. Waits for a running build. Idempotent.
+        """Close the service, the watcher, files and connections. Waits for a running build. Idempotent.
 
         A Document is also a context manager that closes itself.
 
@@ -1264,6 +1283,8 @@ class Document:
             []
         """
         if self._reader.scope is None:
+            if self._service is not None:
+                self._service.close()
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()

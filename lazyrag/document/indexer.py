@@ -97,7 +97,7 @@ class Indexer:
         )
         self.hits: ShownHits = set()
         self.is_closed = False
-        self._view = View(Tree(), 0, {})
+        self.last_view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
@@ -132,11 +132,11 @@ class Indexer:
         """The present live state."""
         tree, removals = self.ledger.state()
         state = removals, analysers.revision, *[one.revision for one in self._graphs]
-        known = self._view
+        known = self.last_view
         if known.tree is tree and known.state == state:
             return known
         groups = {name: group for name, group in self.definitions.current(tree).items() if group.complete}
-        self._view = view = View(tree, removals, groups, state)
+        self.last_view = view = View(tree, removals, groups, state)
         return view
 
     def view(self, needs: frozenset[Step]) -> View:
@@ -297,6 +297,7 @@ class Indexer:
             A view with it, by the definitions at the beginning of the build.
         """
         self.ensure_root()
+        step = self.planner.served(step, self.ledger.tree)
         self._requested.add(step)
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)

@@ -1049,8 +1049,11 @@ def _metadata(row: DocumentRow, first: Mapping[str, Any], built_in: Mapping[str,
 
 
 def _file_system_metadata(file: FoundFile) -> Mapping[str, Any]:
+    name, suffix = file.identity.rpartition("/")[2], file.path.suffix.lower()
+    # An id that looks like the file's name is one: uploads are stored under other names.
+    named = {"file_name": name} if suffix and name.lower().endswith(suffix) else {}
     try:
-        return built_in_metadata(file.path)
+        return {**built_in_metadata(file.path), **named}
     except OSError as exc:
         msg = f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
         raise LoadError(msg, path=str(file.path)) from exc

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
+import importlib
 import inspect
 import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
-from lazyrag.data.segment import root_uid
+from lazyrag.data.segment import content_text, digest, root_uid
+from lazyrag.document.changes import find_named_files
+from lazyrag.document.groups import Step
 from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
-from lazyrag.document.report import Progress, during_call
+from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
@@ -33,11 +37,13 @@ from lazyrag.errors import (
     StoreError,
 )
 from lazyrag.storage.database import Database
-from lazyrag.stores.sqlite import STORE_FORMAT
+from lazyrag.stores.sqlite import JOB_TABLE, STORE_FORMAT, StoreFile
+from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
+    from lazyrag.document.indexer import Indexer
 
 State: TypeAlias = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
 """State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED at the end."""
@@ -74,8 +80,10 @@ _DELETING = ("delete_files", "purge")
 _STORED_S = 30 * 24 * 3600.0  # finished jobs
 _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
 _PAUSE_S = 1.0  # after another program had the right to write
+_TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
 _LISTED = 200  # items of a list in a result
-_ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
+_GIVE_UP_S = 60.0  # a file that cannot be used
+_ABANDONED_S = 3600.0  # a silence that nobody has to have watched: the clocks of two machines differ by less
 _running: set[str] = set()  # ids of the workers of this process that run a job
 
 
@@ -177,6 +185,7 @@ class Jobs:
 
         Raises:
             ConfigError: If the method has no such arguments, or they are no JSON values.
+            DatasetPathError: If a file does not exist.
             NotBuiltError: If this release lacks the method.
             StoreError: If the file cannot be written.
         """
@@ -203,15 +212,15 @@ class Jobs:
 
     def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
-        method = getattr(self._docs, kind, None)
+        method = _method(self._docs, kind)
         if method is None:
             raise NotBuiltError(f"Document.{kind} is not part of this release.")
         named = arguments.get(DOCUMENTS_OF[kind], ())
-        if kind == "add_files" and isinstance(named, Mapping):
-            arguments["files"] = {name: os.path.abspath(path) for name, path in named.items()}  # noqa: PTH100
-        elif kind == "add_files" and isinstance(named, (list, tuple)):
-            arguments["files"] = [os.path.abspath(path) for path in named]  # noqa: PTH100
-            named = [os.path.basename(path) for path in named]  # noqa: PTH119
+        if kind == "add_files" and "files" in arguments:
+            files = find_named_files(named, "files")
+            arguments["files"] = {file.identity: str(file.path) for file in files}
+            inside = self._docs.reader.indexer.dataset.relative_path
+            named = [inside(file.path) or file.identity for file in files]
         try:
             text = json.dumps(arguments)
             args, keywords = _split(kind, arguments)
@@ -227,7 +236,7 @@ class Jobs:
         Raises:
             NotRegisteredError: If there is none with the id: finished ones are stored for 30 days.
         """
-        with self.file.reading() as connection:
+        with _reading(self.file) as connection:
             return self._read(connection, id)
 
     def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
@@ -245,7 +254,7 @@ class Jobs:
             f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "  # noqa: S608
             "AND (? IS NULL OR id < ?) AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?"
         )
-        with self.file.reading() as connection:
+        with _reading(self.file) as connection:
             rows = connection.execute(query, (self.name, number, number, state, state, limit)).fetchall()
         return [_job(row) for row in rows]
 
@@ -296,27 +305,6 @@ class Jobs:
         """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
         return documents_in_work(self.ledger)
 
-    def forget(self, documents: Iterable[str]) -> int:
-        """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
-
-        Returns:
-            The number of deleted jobs.
-        """
-        names = {*documents}
-        with self.writing(durable=True) as (connection, ledger):
-            rows = connection.execute(
-                "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)",
-                (ledger, *_UNFINISHED),
-            ).fetchall()
-            quoted = [json.dumps(name) for name in names]
-            gone = [
-                (number,)
-                for number, named, result in rows
-                if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
-            ]
-            connection.executemany("DELETE FROM job WHERE id = ?", gone)
-        return len(gone)
-
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
         """A transaction that writes jobs, without the lease; with the ledger's row."""
@@ -344,6 +332,11 @@ def _number(id: str) -> int:  # noqa: A002
     return int(id) if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19 else -1
 
 
+def _method(docs: Document, kind: str) -> Any:
+    """What a job calls; None if this release lacks it."""
+    return functools.partial(change_model, docs) if kind == "change_model" else getattr(docs, kind, None)
+
+
 def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments of a job's method: the names of groups are positional."""
     keywords = dict(arguments)
@@ -358,6 +351,12 @@ class _Claim(NamedTuple):
     kind: str
     arguments: Mapping[str, Any]
     begun: int | None
+
+
+_OTHERS = (
+    "SELECT count(*) FROM job WHERE state = 'WAITING' AND kind <> 'change_model' "
+    "AND ledger = (SELECT ledger FROM job WHERE id = ?)"
+)
 
 
 class Worker:
@@ -400,7 +399,7 @@ class Worker:
         """Run jobs until an event is set. A job that is interrupted by it is left to the next worker.
 
         Raises:
-            StoreError: If the file could not be used for a minute.
+            StoreError: If the file could not be used for a minute, or the Document was closed.
         """
         failing_since: float | None = None
         while not stop.is_set():
@@ -408,7 +407,7 @@ class Worker:
                 job = self.run_one(stop)
             except StoreError:
                 failing_since = failing_since or time.monotonic()
-                if time.monotonic() - failing_since > _ABANDONED_S:
+                if self._docs.reader.is_closed or time.monotonic() - failing_since > _GIVE_UP_S:
                     raise
                 stop.wait(_PAUSE_S)
                 continue
@@ -460,45 +459,64 @@ class Worker:
             live = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
             if live.number != claim.begun:
                 return live
-        return getattr(self._docs, claim.kind)(*args, **keywords)
+        if claim.kind == "purge":
+            return self._purge(claim, **keywords)
+        return _method(self._docs, claim.kind)(*args, **keywords)
+
+    def _purge(self, claim: _Claim, document: str, **more: Any) -> Any:
+        """Purge a document, whose job has no more than a digest of its id from then on; None if that is done."""
+        if claim.begun is None:
+            hidden = json.dumps({"document": digest(["purge", document]), **more})
+            with self._jobs.writing(durable=True) as (connection, _):
+                connection.execute("UPDATE job SET arguments = ?, documents = '[]' WHERE id = ?", (hidden, claim.id))
+        known = [name for name, _ in self._jobs.ledger.documents.identities()]
+        document = next((name for name in known if digest(["purge", name]) == document), document)
+        if claim.begun is not None and document not in known:
+            return None
+        return dataclasses.replace(_method(self._docs, "purge")(document, **more), document="")
 
     def _claim(self) -> _Claim | None:
-        """Claim the first unfinished job, unless another worker runs it."""
+        """Claim the next job, unless another worker runs one."""
         with self._jobs.file.reading() as connection:
-            if not self._unfinished(connection):
+            if not self._next(connection):
                 return None
         with self._jobs.writing() as (connection, _):
-            for number, kind, text, attempts, is_canceled, begun in self._unfinished(connection):
-                now = time.time()
-                if is_canceled or attempts >= MAX_ATTEMPTS:
-                    state, error = ("CANCELED", None) if is_canceled else ("FAILED", _error_json(_DEAD))
-                    connection.execute(
-                        "UPDATE job SET state = ?, error = ?, updated = ? WHERE id = ?", (state, error, now, number)
-                    )
-                    continue
+            for number in self._next(connection):
+                query = "SELECT kind, arguments, attempts, is_canceled, begun FROM job WHERE id = ?"
+                kind, text, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
+                values: dict[str, Any] = {"updated": time.time()}
+                if is_canceled:
+                    values |= {"state": "CANCELED"}
+                elif attempts >= MAX_ATTEMPTS:
+                    values |= {"state": "FAILED", "error": _error_json(_DEAD)}
+                else:
+                    values |= {"state": "DELETING" if kind in _DELETING else "WORKING", "attempts": attempts + 1}
+                    values |= {"worker": self._program.id, "program": self._program.to_json()}
+                    values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
-                connection.execute(
-                    "UPDATE job SET state = ?, attempts = attempts + 1, error = NULL, worker = ?, program = ?, "
-                    "heartbeat = ?, updated = ?, begun = coalesce(begun, (SELECT version FROM document WHERE ledger = "
-                    "job.ledger AND uid = ?), 0) WHERE id = ?",
-                    (
-                        *("DELETING" if kind in _DELETING else "WORKING", self._program.id, self._program.to_json()),
-                        *(now, now, root_uid(str(arguments.get("document", ""))), number),
-                    ),
-                )
-                return _Claim(number, kind, arguments, begun)
+                if begun is None:
+                    query = (
+                        "SELECT version FROM document WHERE ledger = (SELECT ledger FROM job WHERE id = ?) AND uid = ?"
+                    )
+                    found = connection.execute(query, (number, root_uid(str(arguments.get("document", ""))))).fetchone()
+                    values["begun"] = found[0] if found else 0
+                _set(connection, values, "id = ?", number)
+                if "worker" in values:
+                    return _Claim(number, kind, arguments, begun)
         return None
 
-    def _unfinished(self, connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int, int | None]]:
-        """The unfinished jobs, in order; [] while another worker runs one."""
-        rows = connection.execute(
-            "SELECT id, kind, arguments, attempts, is_canceled, begun, state, worker, program, heartbeat "
-            "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) ORDER BY id",
-            (self._jobs.name, *_UNFINISHED),
-        ).fetchall()
-        if any(row[6] != "WAITING" and not self._is_dead(row[0], *row[7:]) for row in rows):
+    def _next(self, connection: sqlite3.Connection) -> list[int]:
+        """The jobs of dead workers, or else the first one that waits; [] while another worker runs one."""
+        where = "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state"
+        query = f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
+        taken = connection.execute(query, (self._jobs.name,)).fetchall()
+        if not all(self._is_dead(*row) for row in taken):
             return []
-        return [row[:6] for row in rows]
+        found = [number for number, *_ in taken]
+        for comes_last in (False, True):
+            query = f"SELECT id {where} = 'WAITING' AND (kind = 'change_model') = ? ORDER BY id LIMIT 1"  # noqa: S608
+            found += [number for (number,) in connection.execute(query, (self._jobs.name, comes_last))]
+        return found
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
         """Whether a worker will not go on with a job."""
@@ -546,7 +564,8 @@ class _Call:
             thread.join()
 
     def _attend(self, ended: threading.Event) -> None:
-        shown, beaten = None, time.monotonic()
+        begun = beaten = time.monotonic()
+        shown = None
         while not ended.wait(_LOOK_S):
             if self._stop.is_set():
                 self.cancel.set()
@@ -554,8 +573,11 @@ class _Call:
                 with self._jobs.file.reading() as connection:
                     query = "SELECT worker, is_canceled FROM job WHERE id = ?"
                     worker, is_canceled = connection.execute(query, (self._claim.id,)).fetchone()
+                    is_late = self._claim.kind == "change_model" and time.monotonic() - begun > _TURN_S
+                    others = connection.execute(_OTHERS, (self._claim.id,)).fetchone()[0] if is_late else 0
                 self.is_canceled = bool(is_canceled)
-                if is_canceled or worker != self._worker:  # taken over: this program was suspended for too long
+                # Taken over: this program was suspended for too long. Others wait: the change of a model goes on later.
+                if is_canceled or worker != self._worker or others:
                     self.cancel.set()
                 if self._progress is not shown or time.monotonic() - beaten > HEARTBEAT_S:
                     shown, beaten = self._progress, time.monotonic()
@@ -573,17 +595,58 @@ class _Call:
     def _update(self, columns: Mapping[str, Any], *, durable: bool = False) -> None:
         now = time.time()
         values = {"heartbeat": now, "updated": now, **columns}
-        changes = ", ".join(f"{name} = {'attempts + ?' if name == 'attempts' else '?'}" for name in values)
         with self._jobs.writing(durable=durable) as (connection, _):
-            connection.execute(
-                f"UPDATE job SET {changes} WHERE id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')",  # noqa: S608
-                (*values.values(), self._claim.id, self._worker),
-            )
+            where = "id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')"
+            _set(connection, values, where, self._claim.id, self._worker)
+
+
+def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any) -> None:
+    """Update jobs; -1 attempts are one fewer."""
+    changes = ", ".join(f"{name} = {'attempts - 1' if value == -1 else '?'}" for name, value in values.items())
+    given = [value for value in values.values() if value != -1]
+    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*given, *parameters))  # noqa: S608
+
+
+def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
+    """Delete the rows of finished jobs that name documents: arguments and results may have their texts.
+
+    Args:
+        connection: In a transaction that writes.
+        ledger: Row of the ledger.
+        documents: Paths or ids.
+    """
+    rows = connection.execute(
+        "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *_UNFINISHED)
+    ).fetchall()
+    names = {*documents}
+    quoted = [json.dumps(name) for name in names]
+    gone = [
+        (number,)
+        for number, named, result in rows
+        if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
+    ]
+    connection.executemany("DELETE FROM job WHERE id = ?", gone)
+
+
+@contextmanager
+def _reading(file: StoreFile) -> Iterator[sqlite3.Connection]:
+    """A transaction that reads jobs; there are none in a file of format 2 that is read-only."""
+    with file.reading() as connection:
+        is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone()
+        yield connection if is_there else _none()
+
+
+@functools.cache
+def _none() -> sqlite3.Connection:
+    """A connection to a database without jobs."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.executescript("CREATE TABLE ledger (id, name);" + JOB_TABLE)
+    return connection
 
 
 def documents_in_work(ledger: Ledger) -> dict[str, State]:
     """See `Jobs.working`."""
-    with ledger.file.reading() as connection:
+    with _reading(ledger.file) as connection:
         rows = connection.execute(
             "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
             "AND state IN (?, ?, ?) ORDER BY id",
@@ -609,3 +672,145 @@ def _as_result(value: Any) -> dict[str, Any] | None:
     for name, one in lists.items():
         result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
     return {**result, "counts": {name: len(one) for name, one in lists.items()}}
+
+
+# Change of a model
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """Result of `change_model`.
+
+    Args:
+        embed_key: The embed key.
+        candidate: The embed key whose model was compared with the one that serves it.
+        groups: The groups with vectors of both.
+        tokens: Approximate number of tokens that were embedded: those of texts that no cache had.
+        measures: By measure of the questions: the means ``"old"`` and ``"new"``, their ``"difference"`` with
+            its p-value ``"p"``, and the numbers of questions with a better, worse and equal value: ``"wins"``,
+            ``"losses"``, ``"ties"``.
+        is_switched: Whether the candidate serves the embed key now.
+    """
+
+    embed_key: str
+    candidate: str
+    groups: tuple[str, ...]
+    tokens: int
+    measures: Mapping[str, Mapping[str, float]]
+    is_switched: bool
+
+
+def change_model(
+    docs: Document,
+    embed_key: str,
+    candidate: str,
+    *,
+    group: str | None = None,
+    questions: str | os.PathLike[str] | None = None,
+    token_budget: int | None = None,
+    switch: bool | None = None,
+) -> ModelChange:
+    """Embed with another model while the present one serves, compare both, and switch in one transaction.
+
+    Both are embed callables of the Document: ``Document(embed={"default": old, "new": new})``. Once switched, queries
+    by ``"default"`` use the model and the vectors of ``"new"``, in every program that has opened the store with both,
+    from its next query on; retrievers stay as they are. Syncs keep both up to date, so that
+    ``change_model(docs, "default", "default")`` switches back at once. Name the embed keys of retrievers: without
+    ``embed_keys=`` they use all of them.
+
+    As a job, it lets other jobs go first, and goes on where it stopped.
+
+    Args:
+        docs: The Document.
+        embed_key: The embed key.
+        candidate: Another one; the same one to switch back to its own model.
+        group: The group to embed; None for all groups that are embedded with the embed key.
+        questions: A file of golden questions, see `lazyrag.evaluation.read_golden`, that both answer by vector search.
+        token_budget: Embed nothing if it would take more tokens, approximately.
+        switch: Whether to switch; None for yes, unless the candidate is worse in a measure.
+
+    Raises:
+        ConfigError: If an embed key is unknown, nothing is embedded with it, or the budget is too small.
+        IngestionError: If a text cannot be embedded, or all of them.
+    """
+    ledger, reader = docs.jobs.ledger, docs.reader
+    embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
+    view, planner = reader.indexer.now(), reader.indexer.planner
+    is_other = candidate != embed_key
+    require(not (is_other and candidate in view.tree.switched), "candidate", candidate, "a key that is not switched")
+    groups: list[str] = []
+    for name in view.groups if group is None else view.groups.keys() & {group}:
+        step = Step(name, embed_key=embed_key)
+        own: Any = planner.index_key(step)
+        index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(own)
+        groups += [name] * (index is not None and index.complete)
+    require(bool(groups), "embed_key", embed_key, "one with which a group is embedded", "Embed it with activate_group.")
+    tokens, measures = 0, {}
+    if is_other:
+        tokens = sum(_count_tokens(reader.indexer, name, candidate) for name in groups)
+        if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
+            msg = (
+                f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget is {token_budget}."
+            )
+            raise ConfigError(f"{msg} Nothing was embedded; raise it to allow them.")
+        docs.activate_group(*groups, embed_keys=[candidate])
+        if questions is not None:
+            measures = _compared(docs, groups, embed_key, candidate, questions)
+    if switch is None:
+        switch = all(one["difference"] >= 0 for one in measures.values())
+    raise_if_canceled()
+    if switch:
+        with reader.indexer.writing():
+            _switch(ledger, embed_key, candidate)
+    return ModelChange(embed_key, candidate, tuple(groups), tokens, measures, switch)
+
+
+def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
+    """The tokens of a group's texts that no cache has a vector of, approximately."""
+    embedder: Any = indexer.planner.embedders[embed_key].embedder
+    known, key = indexer.now().groups[group], indexer.planner.index_key(Step(group, embed_key=embed_key))
+    if key is not None and key in known.indexes and known.indexes[key].complete:
+        return 0
+    total = 0
+    for rows in pages(functools.partial(indexer.nodes.segments.scan, known.collection)):
+        texts = {content_text(one.content) for one in rows}
+        texts -= embedder.cached(texts) if hasattr(embedder, "cached") else set()
+        total += sum(map(token_counters["utf8"].count, texts))
+    return total
+
+
+def _compared(
+    docs: Document, groups: Sequence[str], embed_key: str, candidate: str, questions: str | os.PathLike[str]
+) -> dict[str, dict[str, float]]:
+    """The means of two models' answers to golden questions, by measure, with the significance of their differences."""
+    evaluation = importlib.import_module("lazyrag.evaluation")  # it is built on Documents, as retrievers are
+    golden = evaluation.read_golden(questions)
+    wanted = golden.settings.group if golden.settings.group in groups else groups[0]
+    retriever = functools.partial(importlib.import_module("lazyrag.retrieval").Retriever, docs, wanted)
+    old, new = (
+        evaluation.judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk))
+        for key in (embed_key, candidate)
+    )
+    found: dict[str, dict[str, float]] = {}
+    for before, after in zip(old.verdicts, new.verdicts, strict=True):
+        values = [
+            {one.question: one.values[before.measure] for one in report.questions if before.measure in one.values}
+            for report in (old, new)
+        ]
+        compared = evaluation.compare(*values)
+        means = {"old": before.value, "new": after.value, "difference": compared.difference, "p": compared.p}
+        found[before.measure] = {**means, "wins": compared.wins, "losses": compared.losses, "ties": compared.ties}
+    return found
+
+
+def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:
+    """Let an embed key be served by another one, in one transaction; reads that overlap it are repeated."""
+    with ledger.writing(durable=True) as connection:
+        [text] = connection.execute("SELECT switched FROM ledger WHERE id = ?", (ledger.id,)).fetchone()
+        switched = {key: other for key, other in json.loads(text).items() if key != embed_key}
+        if candidate != embed_key:
+            switched[embed_key] = candidate
+        if switched != json.loads(text):
+            ledger.next_change(connection)
+            query = "UPDATE ledger SET switched = ?, removals = removals + 1 WHERE id = ?"
+            connection.execute(query, (json.dumps(switched), ledger.id))

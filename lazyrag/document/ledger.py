@@ -638,11 +638,11 @@ def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], c
                 )
             connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
             counts = source.execute(
-                "SELECT changes, removals, forgotten FROM ledger WHERE id = ?", (here.id,)
+                "SELECT changes, removals, forgotten, switched FROM ledger WHERE id = ?", (here.id,)
             ).fetchone()
             connection.execute(
-                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals = ?, forgotten = ? "
-                "WHERE id = ?",
+                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals = ?, forgotten = ?, "
+                "switched = ? WHERE id = ?",
                 (*counts, there.id),
             )
         connection.execute(

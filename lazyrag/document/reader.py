@@ -12,7 +12,16 @@ from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related, stale_error
+from lazyrag.document.snapshot import (
+    NOTHING,
+    ActiveRead,
+    DocumentState,
+    LocalSnapshot,
+    Needs,
+    read,
+    related,
+    stale_error,
+)
 from lazyrag.document.tree import LiveGroup, LiveIndex, View
 from lazyrag.errors import ConfigError, IngestionError, known_names
 from lazyrag.indexes.bm25 import LexicalState
@@ -67,7 +76,7 @@ class Reader:
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
             raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
-        return Reader(self.indexer, both(self.scope, bound), self.unscoped)
+        return type(self)(self.indexer, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
         """Check a filter against the schema."""
@@ -77,7 +86,7 @@ class Reader:
         return None if parsed is None else bind_filter(parsed, self.schema)
 
     def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
-        """The embedders of some keys; all of them for None.
+        """The embedders that serve some keys now; all of them for None.
 
         Raises:
             ConfigError: If there are none, or a key is unknown.
@@ -92,7 +101,8 @@ class Reader:
         unknown = [key for key in keys or () if key not in known]
         if unknown:
             raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
-        return [known[key] for key in (keys or known)]
+        switched = self.indexer.last_view.tree.switched
+        return [known[key] if key not in switched else _served(known, key, switched[key]) for key in keys or known]
 
     def line(self, group: str) -> list[str]:
         """A group and those above it, the root group last."""
@@ -159,6 +169,10 @@ class Reader:
             handles[step.group, step.analyser] = LexicalState([], [])
         return View(view.tree, view.removals, {**empty, **view.groups}, handles=handles)
 
+    def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
+        """The snapshot of a state within the scope."""
+        return LocalSnapshot(self, read, state)
+
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""
         return read({self: needs}, body)
@@ -218,3 +232,9 @@ class Reader:
 
     def _sees(self, segment: Segment) -> bool:
         return self.scope is None or matches(self.scope, segment.fields)
+
+
+def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
+    """The embedder of another key under a key; its own one in a program that does not have the other."""
+    one = known.get(other, known[key])
+    return CheckedEmbedder(one.embedder, one.name, key, one.workers)

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
-from lazyrag.errors import (
-    CanceledError,
-    IngestionError,
-    IngestionWarning,
-    LazyRAGError,
-    NoReaderError,
-    sentence,
-    warn_user,
-)
+from lazyrag.errors import CanceledError, IngestionError, IngestionWarning, NoReaderError, sentence, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require
@@ -163,7 +155,7 @@ class Failures:
         errors = {one.path: one.error for one in self._by_step.values()}
         return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
 
-    def add(self, step: Step, identity: str, error: LazyRAGError) -> None:
+    def add(self, step: Step, identity: str, error: Exception) -> None:
         """Add a failure."""
         failure = self._by_step[step, identity] = Failure(identity, str(step), error)
         self._new.setdefault(step, []).append(failure)

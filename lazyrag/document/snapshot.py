@@ -20,6 +20,7 @@ import numpy as np
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode, remember
 from lazyrag.data.segment import (
+    EMPTY,
     LAZY_ROOT_NAME,
     ReadOnly,
     Segment,
@@ -137,7 +138,7 @@ class ActiveRead:
                 self._states[source.indexer] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
-            parts.append(LocalSnapshot(source, self, state))
+            parts.append(source.snapshot(self, state))
         return parts[0] if len(parts) == 1 else Snapshot(self, parts)
 
     def index_of(self, indexer: object) -> int:
@@ -439,11 +440,18 @@ class LocalSnapshot(Snapshot):
             yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
 
     def walk(
-        self, group: str, filters: FilterLike | None, documents: Collection[Any] | None = None
+        self, group: str, filters: FilterLike | None, wanted: Mapping[str, Collection[Any]] = EMPTY
     ) -> Iterator[DocNode]:
-        """The nodes of a group, or of a few documents in it, that match a filter, in the documents' order."""
-        pages = self._read_pages(self.group(group), self._wanted(filters), documents=documents)
-        return (node for page in pages for node in page)
+        """The nodes of a group that match a filter, in the documents' order.
+
+        Args:
+            group: The group.
+            filters: Narrow what is returned.
+            wanted: Allowed values of ``document_id``, ``uid`` and ``number``.
+        """
+        pages = self._read_pages(self.group(group), self._wanted(filters), documents=wanted.get("document_id"))
+        nodes = itertools.chain.from_iterable(pages)
+        return (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
 
     def size(self, group: str) -> int:
         """See `Snapshot.size`."""
@@ -585,8 +593,8 @@ class LocalSnapshot(Snapshot):
         found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
         return found if len(found) <= most else None
 
-    def related_nodes_function(self, target: str) -> Callable[[DocNode], list[Segment]]:
-        """A function from a node to the related nodes of another group.
+    def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
+        """For each node the related nodes of another group.
 
         From the node up to the lowest group above both, from there down to all nodes of the target group. Results are
         memoized per ancestor.
@@ -594,8 +602,8 @@ class LocalSnapshot(Snapshot):
         line = self.source.line
         target_line = line(target)
         reached: dict[tuple[str, str], list[Segment]] = {}
-
-        def relate(node: DocNode) -> list[Segment]:
+        found = []
+        for node in nodes:
             top = self.checked(node)
             own_line = line(node.group)
             shared = next(group for group in own_line if group in target_line)
@@ -603,9 +611,14 @@ class LocalSnapshot(Snapshot):
                 top = self.parent(top) or top
             if (top.uid, shared) not in reached:
                 reached[top.uid, shared] = self._descendants(top, target_line[: target_line.index(shared)][::-1])
-            return reached[top.uid, shared]
+            found.append(reached[top.uid, shared])
+        return found
 
-        return relate
+    def windows(
+        self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
+    ) -> list[tuple[int, list[DocNode]]]:
+        """See `windows`."""
+        return windows(self, nodes, before, after, merge=merge)
 
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node is in, and which of its nodes it is, from 0.
@@ -759,10 +772,14 @@ def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list
         found: Nodes, each with the snapshot of its Document.
         target: The other group.
     """
-    relate = {part.document_index: part.related_nodes_function(target) for part, _ in found}
+    by_part: dict[int, list[DocNode]] = {}
+    for part, node in found:
+        by_part.setdefault(part.document_index, []).append(node)
+    parts = {part.document_index: part for part, _ in found}
+    related_of = {index: iter(parts[index].related_nodes(own, target)) for index, own in by_part.items()}
     reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
     for part, node in found:
-        for segment in relate[part.document_index](node):
+        for segment in next(related_of[part.document_index]):
             key = segment.uid, part.document_index
             if key not in reached:
                 reached[key] = part.hit(segment, node.score), []
@@ -831,7 +848,7 @@ def _attempt(
     token = _ACTIVE.set(active)
     try:
         result = body(snapshot)
-    except (StoreError, StaleNodeError, RetrievalError):
+    except (StoreError, StaleNodeError, RetrievalError, EmbeddingError):  # the last when a model is switched
         if active.is_current():
             raise
         return None, active.has_moved()

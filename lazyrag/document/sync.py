@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -270,7 +270,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         [file for file in found if file.identity not in reasons],
         [one for one in known if one.identity not in left_out],
         unlisted=listing.unreadable,
-        content_hash=_hash_of,
+        content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,
         settled=len(settled),
@@ -279,11 +279,6 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
     return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
-
-
-def _hash_of(file: FoundFile) -> str:
-    raise_if_canceled()
-    return hash_file(file.path)
 
 
 def _skip_reason(row: DocumentRow) -> str:
@@ -310,6 +305,7 @@ def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[F
     hash_of = functools.cache(lambda loader, text: digest([loader, text]))
 
     def config_hash(file: FoundFile) -> str:
+        raise_if_canceled()  # every file is compared by it
         text = ""
         try:
             metadata: UserMetadata = indexer.dataset.metadata_of(file)
@@ -641,18 +637,23 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     names = list(dict.fromkeys(map(os.fspath, given)))
-    with indexer.writing(), _unsettling(indexer, names), ExitStack() as stack:
-        live = _live_rows(indexer, names)
-        meter = stack.enter_context(ProgressMeter("delete", len(live), 1, indexer.options.on_progress))
+    meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
+    with indexer.writing(), _unsettling(indexer, names), meter:
+        rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
+        never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+        gone = _live_rows(indexer, [one for one in names if one not in never])
+        gone += [rows[one] for one in never if one in rows]
         meter.reach(0)  # the last point at which nothing is deleted yet
-        in_dataset = [row.id for row in live if row.origin == "dataset"]
+        in_dataset = [row.id for row in gone if row.origin == "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if len(in_dataset) < len(live):
-            indexer.ledger.documents.tombstone([row.id for row in live if row.origin != "dataset"], "deleted")
+        if len(in_dataset) < len(gone):
+            indexer.ledger.documents.tombstone([row.id for row in gone if row.origin != "dataset"], "deleted")
+        indexer.ledger.documents.set_failures(never, ())
+        indexer.failures.forget(lambda _, identity: identity in names)
         with suppress(CanceledError):  # the documents are hidden; the next sync removes the rest
             indexer.purge()
-            meter.reach(len(live))
+            meter.reach(len(names))
     return IngestReport(deleted=tuple(sorted(names)))
 
 
@@ -933,6 +934,15 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
             key, count = embed[step.step]
             steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
     return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(diffs))
+
+
+def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
+    """Plan `Document.add_files`, as `plan_sync` plans a sync."""
+    found = find_named_files(files, "files")
+    tokens, size = _count_tokens(indexer, found), sum(file.path.stat().st_size for file in found)
+    load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
+    report = IngestReport(added=tuple(file.identity for file in found))
+    return SyncPlan(report, (load, *_planned_steps(indexer, len(found), size, tokens, [])), tuple(_unseen(indexer)))
 
 
 def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:

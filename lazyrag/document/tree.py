@@ -248,6 +248,7 @@ class Tree:
         changes: The ledger's counter of changes in this state.
         documents: Live documents by uid; see `in_order`.
         groups: By name.
+        switched: From embed keys to those whose model and vectors serve them, see `lazyrag.document.change_model`.
         numbers: Cache of `live_numbers`.
         sets: Cache of `live_set`.
         order: Cache of `in_order`.
@@ -256,6 +257,7 @@ class Tree:
     changes: int = -1
     documents: SharedMap[LiveDocument] = field(default_factory=lambda: SharedMap({}))
     groups: Mapping[str, LiveGroup] = field(default_factory=dict)
+    switched: Mapping[str, str] = field(default_factory=dict)
     numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
     sets: dict[str, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
     order: list[list[str]] = field(default_factory=list, repr=False, compare=False)
@@ -313,7 +315,9 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         ledger: Row of the ledger.
         previous: An earlier state of the same ledger; `Tree()` for none.
     """
-    changes, forgotten = connection.execute("SELECT changes, forgotten FROM ledger WHERE id = ?", (ledger,)).fetchone()
+    found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))  # a file of format 2 has fewer columns
+    state = dict(zip([name for name, *_ in found.description], found.fetchone(), strict=True))
+    changes, forgotten = state["changes"], state["forgotten"]
     if changes == previous.changes:
         return previous
     if forgotten > previous.changes:  # rows that would show what is not live any more are gone
@@ -347,7 +351,7 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
         if before is not row and row.name in previous.numbers:
             numbers[row.name] = _numbers(previous.numbers[row.name], before.builds, builds)
-    return Tree(changes, documents, groups, numbers, order=order)
+    return Tree(changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order)
 
 
 def _numbers(

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, overload
 
+from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
-from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind, json_ready
+from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -204,14 +205,14 @@ class Explanation(Sequence[ExplainedHit]):
         return None if parsed is None else filter_text(parsed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON types: nan and infinity as ``"nan"``, ``"inf"``, ``"-inf"``, filters as text."""
+        """Return everything as JSON types, see `lazyrag.data.encoding.to_dict`; filters as text."""
         return {
             "query": self.query,
             "filters": self._filter_text(),
             "seconds": self.seconds,
-            "hits": json_ready(self.hits),
-            "stages": json_ready(self.stages),
-            "dropped": json_ready(self.dropped),
+            "hits": to_dict(self.hits),
+            "stages": to_dict(self.stages),
+            "dropped": to_dict(self.dropped),
         }
 
     def to_json(self, indent: int | None = None) -> str:
@@ -610,7 +611,7 @@ def _stage_table(explanation: Explanation) -> str:
     rows = [["stage", "from", "gave", "dropped", "ms", "set to"]]
     for stage in explanation.stages:
         settings = ", ".join(
-            f"{name}={_line(str(json_ready(value)))}"
+            f"{name}={_line(str(to_dict(value)))}"
             for name, value in stage.settings.items()
             if (name, value) != ("query", explanation.query)
         )

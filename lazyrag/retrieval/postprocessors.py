@@ -18,7 +18,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.document.document import Document
 from lazyrag.document.groups import group_name
 from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read, windows
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
@@ -657,7 +657,7 @@ class Windows:
         return [node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window]
 
     def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
-        return windows(snapshot, nodes, self.before, self.after, merge=self.merge)
+        return snapshot.windows(nodes, self.before, self.after, merge=self.merge)
 
     def origins(self, given: Sequence[DocNode], gave: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it is."""

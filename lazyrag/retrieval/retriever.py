@@ -182,13 +182,12 @@ class Retriever(BaseRetriever[T_co]):
         self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
         self._set_topk(topk)
         self._set_output(output_format, join)
-        self._embedders = {key: [doc.reader.embedders([key])[0] for doc in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None
         self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
 
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
-        models = [embedder for embed_key in self._embed_keys for embedder in self._embedders[embed_key]]
+        models = [one.reader.embedders([key])[0] for key in self._embed_keys for one in self._documents]
         several = list({id(embedder.user_object): embedder for embedder in models}.values())
         embed = partial(query_vector, text=query.text, memo=query.memo)
         workers = min((embedder.workers for embedder in several), default=1)
@@ -245,7 +244,7 @@ class Retriever(BaseRetriever[T_co]):
 
     def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
         """The query's vector for each Document."""
-        embedders = self._embedders[embed_key]
+        embedders = [document.reader.embedders([embed_key])[0] for document in self._documents]
         vectors = [query_vector(embedder, query.text, query.memo) for embedder in embedders]
         feedback = query.feedback or self._feedback
         if feedback is None:
@@ -425,7 +424,7 @@ class Retriever(BaseRetriever[T_co]):
         found = []
         for part, _, segment in _find(ranked, uid):
             if segment.group == self.target:
-                below = part.related_nodes_function(self.group)(DocNode.from_segment(segment, part.source))
+                [below] = part.related_nodes([DocNode.from_segment(segment, part.source)], self.group)
                 found += [(part, (source.uid, part.document_index, source.key), source) for source in below]
         return found
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
+from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -59,7 +58,7 @@ class Record:
         """Return its fields, ready for JSON."""
         shown = [field for field in fields(cast("Any", self)) if field.repr]
         return {
-            field.name: json_ready(getattr(self, field.name))
+            field.name: to_dict(getattr(self, field.name))
             for field in sorted(shown, key=lambda field: bool(field.name == self._last))
         }
 
@@ -232,26 +231,3 @@ def callable_name(called: Any) -> str:
     """
     named = getattr(called, "__name__", None)
     return named if isinstance(named, str) else type(called).__name__
-
-
-def json_ready(value: Any) -> Any:
-    """Convert a value to JSON types: nan and infinity become text, tuples lists, other objects their name or repr.
-
-    Example:
-        >>> json_ready({"score": float("nan"), "of": (1, 2)})
-        {'score': 'nan', 'of': [1, 2]}
-    """
-    if isinstance(value, (str, bool, int, type(None))):
-        return value
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, numbers.Real):
-        number = int(value) if isinstance(value, numbers.Integral) else float(value)
-        return number if math.isfinite(number) else str(number)
-    if isinstance(value, Mapping):
-        return {str(key): json_ready(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        listed = [json_ready(item) for item in value]
-        return sorted(listed, key=repr) if isinstance(value, (set, frozenset)) else listed
-    text = repr(value)
-    return callable_name(value) if callable(value) or " at 0x" in text else text

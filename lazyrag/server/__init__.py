@@ -1,1 +1,25 @@
 """The service: Documents over HTTP. Needs the extra ``server``; nothing else of the package imports it."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import Any
+
+from lazyrag.errors import missing_package
+
+
+def load(module: str, what: str) -> Any:
+    """Import a module of this package.
+
+    Args:
+        module: Its name in the package.
+        what: What needs it, for the error message.
+
+    Raises:
+        MissingDependencyError: If a package of the extra ``server`` is not installed.
+    """
+    for package in ("fastapi", "multipart", "pydantic", "uvicorn"):  # some are imported later, in other processes
+        if find_spec(package) is None:
+            raise missing_package(what, ModuleNotFoundError(name=package), "server")
+    return importlib.import_module(f"lazyrag.server.{module}")

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
+from lazyrag.server.access import AccessMiddleware
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -33,6 +34,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """
     app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.add_middleware(AccessMiddleware, service)
     app.add_middleware(RequestMiddleware)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
@@ -52,6 +54,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Whether every set can be read."""
+        for reason in service.pending.values():
+            raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
         for docs in service.sets.values():
             await service.run(repr, docs)
         return {"status": "ready"}
@@ -97,7 +101,7 @@ class RequestMiddleware:
 
 async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
-    if problem.status >= 500:
+    if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
     response = problem.response(request.url.path, request.state.request_id)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from lazyrag import errors
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
 
 _STATUS: Mapping[type[LazyRAGError], int] = {
@@ -34,11 +35,14 @@ _TITLES = {
     403: "The token does not allow this",
     404: "Not found",
     405: "The method is not allowed",
+    408: "The request is too slow",
     409: "The request conflicts with the present state",
     413: "The request is too large",
     415: "The media type is not supported",
+    421: "The host is not known",
     422: "The request is not valid",
     429: "Too many requests",
+    431: "The headers are too large",
     500: "The service failed",
     501: "Not available in this installation",
     502: "A model failed",
@@ -92,9 +96,9 @@ def problem_of(error: Exception) -> ProblemError:
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
-            detail, _, remedy = str(error).partition(". ")
+            found = ErrorInfo.of(error)
             headers = {"Retry-After": "1"} if status == 503 else None
-            return ProblemError(status, errors.sentence(detail), remedy, headers=headers, error=type(error).__name__)
+            return ProblemError(status, errors.sentence(found.detail), found.remedy, headers=headers, error=found.type)
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 

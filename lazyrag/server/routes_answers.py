@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi import Path as PathParameter
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response, StreamingResponse
 
+import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import AnswerWarning
@@ -28,21 +28,8 @@ from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_search import (
-    MAX_QUERY,
-    Body,
-    Filters,
-    Limit,
-    Name,
-    Reading,
-    Scope,
-    SearchOptions,
-    as_json,
-    filter_of,
-    list_of,
-    model_of,
-)
-from lazyrag.server.service import Service, needs
+from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
+from lazyrag.server.service import needs
 from lazyrag.storage.database import Database, FileFormat
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
@@ -52,31 +39,20 @@ KEPT_S = 900.0
 """How long an answer can be read again; it quotes documents, so it is not stored longer."""
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
-COMMENT_S = 15.0
-POLL_S = 0.05
-MAX_WRITING = 64
-MAX_GOLDEN = 500
-"""Questions of one evaluation."""
+COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
+MAX_WRITING, MAX_GOLDEN = 64, 500
+"""Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
-LABELS = ("ids", "spans", "texts", "references")
 NO_MODEL = "The service has no chat model: these are the passages that it would read. Configure one for answers."
-ABANDONED = "Nobody read the answer any more, so it was not finished. Ask again."
 
-BOOK_FORMAT = FileFormat(
-    "service's notebook",
-    0x6C726E62,
-    (
-        """
-        CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
-        CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
-            PRIMARY KEY (answer, number)) WITHOUT ROWID;
-        CREATE TABLE record (id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT, set_name TEXT, principal TEXT,
-            created REAL, body TEXT);
-        CREATE INDEX record_of_set ON record (kind, set_name, id);
-        """,
-    ),
-    "Move it away: feedback, golden questions and evaluations are in it.",
-)
+BOOK_TABLES = """
+    CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
+    CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
+        PRIMARY KEY (answer, number)) WITHOUT ROWID;
+    CREATE TABLE record (kind TEXT, set_name TEXT, id TEXT, principal TEXT, created REAL, body TEXT,
+        PRIMARY KEY (kind, set_name, id)) WITHOUT ROWID;
+"""
+BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
 
 Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
@@ -119,17 +95,17 @@ _Answer = create_model(
     state=(_State, ...),
     question=(str, ...),
     text=(str | None, ...),
-    citations=(list_of(model_of(Citation)), ...),
+    citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
-    hits=(list_of(model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
 )
 
 
 class Stored(BaseModel):
-    """What all records have."""
+    """What all records have: an id, the time in seconds since 1970, and who made it."""
 
-    id: int
-    created: Annotated[float, Field(description="Seconds since 1970.")]
+    id: str
+    created: float
     principal: str
 
 
@@ -164,7 +140,7 @@ class GoldenBody(Body):
     spans: list[SpanLabel] = Field(default_factory=list, max_length=100)
     texts: Labels
     references: Labels
-    feedback: Annotated[int | None, Field(ge=1, lt=2**63)] = None
+    feedback: Name | None = None
 
 
 class EvaluationBody(Body):
@@ -185,7 +161,12 @@ class GoldenModel(GoldenBody, Stored):
 
 
 _Measure = create_model(
-    "Measure", __base__=model_of(Comparison), measure=(str, ...), questions=(int, ...), a=(float, ...), b=(float, ...)
+    "Measure",
+    __base__=search.model_of(Comparison),
+    measure=(str, ...),
+    questions=(int, ...),
+    a=(float, ...),
+    b=(float, ...),
 )
 _Evaluation = create_model(
     "Evaluation",
@@ -193,7 +174,7 @@ _Evaluation = create_model(
     __base__=(EvaluationBody, Stored),
     questions=(int, ...),
     seconds=(float, ...),
-    measures=(list_of(_Measure), ...),
+    measures=(search.list_of(_Measure), ...),
 )
 
 # Storage
@@ -203,20 +184,22 @@ class Notebook:
     """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
 
     Args:
-        service: The service.
+        path: The file.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, path: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        self._database = Database(service.state / "answers.db", BOOK_FORMAT)
+        self._database = Database(path, BOOK_FORMAT)
 
-    def begin(self, scope: Scope, question: str) -> str:
-        """Begin an answer, and delete old ones. Returns its id."""
-        now, answer = time.time(), uuid.uuid4().hex
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
-            connection.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", (answer, _owner(scope), question, now, now))
-        return answer
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Run a query that reads."""
+        with self._database.reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def write(self, query: str, *rows: tuple[Any, ...], durable: bool = False) -> None:
+        """Run a statement for some rows."""
+        with self._database.writing(durable=durable) as connection:
+            connection.executemany(query, rows)
 
     def question(self, scope: Scope, answer: str) -> str:
         """Return the question of an answer.
@@ -225,70 +208,44 @@ class Notebook:
             ProblemError: 404 if the principal has no such answer.
         """
         query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        with self._database.reading() as connection:
-            found = connection.execute(query, (answer, _owner(scope), time.time() - KEPT_S)).fetchone()
-        if found is None:
-            remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
-            raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
-        return str(found[0])
-
-    def append(self, answer: str, events: Sequence[Event]) -> None:
-        """Store events."""
-        with self._database.writing() as connection:
-            connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", [(answer, *event) for event in events])
+        for [found] in self.rows(query, answer, _owner(scope), time.time() - KEPT_S):
+            return str(found)
+        remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
+        raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
 
     def events(self, answer: str, after: int = 0) -> list[Event]:
-        """Return the events after a number."""
+        """Return the events of an answer after a number."""
         query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
-        with self._database.reading() as connection:
-            return connection.execute(query, (answer, after)).fetchall()
-
-    def follow(self, answer: str) -> None:
-        """Note that somebody reads an answer."""
-        with self._database.writing() as connection:
-            connection.execute("UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
-
-    def is_followed(self, answer: str) -> bool:
-        """Whether somebody has read an answer lately, in any process."""
-        with self._database.reading() as connection:
-            found = connection.execute("SELECT followed FROM answer WHERE id = ?", (answer,)).fetchone()
-        return found is not None and found[0] > time.time() - GRACE_S
+        return self.rows(query, answer, after)
 
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a record, and return it."""
-        now = time.time()
-        with self._database.writing(durable=True) as connection:
-            row = kind, scope.name, scope.principal.id, now, json.dumps(body, ensure_ascii=False)
-            number = connection.execute("INSERT INTO record VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
-        return {"id": number, "created": now, "principal": scope.principal.id, **body}
+        """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
+        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
+        row = kind, scope.name, made["id"], scope.principal.id, made["created"], json.dumps(body, ensure_ascii=False)
+        self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
+        return {**made, "principal": scope.principal.id, **body}
 
-    def records(self, scope: Scope, kind: str, after: int = 0, limit: int = 1_000) -> list[dict[str, Any]]:
+    def records(
+        self, scope: Scope, kind: str, after: str = "", limit: int = 1_000, one: str | None = None
+    ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
-        own = "%" if scope.principal.labels is None else scope.principal.id
+        own = None if scope.principal.labels is None else scope.principal.id
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
-            "AND ? IN ('%', principal) ORDER BY id LIMIT ?"
+            "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
         )
-        with self._database.reading() as connection:
-            rows = connection.execute(query, (kind, scope.name, after, own, limit)).fetchall()
+        rows = self.rows(query, kind, scope.name, after, one, own, limit)
         return [{"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])} for row in rows]
 
-    def record(self, scope: Scope, kind: str, number: int) -> dict[str, Any]:
+    def record(self, scope: Scope, kind: str, number: str) -> dict[str, Any]:
         """Return a record.
 
         Raises:
             ProblemError: 404 if there is none that the principal sees.
         """
-        found = self.records(scope, kind, number - 1, 1)
-        if not found or found[0]["id"] != number:
-            raise ProblemError(404, f"There is no {kind} {number}.", "List them to see which there are.")
-        return found[0]
-
-    def delete(self, scope: Scope, kind: str, number: int) -> None:
-        """Delete a record; errors as `record` raises them."""
-        self.record(scope, kind, number)
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM record WHERE id = ?", (number,))
+        for found in self.records(scope, kind, one=number):
+            return found
+        raise ProblemError(404, f"There is no record {number!r:.80} in {kind}.", "List them to see which there are.")
 
 
 def _owner(scope: Scope) -> str:
@@ -298,7 +255,7 @@ def _owner(scope: Scope) -> str:
 async def _book(request: Request) -> Notebook:
     state = request.app.state
     if not hasattr(state, "notebook"):
-        state.notebook = Notebook(state.service)
+        state.notebook = Notebook(state.service.state / "answers.db")
     found: Notebook = state.notebook
     return found
 
@@ -320,24 +277,22 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     """
     if len(book.tasks) >= MAX_WRITING:
         raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
-    run = scope.service.run
+    run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
-    answer = await run(book.begin, scope, body.question)
+    await run(book.write, "DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
+    row = answer, _owner(scope), body.question, now, now
+    await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
     book.tasks.add(task)
     task.add_done_callback(book.tasks.discard)
     headers = {"Location": request.url_for("one_answer", set=scope.name, answer=answer).path}
     if body.stream:
         return _streamed(_follow(scope, book, answer, 0), headers)
-    events: list[Event] = []
-    async for event in _follow(scope, book, answer, 0):
-        events.append(event)
-        if await request.is_disconnected():
-            break
+    events = [event async for event in _follow(scope, book, answer, 0, request) if event[0]]
     found = _answer(answer, body.question, events)
     if found["state"] == "FAILED":
         raise ProblemError(**found["problems"][-1])
-    return as_json(found, 200, headers)
+    return search.as_json(found, 200, headers)
 
 
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
@@ -360,7 +315,7 @@ async def _pieces(
     body: AnswerBody, scope: Scope, retriever: BaseRetriever[Any]
 ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """The events of an answer; the last one, ``hits``, has what the model read."""
-    filters = filter_of(body.filters)
+    filters = search.filter_of(body.filters)
     if scope.service.chat is None:
         hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
@@ -388,35 +343,40 @@ async def _write(
     events: list[Event] = []
     state, hits, stored, flushed = "SUCCESS", [], 0, 0.0
 
-    def add(name: str, data: Mapping[str, Any]) -> None:
+    def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
+
+    async def flush() -> None:
+        rows = [(answer, *event) for event in events[stored:]]
+        await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
 
     try:
         async for name, data in pieces:
             if name == "hits":
                 hits = data["hits"]
                 continue
-            add(name, data)
+            add(name, **data)
             if time.monotonic() - flushed > POLL_S:
-                await scope.service.run(book.append, answer, events[stored:])
+                await flush()
                 stored, flushed = len(events), time.monotonic()
     except asyncio.CancelledError:
         state = "CANCELED"
-        add("problem", {"detail": ABANDONED})
+        add("problem", detail="Nobody read the answer any more, so it was not finished.", remedy="Ask again.")
     except Exception as exc:
         state, problem = "FAILED", problem_of(exc)
         if problem.status >= 500:
             log.exception("answer %s failed", answer)
-        add("problem", {"detail": problem.detail, "remedy": problem.remedy, "status": problem.status})
-    add("done", {**_answer(answer, question, events), "state": state, "hits": hits})
-    await scope.service.run(book.append, answer, events[stored:])
+        add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
+    add("done", **{**_answer(answer, question, events), "state": state, "hits": hits})
+    await flush()
 
 
 async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
     """Write an answer, and cancel that when nobody reads it any more."""
     task = asyncio.ensure_future(writing)
+    query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
     while not (await asyncio.wait([task], timeout=GRACE_S / 4))[0]:
-        if not await scope.service.run(book.is_followed, answer):
+        if not await scope.service.run(book.rows, query, answer, time.time() - GRACE_S):
             task.cancel()
     await task
 
@@ -433,20 +393,25 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
-async def _follow(scope: Scope, book: Notebook, answer: str, after: int) -> AsyncIterator[Event]:
-    """The events of an answer after a number, until the last one. A number of 0 stands for a silence."""
-    noted = quiet = 0.0
-    while True:
-        now = time.monotonic()
+async def _follow(
+    scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
+) -> AsyncIterator[Event]:
+    """The events of an answer after a number, until the last one. A number of 0 stands for a silence.
+
+    They end where none came for long: the process that wrote them was killed.
+    """
+    noted, last = 0.0, time.monotonic()
+    quiet = last
+    while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
         if now - noted > GRACE_S / 4:
-            await scope.service.run(book.follow, answer)
+            await scope.service.run(book.write, "UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
             noted = now
         for event in await scope.service.run(book.events, answer, after):
             yield event
-            after, quiet = event[0], now
+            after, quiet, last = event[0], now, now
             if event[1] == "done":
                 return
-        if now - (quiet := quiet or now) > COMMENT_S:
+        if now - quiet > COMMENT_S:
             yield 0, "", ""
             quiet = now
         await asyncio.sleep(POLL_S)
@@ -463,9 +428,29 @@ def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Respo
 
 # Feedback, golden questions, evaluations
 
-After = Annotated[int, Query(ge=0, lt=2**63, description="The last id of the page before.")]
-Number = Annotated[int, PathParameter(ge=1, lt=2**63)]
+_LABELS = ("ids", "spans", "texts", "references")
 _as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
+
+
+def _list(kind: str, model: Any) -> None:
+    """Add the routes that read the records of a kind."""
+
+    async def list_records(
+        scope: Reading, book: Book, after: Annotated[str, Query(max_length=64)] = "", limit: Limit = 100
+    ) -> Response:
+        """List records, oldest first; `after` is the last id of the page before."""
+        return await scope.respond(book.records, scope, kind, after, limit)
+
+    async def one_record(number: str, scope: Reading, book: Book) -> Response:
+        """Get a record."""
+        return await scope.respond(book.record, scope, kind, number)
+
+    router.get(f"/{kind}", tags=["evaluation"], response_model=search.list_of(model))(list_records)
+    router.get(f"/{kind}/{{number}}", tags=["evaluation"], response_model=model)(one_record)
+
+
+for _kind, _model in {"feedback": Feedback, "golden": GoldenModel, "evaluations": _Evaluation}.items():
+    _list(_kind, _model)
 
 
 @router.post("/feedback", tags=["evaluation"], status_code=201, response_model=Feedback)
@@ -485,12 +470,6 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
     return await scope.respond(store, status=201)
 
 
-@router.get("/feedback", tags=["evaluation"], response_model=list[Feedback])
-async def list_feedback(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
-    """List judgements, oldest first."""
-    return await scope.respond(book.records, scope, "feedback", after, limit)
-
-
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
 async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
     """Add a golden question, or make one of a good judgement: what was judged must be found."""
@@ -503,7 +482,7 @@ async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
                 raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
             given["question"] = body.question or judged["query"]
             given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
-        if not given["question"].strip() or not any(given[name] for name in LABELS):
+        if not given["question"].strip() or not any(given[name] for name in _LABELS):
             raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
         if any(given["question"] == one["question"] for one in book.records(scope, "golden")):
             raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
@@ -513,16 +492,11 @@ async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
     return await scope.respond(store, status=201, slow=True)
 
 
-@router.get("/golden", tags=["evaluation"], response_model=list[GoldenModel])
-async def list_golden(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
-    """List golden questions, oldest first."""
-    return await scope.respond(book.records, scope, "golden", after, limit)
-
-
 @router.delete("/golden/{number}", status_code=204, **_as_writer)
-async def delete_golden(number: Number, scope: Reading, book: Book) -> Response:
+async def delete_golden(number: str, scope: Reading, book: Book) -> Response:
     """Delete a golden question."""
-    await scope.service.run(book.delete, scope, "golden", number)
+    await scope.service.run(book.record, scope, "golden", number)
+    await scope.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
     return Response(status_code=204)
 
 
@@ -545,21 +519,9 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
             measures.append({**found, **asdict(compare(*values))})
         seconds = round(time.perf_counter() - began, 3)
         result = {"questions": len(stored), "seconds": seconds, "measures": measures}
-        return book.add(scope, "evaluation", {**body.model_dump(), **result})
+        return book.add(scope, "evaluations", {**body.model_dump(), **result})
 
     return await scope.respond(run, status=201, slow=True)
-
-
-@router.get("/evaluations", tags=["evaluation"], response_model=list_of(_Evaluation))
-async def list_evaluations(scope: Reading, book: Book, after: After = 0, limit: Limit = 100) -> Response:
-    """List evaluations, oldest first."""
-    return await scope.respond(book.records, scope, "evaluation", after, limit)
-
-
-@router.get("/evaluations/{number}", tags=["evaluation"], response_model=_Evaluation)
-async def one_evaluation(number: Number, scope: Reading, book: Book) -> Response:
-    """Get an evaluation."""
-    return await scope.respond(book.record, scope, "evaluation", number)
 
 
 def _golden(stored: Sequence[Mapping[str, Any]]) -> Golden:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document
     from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.server.access import Access
 
 R = TypeVar("R")
 
@@ -55,15 +56,29 @@ class Service:
         state: A folder for what belongs to the service: tokens, uploads, the audit log, feedback.
         workers: Number of threads for blocking work, such as searches.
         chat: A chat model for answers; None to return the cited passages.
+        access: Tokens and the audit log; None to serve everything to everyone, as within a program.
     """
 
-    def __init__(self, sets: Mapping[str, Document], state: Path, *, workers: int = 8, chat: Any = None) -> None:
+    upload_bytes = 8 << 30
+    """The largest file that is accepted."""
+
+    def __init__(
+        self,
+        sets: Mapping[str, Document],
+        state: Path,
+        *,
+        workers: int = 8,
+        chat: Any = None,
+        access: Access | None = None,
+    ) -> None:
         self.sets = dict(sets)
         self.state = state
         self.chat = chat
         self.workers = workers
         self.metrics = Metrics()
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
+        self.access = access
+        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -89,8 +104,10 @@ class Service:
         """The Document of a set, as a principal sees it.
 
         Raises:
-            ProblemError: 404 if there is no such set.
+            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
         """
+        if name in self.pending and name not in self.sets:
+            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers={"Retry-After": "1"})
         if name not in self.sets:
             raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
         docs = self.sets[name]
@@ -98,7 +115,12 @@ class Service:
             return docs
         key = name, principal.labels
         if key not in self._views:
-            self._views[key] = docs.restricted({"labels": list(principal.labels)})
+            try:
+                self._views[key] = docs.restricted({"labels": list(principal.labels)})
+            except ConfigError as exc:
+                msg = f"The set {name!r} has no field 'labels', which restricts this token."
+                remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
+                raise ProblemError(403, msg, remedy) from exc
         return self._views[key]
 
 

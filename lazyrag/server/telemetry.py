@@ -23,7 +23,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._latencies: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def observe(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
         """Count a request. Unknown paths and methods count as one, so that callers cannot add series."""

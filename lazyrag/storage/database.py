@@ -63,12 +63,14 @@ class FileFormat:
         migrations: The steps from an empty file to the present format, oldest first. Released ones are never changed,
             only more are added.
         when_damaged: Advice for a damaged file, as a sentence for messages.
+        reads_from: The oldest format that is read without a migration; 0 for none but the present one.
     """
 
     name: str
     application_id: int
     migrations: tuple[Migration, ...]
     when_damaged: str
+    reads_from: int = 0
 
     @property
     def version(self) -> int:
@@ -359,7 +361,7 @@ class Database:
         with self.reading():
             version = self._version()
         if self.read_only:
-            if version < newest:
+            if version < (self.file_format.reads_from or newest):
                 raise self._error(
                     f"has format {version} and this release reads format {newest}. "
                     "Open it once without read_only=True, which brings it there."

@@ -210,8 +210,9 @@ CREATE TABLE job (  -- calls that workers run; docs/storage-format.md has the co
 );
 CREATE INDEX job_by_state ON job (ledger, state);
 CREATE INDEX job_by_key ON job (ledger, key) WHERE key IS NOT NULL;
+ALTER TABLE ledger ADD COLUMN switched TEXT NOT NULL DEFAULT '{}';  -- embed keys that others serve (JSON)
 """
-"""Format 3 of the store file: jobs."""
+"""Format 3 of the store file: jobs, and embed keys with another model."""
 
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
@@ -519,6 +520,7 @@ STORE_FORMAT = FileFormat(
         "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
         "and ingest the dataset again."
     ),
+    reads_from=2,  # nobody has submitted a job, or switched an embed key
 )
 
 

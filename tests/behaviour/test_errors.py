@@ -52,7 +52,7 @@ CALLS = {
     # Documents
     "a folder that is not there": (lambda lib: Document("no such folder"), "DatasetPathError", "no such folder"),
     "a keyword nobody takes": (lambda lib: Document(embd=len), "UnknownKeywordError", "embed"),
-    "the manager": (lambda lib: Document(manager=True), "NotBuiltError", "manager"),
+    "the manager": (lambda lib: Document(manager="page"), "ConfigError", "manager"),
     "the launcher": (lambda lib: Document(launcher="cluster"), "NotBuiltError", "launcher"),
     "a blank name": (lambda lib: Document(name=" "), "ConfigError", "name"),
     "no callable as embed": (lambda lib: Document(embed=3), "ConfigError", "embed"),

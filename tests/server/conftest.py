@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import Document
+from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
 
@@ -35,6 +36,13 @@ def service(docs, tmp_path):
 
 
 @pytest.fixture
+def access(service):
+    """Its tokens: with this fixture every request passes the guards."""
+    service.access = Access(service.state)
+    return service.access
+
+
+@pytest.fixture
 def app(service):
     """Its application."""
     return create_app(service)
@@ -45,5 +53,7 @@ def client(app):
     """A client of the application, without a socket; errors of the server become responses."""
     from fastapi.testclient import TestClient
 
-    with TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1") as client:
+    local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
+    headers = {"Sec-Fetch-Site": "same-origin"}  # as the service's own page sends
+    with TestClient(app, raise_server_exceptions=False, headers=headers, **local) as client:
         yield client

@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import httpx2
 import openpyxl
 import pptx
 import pytest
@@ -326,13 +327,14 @@ def test_manager_is_off_by_default(folder):
     assert by_path(Document(path)) == by_path(Document(path, manager=False)) == {"a.txt": "茶"}
 
 
-def test_manager_is_not_built(folder):
+def test_manager_serves_the_document(folder):
     """「`manager`：是否使用 ui 界面会影响 `Document` 内部的处理逻辑，默认为 `False`」
 
-    manager=True asks for what this release does not contain: the error says so and what to give instead.
+    manager=True serves the Document over HTTP until it is closed; it answers in the program as it did.
     """
-    with pytest.raises(NotBuiltError, match=r"not built yet\. Leave it False"):
-        Document(folder({"a.txt": "茶"}), manager=True)
+    with Document(folder({"a.txt": "茶"}), manager=True) as docs:
+        assert httpx2.get(f"{docs.url}/healthz").status_code == 200
+        assert by_path(docs) == {"a.txt": "茶"}
 
 
 def test_one_machine_needs_no_launcher(folder):

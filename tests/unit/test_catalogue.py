@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,30 @@ def test_failures_of_deleted_documents_go_with_them():
     assert docs.documents(status="FAILED") == []
 
 
+def test_what_never_loaded_can_be_deleted(tmp_path):
+    """A file that failed is listed until it is deleted; it is not in the report then, nor tried again by a sync."""
+    (tmp_path / "c.pdf").write_bytes(b"%PDF-1.4 no")
+    conf = conf_of(tmp_path / "store.db")
+    for is_reopened in (False, True):
+        docs = Document(store_conf=conf)
+        docs.add_texts({"tea": "tea"})
+        with pytest.warns(IngestionWarning):
+            docs.add_files({"c": tmp_path / "c.pdf"})
+        if is_reopened:
+            docs.close()
+            docs = Document(store_conf=conf)
+            docs.verify()
+        assert ids(docs.documents()) == ["c", "tea"]
+        with pytest.raises(ConfigError, match="no document 'b'"):
+            docs.delete_files(["b", "c"])
+        assert docs.delete_files(["c", "tea"]).deleted == ("c", "tea")
+        assert docs.documents() == []
+        docs.sync()
+        assert docs.documents() == docs.documents(status="FAILED") == []
+        assert docs.last_report.failed == ()
+        docs.close()
+
+
 NAMES = st.dictionaries(
     st.text("ab茶Z\U0001f375/~\ud800", min_size=1, max_size=4).filter(str.strip), st.sampled_from("xyz"), max_size=9
 )
@@ -258,8 +283,13 @@ def test_only_stored_and_visible_versions_are_compared(docs):
         docs.diff("tea", 7)
     assert docs.restricted({"labels": "b"}).diff("tea", 1).groups["line"]
     docs.add_texts({"tea": "red tea"}, metadata={"tea": {"labels": ["c"]}})
+    view = docs.restricted({"labels": "c"})
+    assert [one.number for one in view.versions("tea")] == [3]
+    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions("tea")] == [1, 2, 3]
     with pytest.raises(ConfigError, match=r"Version 1 .* not stored"):
-        docs.restricted({"labels": "c"}).diff("tea", 1)
+        view.diff("tea", 1)
+    with pytest.raises(DatasetPathError, match="no document"):
+        view.versions("coffee")
     with pytest.raises(DatasetPathError, match="no document"):
         docs.restricted({"labels": "a"}).diff("tea", 1)
 
@@ -293,10 +323,27 @@ def test_grep_finds_literal_texts(docs):
     assert [(one.path, one.span) for one in docs.grep("TEA", ignore_case=True)] == [("tea", (6, 9)), ("tea", (16, 19))]
     assert docs.grep("TEA") == docs.grep("tea", {"labels": "c"}) == []
     assert len(docs.grep("tea", {"labels": "a"}, limit=1)) == 1
+    many = Document()
+    many.add_texts({f"{number:03}": f"text {number % 2}" for number in range(100)})
+    assert [one.path for one in many.grep("text 1")] == [f"{number:03}" for number in range(1, 100, 2)]
+    assert [one.path for one in many.grep("text", limit=40)] == [f"{number:03}" for number in range(40)]
     assert len(docs.grep("xxxx", limit=1)[0].line) < 500
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
             docs.grep(text)
+
+
+def test_grep_takes_linear_time_and_keeps_places():
+    """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower case moves no span."""
+    docs = Document()
+    docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
+    began = time.process_time()
+    assert docs.grep("a" * 999 + "b", ignore_case=True) == docs.grep("a" * 999 + "b") == []
+    assert time.process_time() - began < 1.0
+    found = docs.grep("Istanbul", ignore_case=True)
+    assert [docs.read("b", one.span) for one in found] == ["ISTANBUL", "istanbul"]
+    with pytest.raises(ConfigError, match="limit"):
+        docs.grep("a", limit=1_001)
 
 
 def test_related_nodes_share_vectors_or_terms(docs):

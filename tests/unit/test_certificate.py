@@ -201,20 +201,16 @@ def test_unknown_live_and_restricted_documents_are_refused(docs):
         docs.restricted({"file_name": "open"}).purge("open")
 
 
-def test_purge_runs_as_a_job_and_forgets_the_jobs_before(docs, tmp_path):
-    """Finished jobs that hold the text go; the running one names the document, which is shared and not left over."""
+def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
+    """Finished jobs with its text and path go, and the one that purges it has neither."""
     docs.jobs.submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
     worker = Worker(docs)
     assert worker.run_one().state == "SUCCESS"
-    docs.jobs.submit("purge", {"document": "病历/oberholzer"})
+    docs.jobs.submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db.d")]})
     job = worker.run_one()
     assert job.state == "DELETED"
     assert [place for place in job.result["checked"] if place["found"]] == []
-    docs.jobs.forget(["病历/oberholzer"])
-    docs.compact()
-    certificate = docs.deletion_certificate("病历/oberholzer", text=SECRET)
-    assert certificate.is_clean
-    assert job.result["shared"] > certificate.shared == 0
+    assert docs.deletion_certificate("病历/oberholzer", text=SECRET).is_clean
 
 
 def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
@@ -224,3 +220,5 @@ def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
     docs.add_files({"clinic/patient.txt": tmp_path / "uploads" / "patient.txt"})
     certificate = docs.purge("clinic/patient.txt", folders=[tmp_path / "uploads"])
     assert [one.place for one in certificate.checked if one.found] == [str(tmp_path / "uploads")]
+    with pytest.raises(ConfigError, match="folders"):
+        docs.purge("clinic/patient.txt", folders=[tmp_path / "nowhere"])

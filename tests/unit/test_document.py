@@ -32,8 +32,8 @@ def embed(text):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"manager": True}, NotBuiltError, "manager is True.*Leave it False"),
-        ({"manager": "ui"}, NotBuiltError, "manager is 'ui'"),
+        ({"manager": "page"}, ConfigError, "manager must be True, False or 'ui'; got 'page'"),
+        ({"server": 70_000}, ConfigError, "server must be an integer from 0 to 65535"),
         ({"launcher": object()}, NotBuiltError, "launcher is .*Leave it None"),
         ({"embed": "bge-large"}, ConfigError, "embed of key 'default'"),
         ({"embed": {}}, ConfigError, "embed must be a callable"),

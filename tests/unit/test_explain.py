@@ -24,6 +24,7 @@ from lazyrag import (
     explain,
     why_not,
 )
+from lazyrag.data.encoding import to_dict
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.retrieval import (
     MMR,
@@ -37,7 +38,6 @@ from lazyrag.retrieval import (
     Windows,
 )
 from lazyrag.retrieval.explain import clipped, text_width
-from lazyrag.retrieval.stages import json_ready
 
 WORDS = "tea leaf green black water salt 茶 水".split()
 TEXTS = {
@@ -243,11 +243,11 @@ HIT = tuple("rank uid score group path number text merged_from contributions fus
 STANDING = tuple("stage kind name uid rank score share contributions".split())
 
 
-def test_numbers_that_are_none_are_text_in_json():
-    """JSON has neither nan nor infinity; a bare object is told by its name, without its address."""
+def test_numbers_that_are_none_are_null_in_json():
+    """JSON has neither nan nor infinity."""
     found = [DocNode(text="a", score=math.nan), DocNode(text="b", score=math.inf), DocNode(text="c", score=-math.inf)]
     explanation = explain(lambda query, filters=None, topk=None: found, "x")
-    assert [hit["score"] for hit in json.loads(explanation.to_json())["hits"]] == ["nan", "inf", "-inf"]
+    assert [hit["score"] for hit in json.loads(explanation.to_json())["hits"]] == [None, None, None]
 
 
 def test_what_a_stage_was_set_to_is_plain():
@@ -265,8 +265,8 @@ def test_what_a_stage_was_set_to_is_plain():
         1: b"x",
     }
     told = {"call": "embed", "model": "Model", "set": ["a", "b"], "count": 3, "share": 0.5, "1": "b'x'"}
-    assert json_ready(given) == told
-    json.dumps(json_ready(given))
+    assert to_dict(given) == told
+    json.dumps(to_dict(given))
 
 
 def test_a_trace_must_be_a_stage():

@@ -21,7 +21,7 @@ import pytest
 from lazyrag import Document
 from lazyrag.document import Worker
 from lazyrag.document import jobs as module
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.errors import ConfigError, DatasetPathError, NotRegisteredError, StoreError
 
 TEA = {"texts": {"tea": "Green tea is not roasted."}}
 
@@ -176,6 +176,26 @@ def test_every_kind_runs(folder, tmp_path):
             json.dumps([done.result, done.arguments])
         assert sorted(one.path for one in docs.get_nodes()) == ["a.txt", "b"]
         assert len(docs.get_nodes("line")) == 3
+
+
+def test_files_are_named_by_what_they_will_be(folder):
+    """A file of the folder by its path there, another one by its id; one that does not exist is an error now."""
+    root = folder({"a/b.txt": "green tea"})
+    docs = Document(root)
+    with pytest.raises(DatasetPathError, match="does not exist"):
+        docs.jobs.submit("add_files", {"files": ["missing.txt"]})
+    docs.jobs.submit("add_files", {"files": [str(root / "a" / "b.txt")]})
+    assert docs.jobs.working() == {"a/b.txt": "WAITING"}
+    assert Worker(docs).run_one().result["added"] == ["a/b.txt"]
+
+
+def test_a_worker_of_a_closed_document_ends(tmp_path):
+    """With an error, at once."""
+    docs = Document(store_conf=conf(tmp_path / "store.db"))
+    worker = Worker(docs)
+    docs.close()
+    with pytest.raises(StoreError, match="closed"):
+        worker.run(threading.Event())
 
 
 def test_a_job_that_raises_has_failed(docs):
@@ -384,14 +404,29 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
 
 
 def test_finished_jobs_hold_no_texts(docs):
-    """A text is with its document alone, and a job that names a deleted document can be forgotten."""
+    """A text is with its document alone."""
     docs.jobs.submit("add_texts", TEA)
     done = Worker(docs).run_one()
     assert done.arguments == {"texts": {"tea": ""}}
-    kept = docs.jobs.submit("add_texts", {"texts": {"coffee": "Coffee is roasted."}})
+
+
+def test_a_purged_document_is_in_no_job(docs):
+    """Neither in those that named it, with its text, nor in the one that purges it, at whatever attempt."""
+    name, text = "a note with a name of more than thirty-two bytes", "The well is dry; ask Wei for the pump, tomorrow."
+    for given in ("first " * 9, text):
+        docs.jobs.submit("add_texts", {"texts": {name: given}, "metadata": {name: {"year": 2024}}})
+        Worker(docs).run_one()
+    docs.jobs.cancel(docs.jobs.submit("add_texts", {"texts": {name: text + " And again."}}).id)
+    other = docs.jobs.submit("add_texts", TEA)
     Worker(docs).run_one()
-    assert docs.jobs.forget(["tea"]) == 1
-    assert [one.id for one in docs.jobs.list()] == [kept.id]
+    job = docs.jobs.submit("purge", {"document": name})
+    done = Worker(docs).run_one()
+    assert (done.state, done.error) == ("DELETED", None)
+    assert not any(place["found"] for place in done.result["checked"])
+    assert [one.id for one in docs.jobs.list()] == [job.id, other.id]
+    assert docs.deletion_certificate(name, text=text).is_clean
+    execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
+    assert Worker(docs).run_one().state == "DELETED"
 
 
 def test_old_jobs_are_removed(docs, monkeypatch):
@@ -421,10 +456,18 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
         docs.add_texts(TEA["texts"])
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE job")
+        connection.execute("ALTER TABLE ledger DROP COLUMN switched")
         connection.execute("PRAGMA user_version = 2")
-    with Document(store_conf=conf(path)) as docs:
+    with Document(store_conf=conf(path), read_only=True) as docs:  # which migrates nothing
         assert [one.path for one in docs.get_nodes()] == ["tea"]
-        assert docs.jobs.submit("verify").state == "WAITING"
+        assert docs.jobs.list() == []
+        assert docs.jobs.working() == {}
+        with pytest.raises(NotRegisteredError):
+            docs.jobs.get("1")
+        job = docs.jobs.submit("verify")  # as a program that writes
+        assert docs.jobs.list() == [job]
+    with Document(store_conf=conf(path)) as docs:
+        assert Worker(docs).run_one().id == job.id
 
 
 def test_a_second_attempt_repeats_nothing(docs):

@@ -333,13 +333,14 @@ def test_a_document_that_is_not_there(in_memory, name):
                 work(name)
 
 
-def test_a_view_has_no_versions(in_memory):
-    """They concern all of a Document: a restricted view refuses both."""
+def test_a_view_rolls_nothing_back(in_memory):
+    """A restricted view lists the versions that it shows, of visible documents only; it changes none."""
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two")
         view = docs.restricted({"file_name": "b.txt"})
-        with pytest.raises(ConfigError, match=r"versions\(\) is not available on a restricted"):
+        with pytest.raises(ConfigError, match="no document"):
             view.versions("a.txt")
+        assert [one.number for one in view.versions("b.txt")] == [1]
         with pytest.raises(ConfigError, match=r"rollback\(\) is not available on a restricted"):
             view.rollback("a.txt")
         assert lines(docs) == ["two"]

@@ -1,0 +1,267 @@
+"""The configuration of the service: a TOML file in which everything has a default."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
+
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
+DEFAULT_PORT = 8400
+STATE_FOLDER = ".lazyrag/serve"
+ROOT_PATH = r"(?:/[\w.~-]+)+"
+SET_NAME = r"^\w[\w.-]*$"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerConfig(_Section):
+    """``[server]``: how the service listens, and its processes."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; any but a loopback address needs a token."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port; by default 8400, or a free one if that is taken. 0 for a free one."""
+    processes: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
+    """Number of web processes; by default one per core, at most four."""
+    root_path: str = Field(default="", pattern=f"^({ROOT_PATH})?$")
+    """Path of a proxy in front of the service, such as ``/rag``."""
+    allowed_hosts: list[str] = []
+    """Names in the header Host, beside those of this machine."""
+    proxies: list[str] = []
+    """Addresses and networks of proxies whose ``X-Forwarded-*`` headers count."""
+    state: Path = Path(STATE_FOLDER)
+    """Folder for tokens, uploads and the audit log."""
+    log: Literal["text", "json"] = "text"
+    """Format of the log on the standard error output; ``json`` for JSON lines."""
+    shutdown_s: float = Field(default=10.0, gt=0, le=600)
+    """Longest time of a shutdown, in seconds; then what still runs is killed, and continues at the next start."""
+
+
+class LimitsConfig(_Section):
+    """``[limits]``: what one client may use."""
+
+    threads: int = Field(default=8, ge=1, le=256)
+    """Number of searches and other blocking calls at a time, per web process."""
+    connections: int = Field(default=1000, ge=1)
+    """Number of connections at a time, per web process."""
+    requests_per_s: float = Field(default=1000, gt=0)
+    """Requests of one client, per web process."""
+    upload_mb: int = Field(default=8192, ge=1)
+    """Size of an uploaded file."""
+
+
+class ModelsConfig(_Section):
+    """``[models]``: the models of all sets."""
+
+    chat: str = ""
+    """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited passages."""
+    url: str = ""
+    """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+
+
+class SetConfig(_Section):
+    """``[sets.NAME]``: a Document, served under a name."""
+
+    path: Path | None = None
+    """Folder of files; without one, the set has only uploads."""
+    store: Path | None = None
+    """Folder of the index instead of ``.lazyrag`` in ``path``, as for ``lazyrag index``."""
+    store_conf: dict[str, Any] | None = None
+    """The `store_conf` of the Document instead."""
+    name: str | None = None
+    """Name of the Document in ``store_conf``."""
+    embed: str | None = None
+    """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
+    setup: str = Field(default="", pattern=r"^([\w.]+:\w+)?$")
+    """``module:function`` that gets the Document, to define groups and readers."""
+    groups: list[str] = Field(default=["MediumChunk"], min_length=1)
+    """Node groups to build with their indexes."""
+    analysers: list[str] = ["zh", "en"]
+    """Analysers of their keyword indexes."""
+    include: list[str] | None = None
+    """Only files that match one of these patterns of gitignore."""
+    exclude: list[str] | None = None
+    """Not these files and folders."""
+    watch: bool = True
+    """Sync when files change; otherwise only at the start, and by jobs."""
+    labels: list[str] | dict[str, list[str]] = []
+    """Labels of the files, or of those that match a pattern: ``{"hr/*" = ["hr"]}``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SetConfig:
+        if self.store_conf is not None and self.store is not None:
+            raise ValueError("must have store or store_conf, not both")
+        if self.name is not None and self.store_conf is None:
+            raise ValueError("must have a name only with store_conf")
+        return self
+
+    def labels_of(self, path: Path) -> dict[str, Any] | None:
+        """Metadata of a file: its labels, for `file_metadata`."""
+        patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
+        name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
+        found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
+        return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+class Config(_Section):
+    """The configuration."""
+
+    server: ServerConfig = ServerConfig()
+    limits: LimitsConfig = LimitsConfig()
+    models: ModelsConfig = ModelsConfig()
+    sets: dict[str, SetConfig] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        for name in self.sets:
+            if not re.match(SET_NAME, name):
+                raise ValueError(f"sets must have names of letters, digits, '_', '-' and '.'; got {name!r}")
+        return self
+
+
+_SECTIONS: Mapping[str, type[_Section]] = {
+    "server": ServerConfig,
+    "limits": LimitsConfig,
+    "models": ModelsConfig,
+    "sets": SetConfig,
+}
+
+
+def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Config:
+    """The configuration of a file, or the one that serves a folder. Its paths are absolute.
+
+    Args:
+        path: A TOML file, or a folder. Relative paths in the file are relative to it.
+        store: Folder of the index instead of ``.lazyrag`` in the folder.
+        server: Values that take precedence in ``[server]``; None for what the file has.
+
+    Raises:
+        ConfigError: If a key is unknown or has a wrong value; the message names it.
+    """
+    path = path.expanduser().absolute()
+    given = {name: value for name, value in server.items() if value is not None}
+    if not path.is_file():
+        if not path.is_dir():
+            raise DatasetPathError(f"There is no folder or configuration file {path}.")
+        state = path / STATE_FOLDER if store is None else store.expanduser().absolute() / Path(STATE_FOLDER).name
+        name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
+        return _validated("", {"server": {"state": state, **given}, "sets": {name: {"path": path, "store": store}}})
+    if store is not None:
+        raise ConfigError(f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there.")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
+    if isinstance(table.get("server", {}), dict):
+        table["server"] = {**table.get("server", {}), **given}
+    config = _validated(f"{path.name}: ", table)
+    sets = {
+        name: one.model_copy(update=_absolute(one, path.parent, "path", "store")) for name, one in config.sets.items()
+    }
+    served = config.server.model_copy(update=_absolute(config.server, path.parent, "state"))
+    return config.model_copy(update={"server": served, "sets": sets})
+
+
+def _absolute(section: _Section, folder: Path, *names: str) -> dict[str, Path]:
+    found = {name: getattr(section, name) for name in names}
+    return {name: folder / path.expanduser() for name, path in found.items() if path is not None}
+
+
+def _validated(where: str, table: Mapping[str, Any]) -> Config:
+    try:
+        return Config.model_validate(table)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+    place = [str(one) for one in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        section = _SECTIONS.get(place[0], Config) if len(place) > 1 else Config
+        raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
+    if error["type"] == "missing":
+        raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")
+    expected = error["msg"].replace("Input should", "must").replace("String should", "must")
+    expected = expected.removeprefix("Value error, ")
+    got = "" if error["type"] == "value_error" else f"; got {error['input']!r}"
+    raise ConfigError(f"{where}{'.'.join(place)} {expected}{got}.".replace(":  ", ": "))
+
+
+def load_object(target: str) -> Any:
+    """The object that ``module:attribute`` names.
+
+    Raises:
+        ConfigError: If it cannot be imported.
+    """
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as exc:
+        msg = f"{target!r} must name an importable object as module:attribute; {exc}."
+        raise ConfigError(
+            f"{msg} Modules are found beside the configuration file and where Python finds them."
+        ) from exc
+
+
+def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Document:
+    """Open the Document of a set.
+
+    Args:
+        name: Of the set.
+        chosen: Its configuration.
+        state: The folder of the service, where sets without files have their stores.
+        write: Open it for writing, or read-only.
+
+    Raises:
+        StoreError: If there is nothing to read yet.
+        ConfigError: If the embedding model is not on this machine.
+    """
+    from lazyrag.document import Document
+
+    projects = importlib.import_module("lazyrag.cli.project")  # above: the command line's stores and models
+    # Readers have the files, too: to send them, and to estimate a sync.
+    path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
+    more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    if write and path:
+        more.update(include=chosen.include, exclude=chosen.exclude)
+    own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
+    if chosen.path is not None and chosen.store_conf is None and not own:
+        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields="labels")
+        docs: Document = project.open(write=write, files=path is not None, **more)
+        if write:
+            project.save()
+    else:
+        embed = load_object(own) if own else projects.make_embedder(chosen.embed) if chosen.embed else None
+        folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
+        conf = chosen.store_conf or projects.Project(folder, folder).store_conf
+        if write and chosen.store_conf is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
+        docs = Document(path, embed, **more)
+    if chosen.setup:
+        load_object(chosen.setup)(docs)
+    return docs
+
+
+def open_chat(chosen: ModelsConfig) -> Any:
+    """The chat model; None without one."""
+    if not chosen.chat:
+        return None
+    kind, _, name = chosen.chat.partition(":")
+    if kind != "openai":
+        return load_object(chosen.chat)
+    from lazyrag.models import HttpChatModel
+
+    url = chosen.url or importlib.import_module("lazyrag.cli.project").base_url()
+    return HttpChatModel(url, name, api_key=os.environ.get("OPENAI_API_KEY"))

@@ -1,0 +1,153 @@
+"""Routes of access: browser sessions, tokens, the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse, Response
+
+from lazyrag.server.access import COOKIE, SESSION_S, Access, AuditRow, Token
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.service import Principal, needs, service_of
+
+router = APIRouter(prefix="/api/v1", tags=["access"])
+
+
+class Login(BaseModel):
+    """A token."""
+
+    token: str = Field(max_length=200)
+
+
+class SessionInfo(BaseModel):
+    """The principal of a request."""
+
+    id: str
+    scope: str
+    labels: list[str] | None
+
+
+class NewToken(BaseModel):
+    """A token to create."""
+
+    scope: str = "read"
+    name: str = ""
+    labels: list[str] | None = None
+    expires: str | None = Field(None, description="A period such as '12h', '90d' or '8w'; null for never.")
+
+
+class CreatedToken(BaseModel):
+    """A token with its text, which is shown once."""
+
+    token: Token
+    text: str
+
+
+class AuditPage(BaseModel):
+    """Rows of the audit log."""
+
+    rows: list[AuditRow]
+    next: int | None
+
+
+class AuditCheck(BaseModel):
+    """Result of a check of the chain of hashes."""
+
+    rows: int
+    head: str
+    damaged: int | None
+
+
+def _access_of(request: Request) -> Access:
+    access = service_of(request).access
+    if access is None:
+        raise ProblemError(501, "The service was started without access control.", "Pass access= to Service.")
+    return access
+
+
+def _whole(principal: Principal = needs("admin")) -> Principal:
+    """An administrator of all documents: tokens and the chain are not limited to some."""
+    if principal.labels is not None:
+        raise ProblemError(403, "This needs a token without labels.", "Use another token.")
+    return principal
+
+
+def _info(principal: Principal) -> SessionInfo:
+    labels = None if principal.labels is None else list(principal.labels)
+    return SessionInfo(id=principal.id, scope=principal.scope, labels=labels)
+
+
+@router.post("/session", response_model=SessionInfo)
+async def log_in(request: Request, login: Login) -> Response:
+    """Exchange a token for a cookie, for browsers."""
+    service, access = service_of(request), _access_of(request)
+    principal = await service.run(access.of_token, login.token.strip())
+    if principal is None:
+        raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
+    request.state.principal = principal
+    session = await service.run(access.open_session, principal)
+    response = JSONResponse(_info(principal).model_dump())
+    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
+    response.set_cookie(COOKIE, session, SESSION_S, path=path, secure=secure, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/session")
+async def get_session(principal: Principal = needs("read")) -> SessionInfo:
+    """The principal of this request."""
+    return _info(principal)
+
+
+@router.delete("/session", status_code=204)
+async def log_out(request: Request, _: Principal = needs("read")) -> Response:
+    """End the browser session."""
+    if session := request.cookies.get(COOKIE):
+        await service_of(request).run(_access_of(request).end_session, session)
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, request.scope.get("root_path") or "/", httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/tokens")
+async def list_tokens(request: Request, principal: Principal = needs("admin")) -> list[Token]:
+    """All tokens, without their secrets."""
+    _whole(principal)
+    return await service_of(request).run(_access_of(request).tokens)
+
+
+@router.post("/tokens", status_code=201)
+async def create_token(request: Request, new: NewToken, principal: Principal = needs("admin")) -> CreatedToken:
+    """Create a token; its text is shown once."""
+    _whole(principal)
+    create = _access_of(request).create
+    token, text = await service_of(request).run(create, **new.model_dump(), by=principal.id)
+    return CreatedToken(token=Token(**asdict(token)), text=text)
+
+
+@router.delete("/tokens/{token_id}", status_code=204)
+async def revoke_token(request: Request, token_id: str, principal: Principal = needs("admin")) -> None:
+    """Revoke a token and its sessions, from the next request on."""
+    _whole(principal)
+    await service_of(request).run(_access_of(request).revoke, token_id, by=principal.id)
+
+
+@router.get("/audit")
+async def list_audit(
+    request: Request,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    principal: Principal = needs("admin"),
+) -> AuditPage:
+    """Rows of the audit log, oldest first; a token with labels sees its own."""
+    rows = await service_of(request).run(_access_of(request).audit, principal, after=after, limit=limit)
+    return AuditPage(rows=rows, next=rows[-1].id if len(rows) == limit else None)
+
+
+@router.get("/audit/check")
+async def check_audit(request: Request, principal: Principal = needs("admin")) -> AuditCheck:
+    """Check the chain of hashes of the audit log."""
+    _whole(principal)
+    return AuditCheck(**await service_of(request).run(_access_of(request).verify_audit))

@@ -1,0 +1,446 @@
+"""Routes of sets, documents and jobs. Everything that writes is a job of the set, which the writer process runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Body, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import FileResponse, Response
+
+from lazyrag.data.encoding import to_dict
+from lazyrag.data.filters import FilterLike
+from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
+from lazyrag.document.jobs import State
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import filter_of, list_of, model_of
+from lazyrag.server.service import Principal, needs, service_of
+from lazyrag.server.uploads import (
+    Administration,
+    Call,
+    JobModel,
+    Nested,
+    Reading,
+    Writing,
+    checked_name,
+    digest_of,
+    estimate,
+    reply,
+    uploaded_file,
+)
+
+router = APIRouter(prefix="/api/v1", tags=["documents"])
+
+_LOOK_S = 0.3  # between two looks at a job
+_PAGE = 1_000
+_Limit = Annotated[int, Query(ge=1, le=_PAGE)]
+_Position = Annotated[int, Query(ge=0)]
+_SHOWN_AS = {".pdf": "application/pdf", ".png": "image/png", ".jpg": "image/jpeg", ".txt": "text/plain; charset=utf-8"}
+_FILE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Cache-Control": "private, no-cache",
+}
+
+_Name, _Number = (str, ...), (int, ...)
+_Set = create_model(
+    "SetInfo", name=_Name, groups=(list[str], ...), fields=(dict[str, str], ...), embed_keys=(list[str], ...)
+)
+_OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
+_Sets = create_model("Sets", sets=(list_of(_Set), ...))
+_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number)
+_Status = create_model(
+    "Status", name=_Name, documents=_Number, groups=(list_of(_Count), ...), failed=(list[tuple[str, str]], ...)
+)
+_Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
+_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
+_Diff, _Marks = model_of(VersionDiff), model_of(Marks)
+_Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
+_Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
+_Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))
+_AddedTexts = create_model("AddedTexts", ids=(dict[str, str], ...), job=(JobModel, ...))
+_accepted: Any = {"status_code": 202, "response_model": JobModel}
+
+
+class _Png(Response):
+    media_type = "image/png"
+
+
+# Sets
+
+
+@router.get("/sets", response_model=_Sets)
+async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
+    """The sets that the principal may read."""
+    service, found = service_of(request), []
+    for name in sorted(service.sets):
+        with suppress(ProblemError):  # its labels do not restrict every set
+            found.append(_set_info(name, service.view(name, principal)))
+    return reply({"sets": found})
+
+
+@router.get("/sets/{set}", response_model=_OneSet)
+async def get_set(call: Reading) -> Response:
+    """A set with the number of its documents."""
+    status = await call.run_slow(_status, call)
+    return reply({**_set_info(call.name, call.docs), "documents": status["documents"]})
+
+
+@router.get("/sets/{set}/status", response_model=_Status)
+async def get_status(call: Reading) -> Response:
+    """Numbers of documents and nodes, and failures."""
+    return reply(await call.run_slow(_status, call))
+
+
+def _set_info(name: str, docs: Document) -> dict[str, Any]:
+    fields = {one: field.data_type.name for one, field in docs.fields.items()}
+    return {"name": name, "groups": list(docs.groups), "fields": fields, "embed_keys": list(docs.embed_keys)}
+
+
+def _status(call: Call) -> dict[str, Any]:
+    """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
+    if call.principal.labels is None:
+        found: dict[str, Any] = to_dict(call.docs.status())
+        return found
+    groups: dict[str, dict[str, Any]] = {}
+    failed, count, after = [], 0, None
+    while page := call.docs.documents(after=after, limit=_PAGE):
+        after, count = page[-1].id, count + len(page)
+        failed += [(one.id, one.stage) for one in page if one.status == "FAILED"]
+        for group, facts in ((group, facts) for one in page for group, facts in (one.groups or {}).items()):
+            total = groups.setdefault(group, {"name": group, "documents": 0, "nodes": 0})
+            total["documents"] += facts["nodes"] > 0
+            total["nodes"] += facts["nodes"]
+    return {
+        "name": call.docs.name,
+        "documents": count,
+        "groups": [groups[one] for one in sorted(groups)],
+        "failed": failed,
+    }
+
+
+# Documents
+
+
+@router.get("/sets/{set}/documents", response_model=_Documents)
+async def list_documents(
+    call: Reading,
+    after: str | None = None,
+    limit: _Limit = 100,
+    status: State | None = None,
+    where: Annotated[str | None, Query(description='JSON, such as {"file_type": [".pdf"]}')] = None,
+) -> Response:
+    """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
+    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=_filter(where))
+    return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
+
+
+@router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
+async def get_document(call: Reading, document_id: str) -> Response:
+    """A document."""
+    return _tagged(call, await call.visible(document_id))
+
+
+@router.get("/sets/{set}/versions/{document_id:path}", response_model=_Versions)
+async def get_versions(call: Reading, document_id: str) -> Response:
+    """The stored versions of a document, oldest first."""
+    await call.visible(document_id)
+    return reply({"versions": await call.run(call.whole.versions, document_id)})
+
+
+@router.get("/sets/{set}/diffs/{document_id:path}", response_model=_Diff)
+async def get_diff(
+    call: Reading,
+    document_id: str,
+    before: Annotated[int, Query(ge=1)],
+    after: Annotated[int | None, Query(ge=1)] = None,
+) -> Response:
+    """What differs between two versions of a document; the second is the live one by default."""
+    await call.visible(document_id)
+    return reply(await call.run_slow(call.docs.diff, document_id, before, after))
+
+
+@router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
+async def get_file(call: Reading, document_id: str) -> Response:
+    """The file of a document, to be saved: a browser never shows it as a page."""
+    await call.visible(document_id)
+    path = await call.run(_file_of, call, document_id)
+    if path is None:
+        raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
+    kind = _SHOWN_AS.get(path.suffix.lower(), "application/octet-stream")
+    saved_as = document_id.rpartition("/")[2].encode("utf-8", "replace").decode()
+    return FileResponse(path, media_type=kind, headers=_FILE_HEADERS, filename=saved_as)
+
+
+def _file_of(call: Call, identity: str) -> Path | None:
+    """The file of a live document: an upload, or a file of the dataset that no link replaces."""
+    uploaded = uploaded_file(call, identity)
+    if uploaded is not None:
+        return uploaded
+    dataset = call.whole._indexer.dataset
+    found = dataset.find(identity)
+    if found is None or not found.path.is_file():
+        return None
+    inside = dataset.folder is None or found.path.resolve().is_relative_to(dataset.folder.resolve())
+    return found.path if inside or dataset.follow_links else None
+
+
+@router.get("/sets/{set}/pages/{document_id:path}", response_class=_Png)
+async def get_page_image(
+    call: Reading,
+    document_id: str,
+    page: Annotated[int, Query(ge=1)] = 1,
+    width: Annotated[int, Query(ge=16, le=4096)] = 1024,
+) -> Response:
+    """The picture of a page, as PNG."""
+    await call.visible(document_id)
+    path = await call.run(_file_of, call, document_id)
+    image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
+    return _Png(image, headers=_FILE_HEADERS)
+
+
+@router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
+async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
+    """Where the words of a span are: boxes on pages in 0 to 1, or characters of the shown text."""
+    await call.visible(document_id)
+    path = await call.run(_file_of, call, document_id)
+    return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
+
+
+def _filter(text: str | None) -> FilterLike | None:
+    try:
+        found = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        found = ()
+    if found is not None and not isinstance(found, dict):
+        raise ProblemError(422, "where must be a JSON object.", 'Such as {"file_type": [".pdf"]}.')
+    return filter_of(found)
+
+
+def _tagged(call: Call, value: Any) -> Response:
+    """A value with a tag of what this principal sees of it; 304 if the client has it."""
+    response = reply(value)
+    tag = hashlib.sha256(f"{call.principal.labels!r}".encode() + bytes(response.body)).hexdigest()[:32]
+    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+    known = call.request.headers.get("if-none-match", "")
+    if known == "*" or f'"{tag}"' in known:
+        return Response(None, 304, headers)
+    response.headers.update(headers)
+    return response
+
+
+# Changes
+
+
+class Documents(BaseModel):
+    """Ids of documents."""
+
+    documents: list[str] = Field(min_length=1, max_length=10_000)
+
+
+class Metadata(BaseModel):
+    """Metadata by document; None removes a value."""
+
+    changes: dict[str, Nested] = Field(min_length=1, max_length=10_000)
+
+
+class Texts(BaseModel):
+    """Texts by id, and their metadata."""
+
+    texts: dict[str, str] = Field(min_length=1, max_length=10_000)
+    metadata: dict[str, Nested] = {}
+
+
+class Rollback(BaseModel):
+    """A document, and the version to go back to; None for the one before."""
+
+    document: str
+    version: int | None = Field(default=None, ge=1)
+
+
+class Sync(BaseModel):
+    """Bounds of a sync, see `Document.sync`."""
+
+    max_deleted: float = Field(default=0.5, ge=0, le=1)
+    max_calls: int | None = Field(default=None, ge=0)
+
+
+@router.post("/sets/{set}/delete", **_accepted)
+async def delete_documents(call: Writing, wanted: Documents) -> Response:
+    """Delete documents."""
+    await call.visible(*wanted.documents)
+    return await call.accept("delete_files", {"documents": wanted.documents})
+
+
+@router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
+async def delete_document(call: Writing, document_id: str) -> Response:
+    """Delete a document."""
+    await call.visible(document_id)
+    return await call.accept("delete_files", {"documents": [document_id]})
+
+
+@router.post("/sets/{set}/metadata", **_accepted)
+async def update_metadata(call: Writing, wanted: Metadata) -> Response:
+    """Change metadata of documents."""
+    await call.visible(*wanted.changes)
+    if call.principal.labels is not None and any("labels" in one for one in wanted.changes.values()):
+        raise ProblemError(403, "A token with labels cannot change labels.", "Use a token without labels.")
+    return await call.accept("update_metadata", {"changes": wanted.changes})
+
+
+@router.post("/sets/{set}/rollback", **_accepted)
+async def roll_back(call: Writing, wanted: Rollback) -> Response:
+    """Make an earlier version of a document live again, with the labels that it had."""
+    _require_all(call)
+    await call.visible(wanted.document)
+    return await call.accept("rollback", wanted.model_dump())
+
+
+@router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
+async def add_texts(call: Writing, wanted: Texts) -> Response:
+    """Add texts that are no files; the response has the id of each."""
+
+    def submit() -> tuple[dict[str, str], Any]:
+        key = call.key("add_texts", wanted.model_dump())
+        unknown = set(wanted.metadata) - set(wanted.texts)
+        if unknown:
+            raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
+        ids: dict[str, str] = {}
+        metadata: dict[str, Nested] = {}
+        for given in wanted.texts:
+            ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
+            metadata |= {ids[given]: own} if own else {}
+        texts = {ids[given]: text for given, text in wanted.texts.items()}
+        return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
+
+    ids, job = await call.run(submit)
+    return call.accepted(job, ids=ids)
+
+
+@router.post("/sets/{set}/sync", **_accepted)
+async def sync(
+    call: Writing,
+    wanted: Annotated[Sync | None, Body()] = None,
+    dry_run: bool = False,
+    price: Annotated[float, Query(ge=0)] = 0,
+) -> Response:
+    """Ingest what changed in the set's folder; with ``dry_run=1``, only estimate it, as for uploads."""
+    _require_all(call)
+    given = wanted or Sync()
+    if dry_run:
+        plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
+        return reply({"files": plan.files, **estimate(call, plan, price)})
+    return await call.accept("sync", given.model_dump())
+
+
+def _require_all(call: Call) -> None:
+    """Refuse what concerns all documents to a principal with labels."""
+    if call.principal.labels is not None:
+        raise ProblemError(403, "This concerns documents that the token does not see.", "Use a token without labels.")
+
+
+_ACTIONS: Mapping[str, tuple[str, Any, str]] = {
+    "retry": ("retry_failed", Writing, "Try failed documents and steps again."),
+    "verify": ("verify", Administration, "Compare the ledger with the stores."),
+    "repair": ("repair", Administration, "Fix what a verification finds."),
+    "compact": ("compact", Administration, "Give back the space of what is not live any more."),
+    "activate": ("activate_group", Administration, "Build groups: ``names``, ``embed_keys``, ``analysers``."),
+    "change-model": ("change_model", Administration, "Change the embedding model in the background."),
+    "purge": ("purge", Administration, "Remove every trace of a deleted ``document``, with a certificate."),
+}
+
+
+def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
+    async def act(call: Call, arguments: dict[str, Any] | None = None) -> Response:
+        _require_all(call)
+        return await call.accept(kind, arguments or {})
+
+    act.__doc__ = summary
+    act.__annotations__ = {"call": who, "arguments": Annotated[Nested | None, Body()], "return": Response}
+    return act
+
+
+for _path, (_kind, _who, _summary) in _ACTIONS.items():
+    router.post(f"/sets/{{set}}/{_path}", name=_kind, **_accepted)(_action(_kind, _who, _summary))
+
+
+# Jobs
+
+
+async def _own_job(call: Reading, job_id: str) -> Any:
+    """A job that a principal submitted; administrators see all.
+
+    Raises:
+        ProblemError: 404 if there is none.
+    """
+    job = await call.run(call.job, job_id)
+    if job is None:
+        raise ProblemError(404, f"There is no job {job_id!a}.", "List the jobs of the set.")
+    return job
+
+
+OwnJob = Annotated[Any, Depends(_own_job)]
+
+
+@router.get("/sets/{set}/jobs", response_model=_Jobs)
+async def list_jobs(
+    call: Reading, after: str | None = None, limit: _Limit = 100, state: State | None = None
+) -> Response:
+    """A page of jobs, the newest first."""
+
+    def select() -> list[Any]:
+        found: list[Any] = []
+        last = None if after is None else getattr(call.job(after), "id", "")
+        while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
+            last = page[-1].id
+            found += [job for job in page if call.owns(job)]
+        return found[:limit]
+
+    jobs = await call.run(select)
+    following = call.job_id(jobs[-1]) if len(jobs) == limit else None
+    return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
+
+
+@router.get("/sets/{set}/jobs/{job_id}", response_model=JobModel)
+async def get_job(call: Reading, job: OwnJob) -> Response:
+    """A job."""
+    return reply(call.shown(job))
+
+
+@router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
+async def cancel_job(call: Writing, job: OwnJob) -> Response:
+    """Cancel a job: at once if it waits, else at the next safe point."""
+    return reply(call.shown(await call.run(call.whole.jobs.cancel, job.id)))
+
+
+@router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
+async def retry_job(call: Writing, job: OwnJob) -> Response:
+    """Run a failed or cancelled job again."""
+    return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
+
+
+@router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
+async def get_job_events(
+    call: Reading, job: OwnJob, last_event_id: Annotated[str | None, Header()] = None
+) -> AsyncIterator[ServerSentEvent]:
+    """The job whenever it changes (``progress``), until it is finished (``done``).
+
+    Every event is the whole job: after ``Last-Event-ID`` the present one is all that was missed.
+    """
+    while True:
+        state = digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
+        if state != last_event_id or job.is_finished:
+            kind = "done" if job.is_finished else "progress"
+            yield ServerSentEvent(raw_data=json.dumps(call.shown(job)), event=kind, id=state)
+        if job.is_finished:
+            return
+        last_event_id = state
+        await anyio.sleep(_LOOK_S)
+        job = await call.run(call.whole.jobs.get, job.id)

@@ -1,0 +1,538 @@
+"""``lazyrag serve``: a supervisor, one writer process and web processes; and `Document(manager=True)`, one program.
+
+A child process gets its configuration as one line of JSON on its standard input, which stays open: its end means that
+the supervisor has ended. The web processes share one listening socket, which the supervisor binds once.
+"""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import json
+import logging
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
+from lazyrag.server.config import (
+    DEFAULT_PORT,
+    ROOT_PATH,
+    Config,
+    ServerConfig,
+    SetConfig,
+    open_chat,
+    open_set,
+    read_config,
+)
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from lazyrag.document import Document, IngestReport
+    from lazyrag.server.service import Service
+
+log = logging.getLogger("lazyrag.server")
+
+_HEADERS_BYTES = 32 << 10
+_BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
+_STEADY_S = 10.0  # a process that ran this long starts again at once
+_MAX_PAUSE_S = 5.0
+_RETRY_S = 0.1
+_LOOK_S = 1.0
+_NO_STORE = "The writer process has not made the store of a set yet."
+_REFUSED = 78  # exit status: the configuration cannot work
+
+
+# The supervisor
+
+
+def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str], None]) -> int:
+    """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts the processes.
+
+    Args:
+        path: A folder, or a configuration file; the modules that it names are found beside it.
+        store: Folder of the index of a folder.
+        options: Values that take precedence in ``[server]``.
+        show: Called with the URL when the service is ready.
+
+    Returns:
+        The exit status: 0 after a signal, 1 if the configuration cannot work.
+
+    Raises:
+        ConfigError: If the configuration is invalid, the address cannot be used, or the state folder is in use.
+    """
+    if sys.platform == "win32":
+        raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
+    path = path.expanduser().absolute()
+    load = functools.partial(read_config, path, store=store, **options)
+    config = load()
+    if path.is_file():
+        os.chdir(path.parent)
+        sys.path.insert(0, str(path.parent))
+    _log_to_stderr("supervisor", as_json=config.server.log == "json")
+    if config.server.host not in ("127.0.0.1", "::1", "localhost"):
+        from lazyrag.server.access import Access, check_bind
+
+        check_bind(config.server.host, Access(config.server.state))
+    wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
+    with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
+        return _Supervisor(config, load, listener, show).run()
+
+
+class _Child:
+    """A process of the service that is started again when it ends."""
+
+    def __init__(self, role: str, listener: socket.socket) -> None:
+        self.role = role
+        self.listener = listener
+        self.process: subprocess.Popen[bytes] | None = None
+        self.is_ready = False
+        self.pipe = -1
+        self.began = self.due = 0.0
+        self.failures = 0
+
+    def start(self, config: Config) -> None:
+        """Start the process, with the module path of this one."""
+        self.pipe, writing = os.pipe()
+        code = f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child()"
+        fds = (writing, self.listener.fileno())
+        arguments = [sys.executable, "-c", code, self.role, *map(str, fds)]
+        self.process = subprocess.Popen(  # noqa: S603  this program
+            arguments, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
+        )
+        os.close(writing)
+        self.is_ready, self.began = False, time.monotonic()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(config.model_dump_json().encode() + b"\n")
+            self.process.stdin.flush()
+
+    def read(self) -> None:
+        """Read from its pipe: that it is ready, or its end."""
+        if os.read(self.pipe, 16):
+            self.is_ready = True
+        else:
+            os.close(self.pipe)
+            self.pipe = -1
+
+    def ended(self, now: float, *, expected: bool) -> bool:
+        """Whether the process has just ended; sets when it is due again."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        steady = expected or now - self.began > _STEADY_S
+        self.failures = 0 if steady else self.failures + 1
+        self.due = now + (0 if steady else min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S))
+        if not expected:
+            log.warning("%s process %d ended (%d)", self.role, self.process.pid, self.process.returncode)
+        self.stop(kill=True)
+        return True
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ask it to end, or release what belongs to the ended process."""
+        if self.process is None:
+            return
+        if not kill:
+            self.process.terminate()
+            return
+        self.process.kill()
+        self.process.wait()
+        with suppress(OSError):  # of what it did not read
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        if self.pipe >= 0:
+            os.close(self.pipe)
+        self.process, self.pipe, self.is_ready = None, -1, False
+
+
+class _Supervisor:
+    def __init__(
+        self, config: Config, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]
+    ) -> None:
+        self.config = config
+        self.load = load
+        self.show = show
+        self.url = url_of(listener, config.server.root_path)
+        webs = [_Child("web", listener) for _ in range(config.server.processes)]
+        self.children = [_Child("writer", listener), *webs]
+        self.signals: set[int] = set()
+        self.deadline = 0.0
+        self.status = 0
+
+    def run(self) -> int:
+        """Start the processes, and start those again that end, until a signal."""
+        waking, wake = socket.socketpair()
+        with waking, wake, ExitStack() as stack:
+            wake.setblocking(False)
+            waking.setblocking(False)
+            old = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+            stack.callback(signal.set_wakeup_fd, old)
+            for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                before = signal.signal(handled, lambda number, _: self.signals.add(number))
+                stack.callback(signal.signal, handled, before)
+            try:
+                announced = False
+                while self._tend():
+                    pipes = {child.pipe: child for child in self.children if child.pipe >= 0}
+                    unsettled = any(child.process is None or child.pipe < 0 for child in self.children)
+                    wait_s = 0.05 if unsettled or self.deadline else 1.0
+                    for number in select.select([waking.fileno(), *pipes], [], [], wait_s)[0]:
+                        if number in pipes:
+                            pipes[number].read()
+                        else:
+                            waking.recv(64)
+                    if not announced and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
+                        announced = True
+                        self.show(self.url)
+            finally:
+                for child in self.children:
+                    child.stop(kill=True)
+        return self.status
+
+    def _tend(self) -> bool:
+        """Handle signals and ended processes; return whether to go on."""
+        now = time.monotonic()
+        signals, self.signals = self.signals, set()
+        if signal.SIGHUP in signals and not self.deadline:
+            self._reload()
+        stops = bool(signals & {signal.SIGINT, signal.SIGTERM})
+        if stops and self.deadline:  # asked twice
+            return False
+        for child in self.children:
+            refused = child.process is not None and child.process.poll() == _REFUSED
+            if child.ended(now, expected=bool(self.deadline) or child.due == -1.0) and refused:
+                stops, self.status = True, 1
+        if stops and not self.deadline:
+            self.deadline = now + self.config.server.shutdown_s + 1
+            for child in self.children:
+                child.stop()
+        for child in self.children:
+            if child.process is None and not self.deadline and now >= child.due:
+                child.start(self.config)
+        return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
+
+    def _reload(self) -> None:
+        try:
+            self.config = self.load()
+        except LazyRAGError as exc:
+            log.warning("The configuration is not read again. %s", exc)
+            return
+        for child in self.children:  # the listening socket, which holds requests meanwhile, stays
+            child.due = -1.0
+            child.stop()
+
+
+@contextmanager
+def _sole(state: Path) -> Iterator[None]:
+    """Lock the state folder while the service runs.
+
+    Raises:
+        ConfigError: If another service has locked it, or it cannot be made.
+    """
+    import fcntl
+
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = (state / "lock").open("w")
+    except OSError as exc:
+        raise ConfigError(f"The state folder {state} cannot be written ({exc.strerror}). Set server.state.") from exc
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            raise ConfigError(f"Another service uses {state}. Stop it, or set another server.state.") from exc
+        yield
+
+
+def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
+    """A listening socket; without a port at `DEFAULT_PORT`, or a free one if that is taken.
+
+    Args:
+        host: The address.
+        port: The port; None for the default.
+        wait_s: How long to wait for a port that is taken, in seconds.
+
+    Raises:
+        ConfigError: If the address cannot be used.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
+        except OSError as exc:
+            if time.monotonic() < until:
+                time.sleep(_RETRY_S)
+            elif port is None:
+                port = 0
+            else:
+                msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
+                raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
+
+
+def url_of(listener: socket.socket, root_path: str = "") -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{root_path}"
+
+
+# The child processes
+
+
+def child() -> None:
+    """Run a child process: the entry point of those that the supervisor starts."""
+    role, pipe, fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    sys.argv[:] = [f"lazyrag serve ({role})"]
+    with open(0, "rb", buffering=0, closefd=False) as given:
+        line = given.readline()
+    if not line.endswith(b"\n"):
+        sys.exit(1)
+    config = Config.model_validate_json(line)
+    _log_to_stderr(role, as_json=config.server.log == "json")
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True).start()
+    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=fd))
+    status = 1
+    try:
+        run(config, functools.partial(os.write, pipe, b"+"), stop)
+        status = 0
+    except LazyRAGError as exc:
+        sys.stderr.write(f"Error: {exc}\n")
+        status = 1 if isinstance(exc, StoreError) else _REFUSED
+    except Exception:
+        log.exception("the %s process ends", role)
+    logging.shutdown()
+    os._exit(status)  # a query in the pool, or a model, ends with the process
+
+
+def _stop_at_end(stop: threading.Event, shutdown_s: float) -> None:
+    """Stop when the supervisor has ended, however it did."""
+    while os.read(0, 1):
+        pass
+    stop.set()
+    time.sleep(shutdown_s)
+    os._exit(1)
+
+
+def _log_to_stderr(role: str, *, as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s")
+    )
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    log.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object; the formatter's own format is the role of the process."""
+        line = {"time": record.created, "level": record.levelname, "process": self._fmt, "pid": record.process}
+        line |= {"logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
+    """Run the jobs of all sets, and submit a sync when their files change."""
+    from lazyrag.document import Worker
+
+    with ExitStack() as stack:
+        works: list[Callable[[], object]] = []
+        for name, chosen in config.sets.items():
+            docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
+            works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
+        pool = ThreadPoolExecutor(len(works))
+        running = [pool.submit(work) for work in works]
+        ready()
+        while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
+            pass
+        stop.set()
+        ended, late = wait(running, config.server.shutdown_s)
+        if late:  # the job continues at the next start
+            os._exit(1)
+        for one in ended:
+            one.result()  # raises what ended it
+
+
+def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
+    """Submit the jobs that build a set's groups and keep it in sync, until an event is set."""
+    from lazyrag.document.changes import WatchedFiles, file_events, poll_files
+    from lazyrag.document.report import IngestReport
+    from lazyrag.document.watch import Watcher
+
+    build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
+    indexer = docs.reader.indexer
+    watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
+
+    def sync() -> IngestReport:
+        waiting = {job.kind: job for job in docs.jobs.list(state="WAITING")}
+        for kind, arguments in (("sync", None), ("activate_group", build)):
+            job = waiting.get(kind) or docs.jobs.submit(kind, arguments)
+            while not (job.is_finished or stop.is_set()):
+                job = docs.jobs.wait(job.id, timeout_s=_LOOK_S)
+            if job.error is not None and job.state == "FAILED":
+                raise IngestionError(f"The job {kind} failed: {job.error.type}.")
+        return IngestReport()
+
+    def events(ended: threading.Event) -> Iterator[bool]:
+        if not (chosen.watch and chosen.path):
+            return iter(lambda: ended.wait(_LOOK_S), True)
+        if find_spec("watchfiles") is None:
+            return poll_files(indexer.dataset, watched, ended, 0.2, 10.0)
+        return file_events(watched, ended, 0.2)
+
+    with Watcher(indexer.where, sync, events, 0.5, 10.0, on_error=lambda exc: log.error("%s", exc)).start():
+        stop.wait()
+
+
+def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> None:
+    """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
+    from lazyrag.server.access import Access
+    from lazyrag.server.service import Service
+
+    limits, state = config.limits, config.server.state
+    access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
+    service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
+    service.upload_bytes = limits.upload_mb << 20
+    service.pending = dict.fromkeys(config.sets, _NO_STORE)
+    server = _server(service, config.server, limits.connections)
+    told = threading.Event()
+
+    def open_sets() -> None:
+        while service.pending and not stop.wait(_RETRY_S if told.is_set() else _RETRY_S / 5):
+            for name in tuple(service.pending):
+                _open_pending(service, name, config.sets[name])
+            if len(service.sets) == len(config.sets) and not told.is_set():
+                told.set()
+                ready()
+
+    def close() -> None:
+        stop.wait()
+        server.should_exit = True
+
+    for work in (open_sets, close):
+        threading.Thread(target=work, daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
+    """Open a set, unless it has no store yet; it is pending until its groups are built."""
+    try:
+        if name not in service.sets:
+            service.sets[name] = open_set(name, chosen, service.state, write=False)
+        for group in chosen.groups:
+            service.sets[name].get_nodes(group, limit=0)
+        del service.pending[name]
+    except Exception as exc:
+        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
+        if type(exc) is StoreError:
+            reason = "The writer process is building a set." if name in service.sets else _NO_STORE
+        elif reason != service.pending[name]:
+            log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
+        service.pending[name] = reason
+
+
+# uvicorn
+
+
+def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn.Server:
+    import uvicorn
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+    from lazyrag.server.access import TimedProtocol
+    from lazyrag.server.app import create_app
+
+    app: Any = create_app(service, root_path=config.root_path)
+    if config.proxies:
+        app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
+    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
+    limits: dict[str, Any] = {"limit_concurrency": connections, "h11_max_incomplete_event_size": _HEADERS_BYTES}
+    graceful_s = max(round(config.shutdown_s) - 1, 1)
+    settings = uvicorn.Config(
+        app, http=TimedProtocol, ws="none", timeout_graceful_shutdown=graceful_s, **limits, **quiet
+    )
+    return uvicorn.Server(settings)
+
+
+class _Prefixed:
+    """Takes the path of a proxy from ``X-Forwarded-Prefix``, of configured proxies only."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+        if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
+            prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
+            if re.fullmatch(ROOT_PATH, prefix):
+                scope["root_path"] = prefix
+        await self.app(scope, receive, send)
+
+
+# In one program
+
+
+class HostedService:
+    """The service of one Document, within the program that has it: see ``Document(manager=True)``.
+
+    Args:
+        docs: The Document; it is read, written and embeds queries in this program.
+        port: Port on 127.0.0.1; None for a free one.
+        opens: Whether to open the page in the browser.
+    """
+
+    def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
+        from lazyrag.document import Worker
+        from lazyrag.server.access import Access
+        from lazyrag.server.service import Service
+
+        try:
+            listener = listen("127.0.0.1", port or 0)
+        except ConfigError:
+            docs.close()
+            raise
+        self.url = url_of(listener)
+        self._stop, self._undo = threading.Event(), ExitStack()
+        self._undo.enter_context(listener)
+        file = docs.reader.indexer.ledger.file
+        scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
+        state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
+        state.mkdir(mode=0o700, exist_ok=True)
+        service = Service({docs.name: docs}, state, access=Access(state))
+        self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
+        works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
+        works += [] if file.read_only else [functools.partial(Worker(docs).run, self._stop)]
+        self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
+        if opens:
+            import webbrowser
+
+            webbrowser.open(f"{self.url}/")
+
+    def close(self) -> None:
+        """Finish requests and hand back the running job. Idempotent."""
+        self._stop.set()
+        self._server.should_exit = True
+        for thread in self._threads:
+            thread.join()
+        self._undo.close()

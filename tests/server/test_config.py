@@ -1,0 +1,145 @@
+"""The configuration file of the service."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lazyrag.errors import ConfigError
+from lazyrag.server.config import open_set, read_config
+
+
+def write(folder, text):
+    path = folder / "serve.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_folder_needs_no_file(tmp_path):
+    """A folder is served as one set of its name, on the loopback address, with its state beside the index."""
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    config = read_config(folder)
+    assert list(config.sets) == ["my-notes"]
+    assert config.sets["my-notes"].path == folder
+    assert (config.server.host, config.server.port) == ("127.0.0.1", None)
+    assert config.server.state == folder / ".lazyrag" / "serve"
+
+
+def test_options_take_precedence(tmp_path):
+    """Options of the command take precedence over the file, and those not given leave it as it is."""
+    path = write(tmp_path, "[server]\nport = 9000\nprocesses = 2\n[sets.notes]\npath = 'files'\n")
+    config = read_config(path, port=9001, processes=None)
+    assert (config.server.port, config.server.processes) == (9001, 2)
+
+
+def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
+    """The folder that the command runs in does not matter."""
+    path = write(tmp_path, "[server]\nstate = 'state'\n[sets.notes]\npath = 'files'\n")
+    monkeypatch.chdir("/")
+    config = read_config(path)
+    assert config.server.state == tmp_path / "state"
+    assert config.sets["notes"].path == tmp_path / "files"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nprot = 1\n[sets.a]\npath='.'", r"serve.toml: Unknown key server.prot.*Did you mean 'port'"),
+        ("[sets.a]\npth='.'", r"Unknown key sets.a.pth.*Did you mean 'path'"),
+        ("[servers]\nport = 1\n[sets.a]", r"Unknown key servers.*Did you mean 'server'"),
+        ("[server]\nport = 99999\n[sets.a]", r"server.port must be less than or equal to 65535; got 99999"),
+        ("[server]\nport = 'x'\n[sets.a]", r"server.port must be a valid integer.*got 'x'"),
+        ("[server]\nlog = 'xml'\n[sets.a]", r"server.log must be 'text' or 'json'; got 'xml'"),
+        ("[server]\nroot_path = 'rag/'\n[sets.a]", r"server.root_path must match.*got 'rag/'"),
+        ("[sets.a]\nstore = 'x'\nstore_conf = {}", r"sets.a must have store or store_conf, not both"),
+        ("[sets.'../a']", r"sets must have names of letters.*'../a'"),
+        ("[sets.a]\nsetup = 'module'", r"sets.a.setup must match.*got 'module'"),
+        ("server = 3\n[sets.a]", r"server must be.*got 3"),
+        ("[server]\nport = 1", r"sets is missing"),
+        ("[sets]", r"sets must have at least 1|sets"),
+        ("port = ", r"cannot be read as TOML"),
+    ],
+)
+def test_error_names_the_key(tmp_path, text, message):
+    """An error is one line with the path of the key, what it must be, and the value."""
+    with pytest.raises(ConfigError) as caught:
+        read_config(write(tmp_path, text))
+    assert re.search(message, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_folder(tmp_path):
+    """A path that does not exist is an error that names it."""
+    with pytest.raises(ConfigError, match="nowhere"):
+        read_config(tmp_path / "nowhere")
+
+
+def test_set_of_the_command_line(tmp_path):
+    """A set with a path has the index that ``lazyrag index`` uses; readers see what the writer builds."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
+    text = "[sets.notes]\npath = 'files'\nlabels = {'t*' = ['hot'], '*.md' = ['other']}\n"
+    config = read_config(write(tmp_path, text))
+    chosen = config.sets["notes"]
+    with open_set("notes", chosen, config.server.state, write=True) as docs:
+        docs.activate_group("MediumChunk", analysers=["zh"])
+        assert (tmp_path / "files" / ".lazyrag" / "config.json").is_file()
+        with open_set("notes", chosen, config.server.state, write=False) as read:
+            assert [node.path for node in read.restricted({"labels": ["hot"]}).search("green tea")] == ["tea.txt"]
+            assert read.restricted({"labels": ["other"]}).search("green tea") == []
+
+
+def test_index_of_the_command_line(tmp_path):
+    """An index that ``lazyrag index`` made gets the field of the labels; the command line goes on with it."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
+
+    def command(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "lazyrag", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    command("index")
+    config = read_config(folder)
+    with open_set("files", config.sets["files"], config.server.state, write=True) as docs:
+        docs.activate_group("MediumChunk", analysers=["zh"])
+        assert "labels" in docs.fields
+        assert "eighty degrees" in command("search", "tea")
+    assert "tea.txt" not in command("sync")
+
+
+def test_set_without_files(tmp_path):
+    """A set without path has a store in the state folder."""
+    config = read_config(write(tmp_path, "[sets.uploads]\n"))
+    with open_set("uploads", config.sets["uploads"], config.server.state, write=True) as docs:
+        docs.add_texts({"tea": "Green tea."})
+    assert (config.server.state / "sets" / "uploads" / "store.db").is_file()
+
+
+def test_importable_names(tmp_path, monkeypatch):
+    """Models and definitions are named as module:attribute."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "definitions_of_test.py").write_text(
+        "def model(text):\n    return [1.0, 2.0]\n"
+        "def define(docs):\n    docs.create_node_group('line', transform=str.splitlines)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    names = "embed = 'definitions_of_test:model'\nsetup = 'definitions_of_test:define'\n"
+    config = read_config(write(tmp_path, f"[sets.notes]\npath = 'files'\n{names}"))
+    with open_set("notes", config.sets["notes"], config.server.state, write=True) as docs:
+        assert "line" in docs.groups
+        assert docs.embed_keys
+
+
+def test_unknown_name(tmp_path):
+    """A name that cannot be imported is an error that says where modules are found."""
+    config = read_config(write(tmp_path, "[sets.notes]\nsetup = 'no_such_module:define'\n"))
+    with pytest.raises(ConfigError, match="no_such_module"):
+        open_set("notes", config.sets["notes"], config.server.state, write=True)

@@ -1,0 +1,186 @@
+"""The processes of ``lazyrag serve``, and ``Document(manager=True)``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx2 as httpx
+import pytest
+
+from lazyrag import Document
+from lazyrag.errors import ConfigError
+from tests.server.running import is_running, serving, wait_for
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one file."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
+    return tmp_path / "files"
+
+
+def reader(folder):
+    """A read-only Document of the served folder."""
+    from lazyrag.server.config import open_set, read_config
+
+    config = read_config(folder)
+    [(name, chosen)] = config.sets.items()
+    return open_set(name, chosen, config.server.state, write=False)
+
+
+def test_a_folder_is_served_and_followed(folder):
+    """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all processes with status 0."""
+    with serving(folder, "--port", "0", "--processes", "2") as running:
+        running.wait_until_ready()
+        assert len(running.children("web")) == 2
+        assert len(running.children("writer")) == 1
+        assert running.get("/healthz").headers.get("server") is None
+        (folder / "coffee.txt").write_text("Coffee is ground fine.")
+        with reader(folder) as docs:
+            wait_for(lambda: [node.path for node in docs.search("coffee")] == ["coffee.txt"], "the new file")
+        children = running.children()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(15) == 0
+        assert not [pid for pid in children if is_running(pid)]
+
+
+@pytest.mark.parametrize("role", ["web", "writer"])
+def test_a_process_that_dies_is_started_again(folder, role):
+    """kill -9 of a process: another one takes its place and its work."""
+    with serving(folder, "--port", "0", "--processes", "1") as running:
+        running.wait_until_ready()
+        [pid] = running.children(role)
+        with reader(folder) as docs:
+            os.kill(pid, signal.SIGKILL)
+            job = docs.jobs.submit("add_texts", {"texts": {"milk": "Oat milk foams."}})
+            assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
+        running.wait_until_ready()
+        assert running.children(role) != [pid]
+
+
+def test_children_end_with_their_supervisor(folder):
+    """kill -9 of the supervisor: its children notice, end and free the port, and a new one starts there."""
+    with serving(folder, "--port", "0", "--processes", "1") as running:
+        running.wait_until_ready()
+        children, port = running.children(), running.url.rpartition(":")[2]
+        assert len(children) == 2
+        running.process.kill()
+        wait_for(lambda: not any(is_running(pid) for pid in children), "the end of the children", 10)
+    with serving(folder, "--port", port, "--processes", "1") as running:
+        running.wait_until_ready()
+
+
+def test_one_service_per_state_folder(folder):
+    """A second service of a folder is refused with one line."""
+    with serving(folder, "--port", "0", "--processes", "1"):
+        command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0"]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 1
+    assert second.stderr.startswith("Error: Another service uses")
+    assert second.stderr.count("\n") == 1
+
+
+def test_other_addresses_need_a_token(folder):
+    """A service that other machines could reach is refused as long as it has no token."""
+    command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "192.0.2.1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "token" in done.stderr
+
+
+def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
+    """An error of the writer process is one line, and the exit status is 1."""
+    config = tmp_path / "serve.toml"
+    config.write_text("[server]\nport = 0\n[sets.notes]\npath = 'files'\nsetup = 'no_such_module:define'\n")
+    command = [sys.executable, "-m", "lazyrag", "serve", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "no_such_module" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_path_of_a_proxy(tmp_path, folder):
+    """X-Forwarded-Prefix counts from configured proxies only, and the configured path takes precedence over it."""
+    config = tmp_path / "serve.toml"
+    server = "port = 0\nprocesses = 1\nlog = 'json'\n"
+    config.write_text(f"[server]\n{server}proxies = ['127.0.0.1']\n[sets.notes]\npath = 'files'\n")
+    forwarded = {"X-Forwarded-Prefix": "/rag"}
+    with serving(folder, config=config) as running:
+        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/rag"}]
+        assert running.get("/rag/healthz", headers=forwarded).status_code == 200
+        assert '"process": "web"' in running.log.read_text()
+    with serving(folder, "--port", "0", "--processes", "1", "--root-path", "/docs") as running:
+        assert running.url.endswith("/docs")
+        assert running.get("/healthz").status_code == 200
+        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/docs"}]
+
+
+def test_reading_the_configuration_again(tmp_path, folder):
+    """SIGHUP restarts the processes with the new configuration; one that cannot be read changes nothing."""
+    config = tmp_path / "serve.toml"
+    config.write_text("[server]\nport = 0\nprocesses = 1\n[sets.notes]\npath = 'files'\n")
+    with serving(folder, config=config) as running:
+        running.wait_until_ready()
+        before = running.children()
+        config.write_text("[server]\nprot = 0\n")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "Unknown key server.prot" in running.log.read_text(), "the message", 10)
+        assert running.children() == before
+        config.write_text("[server]\nport = 0\nprocesses = 1\nlog = 'json'\n[sets.notes]\npath = 'files'\n")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: not set(running.children()) & set(before), "other processes", 20)
+        running.wait_until_ready()
+        assert '"process": "web"' in running.log.read_text()
+
+
+def test_a_program_serves_its_document():
+    """Document(manager=True) serves from the program, in-memory Documents with lambdas too, until it is closed."""
+    docs = Document(manager=True)
+    docs.create_node_group("shout", transform=lambda text: text.upper())
+    assert httpx.get(f"{docs.url}/readyz").status_code == 200
+    job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea."}})
+    assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
+    assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
+    url = docs.url
+    docs.close()
+    docs.close()
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{url}/healthz")
+
+
+def test_the_port_of_a_program(tmp_path):
+    """server= chooses the port; one that is taken is an error; without a service there is no URL."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port}"):
+            Document(server=port)
+    with Document(server=port, manager=True) as docs:
+        assert docs.url == f"http://127.0.0.1:{port}"
+    with Document() as docs:
+        assert docs.url is None
+    with pytest.raises(ConfigError, match="manager must be"):
+        Document(manager="page")
+
+
+def test_ui_opens_the_page(monkeypatch):
+    """manager="ui" opens the service in the browser."""
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    with Document(manager="ui") as docs:
+        assert opened == [f"{docs.url}/"]
+
+
+def test_a_large_request_head_is_refused():
+    """A request whose head does not fit is refused, and others are answered."""
+    with Document(manager=True) as docs:
+        with socket.create_connection(("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10) as large:
+            large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
+            assert large.recv(100).startswith(b"HTTP/1.1 400")
+        assert httpx.get(f"{docs.url}/healthz").status_code == 200
