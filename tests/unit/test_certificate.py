@@ -206,7 +206,7 @@ def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
     docs.jobs.submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
     worker = Worker(docs)
     assert worker.run_one().state == "SUCCESS"
-    docs.jobs.submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db.d")]})
+    docs.jobs.submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]})
     job = worker.run_one()
     assert job.state == "DELETED"
     assert [place for place in job.result["checked"] if place["found"]] == []
