@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+import shutil
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +27,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.types import Embedding
 from lazyrag.validation import validate_text
@@ -36,8 +39,7 @@ _WINDOW = 32
 _DISTINCT = 8  # bytes of a window at least: runs of zeros, spaces or rules are in every file
 _MAX_WINDOWS = 400_000
 _SHORTEST_PATH = 6
-_PIECE = 1 << 22
-_TABLE_BITS = 22
+_PIECE = 1 << 20
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _ELSEWHERE = (
     "backups, exports and copies of the stores' files",
@@ -118,6 +120,7 @@ def purge(indexer: Indexer, document: str) -> DeletionCertificate:
             indexer.purge()
             indexer.ledger.documents.delete_document_rows()
             _rewrite_term_parts(indexer)
+            _rewrite_vectors(indexer, needles.keys)
             compact(indexer)
         return _search(indexer, document, needles, (_KEPT,) if kept else ())
 
@@ -197,6 +200,42 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
                 write_part(connection, NewPart(index, name, content, len(part), builds, (row.id,)))
 
 
+def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
+    """Write collections of a vector store of another make anew, as its files keep deleted rows.
+
+    If the program is killed meanwhile, the rows that are lost are built again, as after any loss.
+    """
+    nodes, path = indexer.nodes, local_path(indexer.nodes.vectors)
+    query = "SELECT collection, dimension, name FROM space WHERE collection <> '' AND dimension <> 0"
+    for collection, dimension, embed_key in indexer.ledger.select(query, ()) if path is not None else ():
+        if collection in collections:
+            kept = list(pages(functools.partial(nodes.vectors.scan, collection)))
+            nodes.vectors_to_write.drop(collection)
+            nodes.create_vectors(collection, dimension, embed_key)
+            for rows in kept:
+                nodes.vectors.upsert(collection, rows)
+    if path is not None and (database := Path(path, "chroma.sqlite3")).exists():
+        nodes.vectors.close()
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            for statement in _CHROMA_LEFTOVERS:
+                connection.execute(statement)
+            segments = {name for (name,) in connection.execute("SELECT id FROM segments")}
+        for folder in Path(path).iterdir():
+            if folder.name not in segments and (folder / "header.bin").exists():
+                shutil.rmtree(folder)
+        nodes.vectors.open()
+
+
+# Chroma keeps the vectors, lists of metadata and log of dropped collections (chroma-core/chroma#7594), and free pages.
+_CHROMA_LEFTOVERS = (
+    "DELETE FROM embeddings_queue WHERE NOT EXISTS (SELECT 1 FROM collections WHERE instr(topic, collections.id))",
+    "DELETE FROM embeddings WHERE segment_id NOT IN (SELECT id FROM segments)",
+    "DELETE FROM embedding_metadata WHERE id NOT IN (SELECT id FROM embeddings)",
+    "DELETE FROM embedding_metadata_array WHERE id NOT IN (SELECT id FROM embeddings)",
+    "VACUUM",
+)
+
+
 class _Needles:
     """The pieces of a document to search for.
 
@@ -249,9 +288,12 @@ class _Needles:
 
     def add_vectors(self, vectors: Iterable[Embedding]) -> None:
         """Add the windows of vectors."""
-        for data in map(_vector_bytes, vectors):
+        for vector in vectors:
+            data = _vector_bytes(vector)
             self.has_short_vectors |= len(data) < _WINDOW
             self.add_bytes(data)
+            if not isinstance(vector, Mapping):  # Chroma stores them with length 1
+                self.add_bytes(unit_vectors(vector[None], "cosine").tobytes())
 
     def add_bytes(self, *pieces: bytes) -> None:
         """Add the windows of some bytes."""
@@ -263,24 +305,25 @@ class _Needles:
 
 
 class _Scanner:
-    """Finds windows in bytes, at any offset, in about 20 ns a byte."""
+    """Finds windows in bytes, at any offset: a table of hashes of their first 8 bytes says where to look."""
 
     def __init__(self, windows: Collection[bytes], path: bytes) -> None:
         self._windows, self._path = windows, path
         firsts = np.fromiter((int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows))
-        self._table = np.zeros(1 << _TABLE_BITS, np.bool_)
+        bits = min(24, max(16, len(windows).bit_length() + 7))
+        self._shift = np.uint64(64 - bits)
+        self._table = np.zeros(1 << bits, np.bool_)
         self._table[self._slots(firsts)] = True
 
-    @staticmethod
-    def _slots(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        return (words * _FACTOR) >> np.uint64(64 - _TABLE_BITS)
+    def _slots(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        return ((words * _FACTOR) >> self._shift).view(np.int64)
 
     def find(self, data: bytes) -> set[bytes]:
         """The windows, and the path, that are in some bytes."""
         found = {self._path} if self._path and self._path in data else set()
         for shift in range(min(8, max(0, len(data) - 7))):
             words = np.frombuffer(data, "<u8", (len(data) - shift) // 8, shift)
-            for at in np.flatnonzero(self._table[self._slots(words)]).tolist():
+            for at in np.flatnonzero(self._table.take(self._slots(words))).tolist():
                 one = data[8 * at + shift : 8 * at + shift + _WINDOW]
                 if one in self._windows:
                     found.add(one)

@@ -524,7 +524,7 @@ class Document:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
         The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
-        `add_files`.
+        `add_files`, unless it was never ingested. Failures of the documents are forgotten.
 
         Args:
             documents: Paths relative to the dataset, or ids.
@@ -780,11 +780,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self,
-        after: str | None = None,
-        limit: int = 100,
-        status: str | None = None,
-        where: FilterLike | None = None,
+        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -1048,7 +1044,7 @@ class Document:
         Args:
             text: The text, of at most 1,000 characters.
             where: Only in documents that satisfy this filter.
-            limit: At most so many matches, at least 1.
+            limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
         Raises:

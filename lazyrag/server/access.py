@@ -159,10 +159,10 @@ class Access:
     def __init__(self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0) -> None:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = state / "access.db"
+        self.path.touch(mode=0o600)
         # Two connections: lookups never wait for a write.
         self._writer = Database(self.path, ACCESS_FORMAT)
         self._reader = Database(self.path, ACCESS_FORMAT)
-        self.path.chmod(0o600)
         self.hosts = frozenset(host.lower() for host in (*LOCAL_HOSTS, *hosts))
         self.requests = Buckets(requests_per_s, 2 * requests_per_s)
         self.denials = Buckets(1.0, 50.0)

@@ -221,14 +221,15 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
     from lazyrag.document import Document
 
     projects = importlib.import_module("lazyrag.cli.project")  # above: the command line's stores and models
-    more: dict[str, Any] = {}
-    if write:
-        more = {"include": chosen.include, "exclude": chosen.exclude} if chosen.path else {}
-        more["file_metadata"] = chosen.labels_of if chosen.labels else None
+    # Readers have the files, too: to send them, and to estimate a sync.
+    path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
+    more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    if write and path:
+        more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields="labels")
-        docs: Document = project.open(write=write, **more)
+        docs: Document = project.open(write=write, files=path is not None, **more)
         if write:
             project.save()
     else:
@@ -237,7 +238,6 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         conf = chosen.store_conf or projects.Project(folder, folder).store_conf
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
-        path = chosen.path if write else None
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
         docs = Document(path, embed, **more)
     if chosen.setup:

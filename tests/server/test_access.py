@@ -7,10 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
+from lazyrag.server.app import create_app
 
 SETS = "/api/v1/session"  # a route that every scope may ask
 
@@ -266,15 +268,25 @@ def test_a_labelled_administrator_sees_its_own_rows(client, access, admin):
     assert own() == [(1, "GET /api/v1/tokens", ""), (2, "GET /api/v1/tokens", "")]
 
 
-def test_labels_need_a_field(client, access, service):
-    """A set that cannot be restricted says how to make it so."""
-    from lazyrag.server.problems import ProblemError
+def test_labels_need_a_field(client, access):
+    """A set that cannot be restricted says how to make it so, and is in no list."""
+    headers = bearer(access.create("read", labels=["hr"])[1])
+    problem = client.get("/api/v1/sets/notes", headers=headers).json()
+    assert (problem["status"], "DocField" in problem["remedy"]) == (403, True)
+    assert client.get("/api/v1/sets", headers=headers).json() == {"sets": []}
 
-    principal = access.of_token(access.create("read", labels=["hr"])[1])
-    with pytest.raises(ProblemError, match="labels") as info:
-        service.view("notes", principal)
-    assert info.value.status == 403
-    assert "DocField" in info.value.remedy
+
+def test_a_path_of_a_proxy(service, access):
+    """The guards see the same paths as the routes, and the cookie belongs to the service's own."""
+    text = access.create("read")[1]
+    with TestClient(create_app(service), root_path="/rag", base_url="http://localhost") as client:
+        for prefix in ("", "/rag"):
+            assert client.get(f"{prefix}/healthz").status_code == 200
+            assert client.get(f"{prefix}{SETS}").status_code == 401
+            answer = client.post(f"{prefix}{SETS}", json={"token": text})
+            assert "Path=/rag;" in answer.headers["set-cookie"]
+            client.cookies.clear()
+        assert client.get("/rag/rag/healthz").status_code == client.get("/raghealthz").status_code == 401
 
 
 def test_only_this_machine_without_a_token(access):
@@ -305,9 +317,36 @@ def test_buckets(monkeypatch):
 def test_rate_limits(client, access):
     """A principal that asks too much waits; one without a token cannot fill the audit log."""
     access.requests.rate, access.requests.burst = 0.1, 2
+    access.denials.rate = 0.01
     headers = bearer(access.create()[1])
     answers = [client.get(SETS, headers=headers) for _ in range(3)]
     assert [one.status_code for one in answers] == [200, 200, 429]
     assert answers[2].headers["retry-after"] == "10"
     assert [client.get(SETS).status_code for _ in range(60)] == [401] * 50 + [429] * 10
     assert access.verify_audit()["rows"] == 51
+
+
+def test_tokens_on_the_command_line(tmp_path, lazyrag):
+    """Create, list, revoke; the secret is printed once."""
+    [text] = lazyrag("token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci")
+    assert Access(tmp_path / ".lazyrag" / "serve").of_token(text).labels == ("hr",)
+    header, row = lazyrag("token", "list")
+    token_id = row.split()[0]
+    assert "SCOPE" in header
+    assert all(one in row for one in ("write", "hr", "ci"))
+    assert text.rpartition("_")[2] not in row
+    lazyrag("token", "revoke", token_id)
+    assert "revoked" in lazyrag("token", "list")[1]
+    assert Access(tmp_path / ".lazyrag" / "serve").of_token(text) is None
+
+
+@pytest.fixture
+def lazyrag(tmp_path, capsys):
+    """Runs the command for a folder, and returns its lines."""
+    from lazyrag.cli.commands import run
+
+    def call(*arguments):
+        assert run([*arguments, "--at", str(tmp_path)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return call

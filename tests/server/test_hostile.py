@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import pytest
 import uvicorn
@@ -340,3 +342,45 @@ def example(schema, openapi):
     return {"integer": schema.get("minimum", 1), "number": 1.0, "boolean": True}.get(
         kind, "a" * schema.get("minLength", 1)
     )
+
+
+NAMES = [
+    "../../etc/passwd",
+    "/etc/passwd",
+    "..\\..\\x",
+    "a\0b",
+    "\r\nSet-Cookie: x=1",
+    "~/.ssh/id",
+    "%2e%2e/x",
+    "x" * 3000,
+]
+
+
+def with_text(value, text):
+    """A value with another text in the place of every text."""
+    if isinstance(value, dict):
+        return {with_text(key, text) if "." in key else key: with_text(one, text) for key, one in value.items()}
+    if isinstance(value, list):
+        return [with_text(one, text) for one in value]
+    return text if isinstance(value, str) else value
+
+
+def test_hostile_names(app, client, tmp_path):
+    """As ids, names and paths of every route they find nothing, write nothing outside, and break nothing."""
+    openapi = app.openapi()
+    before = {one for one in tmp_path.rglob("*") if tmp_path / "state" not in one.parents}
+    for path, operations in openapi["paths"].items():
+        for (method, operation), name in itertools.product(operations.items(), NAMES):
+            more = {"params": {}}
+            for one in operation.get("parameters", []):
+                if one["in"] == "query" and one["schema"].get("type", "string") == "string":
+                    more["params"][one["name"]] = name
+            schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            if schema is not None:
+                more["json"] = with_text(example(schema, openapi), name)
+            url = re.sub(r"{(set|name)}", "notes", path, count=1)
+            answer = client.request(method, re.sub(r"{\w+(:path)?}", quote(name, safe=""), url), **more)
+            assert answer.status_code < 500, (method, path, name, answer.text)
+            assert "root:" not in answer.text
+            assert "x=1" not in answer.headers.get("set-cookie", "")
+    assert {one for one in tmp_path.rglob("*") if tmp_path / "state" not in one.parents} == before

@@ -13,9 +13,10 @@ import json
 import os
 import random
 import re
+import secrets
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,8 @@ LABELS = ("guest", "staff", "board")
 FIELDS = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR), "year": DocField(DataType.INT32)}
 GROUPS = ("lazyllm_root", "MediumChunk", "FineChunk")
 IGNORED = ("date", "x-request-id")
-BODIES = ("search", "search", "search", "search", "why-not", "grep", "answers", "feedback", "golden", "evaluations")
+SEARCHES = ("search", "search", "search", "why-not", "grep", "answers")
+WRITES = ("feedback", "golden", "evaluations", "delete", "metadata", "rollback", "texts", "uploads", "sync", "verify")
 
 _ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # spreads numbers over all bits
 
@@ -103,7 +105,7 @@ class Side:
 
     client: TestClient
     headers: dict[str, str]
-    token_id: str
+    others: dict[str, str]
     service: Service
     numbers: Any = field(default_factory=lambda: itertools.count(1 << 64))
 
@@ -111,7 +113,7 @@ class Side:
         """The response, without what is random."""
         answer = self.client.request(method, url, headers={**self.headers, **more.pop("headers", {})}, **more)
         headers = {name: value for name, value in answer.headers.items() if name not in IGNORED}
-        body = answer.text.replace(answer.headers["x-request-id"], "REQUEST").replace(self.token_id, "TOKEN")
+        body = answer.text.replace(answer.headers["x-request-id"], "REQUEST")
         body = re.sub(r'"seconds": ?[0-9.e-]+', '"seconds":0', body)
         headers["content-length"] = str(len(body))
         return answer.status_code, body, headers
@@ -120,20 +122,32 @@ class Side:
 @pytest.fixture
 def sides(request, tmp_path, monkeypatch):
     """A world, its service and the service of what is visible, in the same second and with the same random numbers."""
-    now, current = time.time(), []
-    monkeypatch.setattr(time, "time", lambda: now)
-    monkeypatch.setattr(time, "time_ns", lambda: int(now * 1e9))
+    current: list[Side] = []
+    began, ticks = time.time(), itertools.count()
+
+    def second() -> float:  # three requests each
+        return began + (len(current) - 1) // 3
+
+    def now_ns() -> int:  # within a second different times, for the ids of records
+        return int(second() * 1e9) + next(current[-1].numbers if current else ticks) % 1000
+
+    monkeypatch.setattr(time, "time", second)
+    monkeypatch.setattr(time, "time_ns", now_ns)
     draw = random.Random(request.param)
     world = World.drawn(draw)
 
     def make(name: str, docs: Document) -> Side:
+        numbers = random.Random(1)  # equal ids of tokens
+        monkeypatch.setattr(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
         access = Access(tmp_path / name)
         service = Service({"notes": docs, "others": docs}, tmp_path / name, access=access)
-        token, text = access.create("admin", labels=world.labels)
+        text = access.create("admin", labels=world.labels)[1]
         client = TestClient(create_app(service), raise_server_exceptions=False, base_url="http://127.0.0.1")
-        return Side(client.__enter__(), {"Authorization": f"Bearer {text}"}, token.id, service)
+        headers = [{"Authorization": f"Bearer {one}"} for one in (text, access.create("admin")[1])]
+        return Side(client.__enter__(), *headers, service)
 
     both = [make("every", world.every), make("alone", world.alone)]
+    monkeypatch.setattr(secrets, "token_hex", lambda size: f"{next(current[-1].numbers):0{2 * size}x}")
     monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(current[-1].numbers) * _ODD % 2**128))
     yield draw, world, both, current
     for side in both:
@@ -154,10 +168,7 @@ class Requests:
     def next(self) -> tuple[str, str, dict[str, Any]]:
         """A request."""
         if self.draw.random() < 0.5:
-            name = self.draw.choice([one for one in BODIES if one in self.bodies] or [""])
-            if name:
-                path = self.bodies[name].replace("{set}", "notes").replace("{name}", "notes")
-                return "POST", path, {"json": self.body(name)}
+            return self.post(self.draw.choice(SEARCHES if self.draw.random() < 0.7 else WRITES))
         method, path, operation = self.draw.choice(self.reads)
         query: dict[str, Any] = {}
         for one in operation.get("parameters", []):
@@ -166,6 +177,10 @@ class Requests:
             elif one["in"] == "query" and (one.get("required") or self.draw.random() < 0.5):
                 query[one["name"]] = self.value(one)
         return method.upper(), path, {"params": query}
+
+    def post(self, name: str) -> tuple[str, str, dict[str, Any]]:
+        """A request with a body."""
+        return "POST", re.sub("{(set|name)}", "notes", self.bodies.get(name, "/missing")), {"json": self.body(name)}
 
     def value(self, parameter: dict[str, Any]) -> Any:
         """A value for a parameter."""
@@ -200,6 +215,13 @@ class Requests:
             "answers": {"question": query, "topk": 3, "group": search["group"], "retriever": search["retriever"]},
             "feedback": judged,
             "golden": {"question": query, "ids": [draw.choice(self.uids)]},
+            "delete": {"documents": draw.sample(self.ids, 1)},
+            "metadata": {"changes": {draw.choice(self.ids): {"year": 2001}}},
+            "rollback": {"document": draw.choice(self.ids), "version": draw.randint(1, 2)},
+            "texts": {"texts": {draw.choice(self.ids): query}},
+            "uploads": {"name": draw.choice(self.ids), "size": 10},
+            "sync": {},
+            "verify": {},
             "evaluations": {"a": {"retriever": "bm25"}, "b": {"retriever": search["retriever"]}},
         }
         return bodies[name]
@@ -210,9 +232,16 @@ def test_it_equals_a_service_of_what_may_be_seen(sides):
     """Statuses, bodies, errors, ETags and Locations do not depend on hidden documents."""
     draw, world, both, current = sides
     uids = [node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)]
-    requests = Requests(draw, both[0].client.app.openapi(), world.ids, sorted(set(uids)))
+    openapi, visible = both[0].client.app.openapi(), {node.path for node in world.alone.get_nodes(GROUPS[0])}
+    requests = Requests(draw, openapi, world.ids, sorted(set(uids)))
+    of_others = Requests(draw, openapi, sorted({*world.ids} - visible), sorted(set(uids)))
     tags: list[str] = []
     for _ in range(PER_WORLD):
+        # Others are active in one of the services, with what this principal does not see.
+        current.append(replace(both[0], numbers=itertools.count(draw.getrandbits(80))))
+        if draw.random() < 0.2:
+            method, url, more = of_others.post(draw.choice(("answers", *WRITES)))
+            both[0].client.request(method, url, headers=both[0].others, **more)
         method, url, more = requests.next()
         if tags and draw.random() < 0.2:
             more["headers"] = {"If-None-Match": draw.choice(tags)}
