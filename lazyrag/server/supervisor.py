@@ -155,7 +155,7 @@ class _Supervisor:
     def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]) -> None:
         self.config, self.load, self.show = load(), load, show
         self.url = url_of(listener, self.config.server.root_path)
-        roles = ["writer", *["web"] * self.config.server.processes]
+        roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
         self.children = [_Child(role, listener) for role in roles]
         self.signals: set[int] = set()
         self.deadline = 0.0  # of the shutdown
@@ -184,11 +184,12 @@ class _Supervisor:
             self._stop(now)
         elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
-        for child in self.children:
+        for number, child in enumerate(self.children):
             if child.check(now) == _REFUSED and not self.deadline:
                 self.status = 1
                 self._stop(now)
-            if child.process is None and not self.deadline and now >= child.due:
+            is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
+            if child.process is None and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
         if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
             self.is_shown = True
