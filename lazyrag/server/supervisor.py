@@ -292,8 +292,8 @@ def child() -> None:
     except LazyRAGError as exc:
         sys.stderr.write(f"Error: {exc}\n")
         status = 1 if isinstance(exc, StoreError) else _REFUSED
-    except Exception:
-        log.exception("the %s process ends", role)
+    except Exception as exc:
+        log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
     os._exit(status)  # a query in the pool, or a model, ends with the process
 

@@ -404,14 +404,10 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
 
 
 def test_finished_jobs_hold_no_texts(docs):
-    """A text is with its document alone, and a job that names a deleted document can be forgotten."""
+    """A text is with its document alone."""
     docs.jobs.submit("add_texts", TEA)
     done = Worker(docs).run_one()
     assert done.arguments == {"texts": {"tea": ""}}
-    kept = docs.jobs.submit("add_texts", {"texts": {"coffee": "Coffee is roasted."}})
-    Worker(docs).run_one()
-    assert docs.jobs.forget(["tea"]) == 1
-    assert [one.id for one in docs.jobs.list()] == [kept.id]
 
 
 def test_a_purged_document_is_in_no_job(docs):
