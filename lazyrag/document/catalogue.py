@@ -7,7 +7,6 @@ import datetime as dt
 import functools
 import itertools
 import json
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from lazyrag.validation import require, validate_boolean, validate_choice, valid
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
 _GREP_TOGETHER = 32  # documents whose texts it reads together
-_MAX_PATTERN = 1_000  # characters of a text to find
+_MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
 _MAX_LINE = 200  # characters before and after it
 _MAX_TERMS = 64  # of a node, to find nodes with the same ones
 _ROOT = frozenset([Step(LAZY_ROOT_NAME)])
@@ -476,19 +475,34 @@ def _root(reader: Reader, path: str) -> Segment:
 def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool) -> list[TextMatch]:
     """Find a literal text; see `Document.grep`."""
     require(len(validate_text("text", text)) <= _MAX_PATTERN, "text", text, f"of at most {_MAX_PATTERN} characters")
-    most = validate_integer("limit", limit, 1)
-    # Of a literal text it takes linear time, unlike other regular expressions.
-    pattern = re.compile(re.escape(text), re.IGNORECASE if validate_boolean("ignore_case", ignore_case) else 0)
+    most = validate_integer("limit", limit, 1, _MAX_MATCHES)
+    fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
     reader.bind(where)
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
         uids = [one.uid for one in snapshot.state.view.tree.in_order()]
         batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
         roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
-        found = (_match(root, one.span()) for root in roots for one in pattern.finditer(content_text(root.content)))
+        found = (_match(root, one) for root in roots for one in _places(fold(content_text(root.content)), fold(text)))
         return list(itertools.islice(found, most))
 
     return reader.read(read, _ROOT)
+
+
+def _places(text: str, wanted: str) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does."""
+    at = text.find(wanted)
+    while at >= 0:
+        yield at, at + len(wanted)
+        at = text.find(wanted, at + len(wanted))
+
+
+def _lowered(text: str) -> str:
+    """A text in lower case, of the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
 
 
 def _match(root: Segment, span: Span) -> TextMatch:

@@ -84,10 +84,11 @@ class Dataset:
         return replace(self, list_files=files, selection=chosen)
 
     def relative_path(self, path: Path) -> str:
-        """Return the identity of a file in the dataset's folder; "" for a file elsewhere."""
+        """Return the identity of a file in the dataset's folder; "" for a file elsewhere, or a hidden one."""
         if self.folder is None or not path.absolute().is_relative_to(self.folder):
             return ""
-        return path.absolute().relative_to(self.folder).as_posix()
+        inside = path.absolute().relative_to(self.folder)
+        return "" if any(part.startswith(".") for part in inside.parts) else inside.as_posix()
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""

@@ -82,7 +82,8 @@ _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a j
 _PAUSE_S = 1.0  # after another program had the right to write
 _TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
 _LISTED = 200  # items of a list in a result
-_ABANDONED_S = 60.0  # a silence after which nobody has to have watched it
+_GIVE_UP_S = 60.0  # a file that cannot be used
+_ABANDONED_S = 3600.0  # a silence that nobody has to have watched: the clocks of two machines differ by less
 _running: set[str] = set()  # ids of the workers of this process that run a job
 
 
@@ -304,15 +305,6 @@ class Jobs:
         """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
         return documents_in_work(self.ledger)
 
-    def forget(self, documents: Iterable[str]) -> int:
-        """Delete the rows of finished jobs that name documents, whose arguments and results may have their texts.
-
-        Returns:
-            The number of deleted jobs.
-        """
-        with self.writing(durable=True) as (connection, ledger):
-            return forget_jobs(connection, ledger, documents)
-
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
         """A transaction that writes jobs, without the lease; with the ledger's row."""
@@ -415,7 +407,7 @@ class Worker:
                 job = self.run_one(stop)
             except StoreError:
                 failing_since = failing_since or time.monotonic()
-                if self._docs.reader.is_closed or time.monotonic() - failing_since > _ABANDONED_S:
+                if self._docs.reader.is_closed or time.monotonic() - failing_since > _GIVE_UP_S:
                     raise
                 stop.wait(_PAUSE_S)
                 continue
@@ -468,59 +460,63 @@ class Worker:
             if live.number != claim.begun:
                 return live
         if claim.kind == "purge":
-            return self._purge(claim, keywords["document"])
+            return self._purge(claim, **keywords)
         return _method(self._docs, claim.kind)(*args, **keywords)
 
-    def _purge(self, claim: _Claim, document: str) -> Any:
+    def _purge(self, claim: _Claim, document: str, **more: Any) -> Any:
         """Purge a document, whose job has no more than a digest of its id from then on; None if that is done."""
         if claim.begun is None:
-            hidden = json.dumps({"document": digest(["purge", document])})
+            hidden = json.dumps({"document": digest(["purge", document]), **more})
             with self._jobs.writing(durable=True) as (connection, _):
                 connection.execute("UPDATE job SET arguments = ?, documents = '[]' WHERE id = ?", (hidden, claim.id))
         known = [name for name, _ in self._jobs.ledger.documents.identities()]
         document = next((name for name in known if digest(["purge", name]) == document), document)
         if claim.begun is not None and document not in known:
             return None
-        return dataclasses.replace(_method(self._docs, "purge")(document), document="")
+        return dataclasses.replace(_method(self._docs, "purge")(document, **more), document="")
 
     def _claim(self) -> _Claim | None:
-        """Claim the first unfinished job, unless another worker runs it."""
+        """Claim the next job, unless another worker runs one."""
         with self._jobs.file.reading() as connection:
-            if not self._unfinished(connection):
+            if not self._next(connection):
                 return None
         with self._jobs.writing() as (connection, _):
-            for number, kind, text, attempts, is_canceled, begun in self._unfinished(connection):
-                now = time.time()
-                if is_canceled or attempts >= MAX_ATTEMPTS:
-                    state, error = ("CANCELED", None) if is_canceled else ("FAILED", _error_json(_DEAD))
-                    connection.execute(
-                        "UPDATE job SET state = ?, error = ?, updated = ? WHERE id = ?", (state, error, now, number)
-                    )
-                    continue
+            for number in self._next(connection):
+                query = "SELECT kind, arguments, attempts, is_canceled, begun FROM job WHERE id = ?"
+                kind, text, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
+                values: dict[str, Any] = {"updated": time.time()}
+                if is_canceled:
+                    values |= {"state": "CANCELED"}
+                elif attempts >= MAX_ATTEMPTS:
+                    values |= {"state": "FAILED", "error": _error_json(_DEAD)}
+                else:
+                    values |= {"state": "DELETING" if kind in _DELETING else "WORKING", "attempts": attempts + 1}
+                    values |= {"worker": self._program.id, "program": self._program.to_json()}
+                    values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
-                connection.execute(
-                    "UPDATE job SET state = ?, attempts = attempts + 1, error = NULL, worker = ?, program = ?, "
-                    "heartbeat = ?, updated = ?, begun = coalesce(begun, (SELECT version FROM document WHERE ledger = "
-                    "job.ledger AND uid = ?), 0) WHERE id = ?",
-                    (
-                        *("DELETING" if kind in _DELETING else "WORKING", self._program.id, self._program.to_json()),
-                        *(now, now, root_uid(str(arguments.get("document", ""))), number),
-                    ),
-                )
-                return _Claim(number, kind, arguments, begun)
+                if begun is None:
+                    query = (
+                        "SELECT version FROM document WHERE ledger = (SELECT ledger FROM job WHERE id = ?) AND uid = ?"
+                    )
+                    found = connection.execute(query, (number, root_uid(str(arguments.get("document", ""))))).fetchone()
+                    values["begun"] = found[0] if found else 0
+                _set(connection, values, "id = ?", number)
+                if "worker" in values:
+                    return _Claim(number, kind, arguments, begun)
         return None
 
-    def _unfinished(self, connection: sqlite3.Connection) -> list[tuple[int, str, str, int, int, int | None]]:
-        """The unfinished jobs, in order, changes of models last; [] while another worker runs one."""
-        rows = connection.execute(
-            "SELECT id, kind, arguments, attempts, is_canceled, begun, state, worker, program, heartbeat "
-            "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) "
-            "ORDER BY kind = 'change_model', id",
-            (self._jobs.name, *_UNFINISHED),
-        ).fetchall()
-        if any(row[6] != "WAITING" and not self._is_dead(row[0], *row[7:]) for row in rows):
+    def _next(self, connection: sqlite3.Connection) -> list[int]:
+        """The jobs of dead workers, or else the first one that waits; [] while another worker runs one."""
+        where = "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state"
+        query = f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
+        taken = connection.execute(query, (self._jobs.name,)).fetchall()
+        if not all(self._is_dead(*row) for row in taken):
             return []
-        return [row[:6] for row in rows]
+        found = [number for number, *_ in taken]
+        for comes_last in (False, True):
+            query = f"SELECT id {where} = 'WAITING' AND (kind = 'change_model') = ? ORDER BY id LIMIT 1"  # noqa: S608
+            found += [number for (number,) in connection.execute(query, (self._jobs.name, comes_last))]
+        return found
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
         """Whether a worker will not go on with a job."""
@@ -599,16 +595,26 @@ class _Call:
     def _update(self, columns: Mapping[str, Any], *, durable: bool = False) -> None:
         now = time.time()
         values = {"heartbeat": now, "updated": now, **columns}
-        changes = ", ".join(f"{name} = {'attempts + ?' if name == 'attempts' else '?'}" for name in values)
         with self._jobs.writing(durable=durable) as (connection, _):
-            connection.execute(
-                f"UPDATE job SET {changes} WHERE id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')",  # noqa: S608
-                (*values.values(), self._claim.id, self._worker),
-            )
+            where = "id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')"
+            _set(connection, values, where, self._claim.id, self._worker)
 
 
-def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> int:
-    """See `Jobs.forget`; in a transaction that writes."""
+def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any) -> None:
+    """Update jobs; -1 attempts are one fewer."""
+    changes = ", ".join(f"{name} = {'attempts - 1' if value == -1 else '?'}" for name, value in values.items())
+    given = [value for value in values.values() if value != -1]
+    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*given, *parameters))  # noqa: S608
+
+
+def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
+    """Delete the rows of finished jobs that name documents: arguments and results may have their texts.
+
+    Args:
+        connection: In a transaction that writes.
+        ledger: Row of the ledger.
+        documents: Paths or ids.
+    """
     rows = connection.execute(
         "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *_UNFINISHED)
     ).fetchall()
@@ -620,7 +626,6 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
         if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
     ]
     connection.executemany("DELETE FROM job WHERE id = ?", gone)
-    return len(gone)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ and where the service has that state no more, the read begins again.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import http.client
 import json
@@ -16,7 +17,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
@@ -42,7 +42,7 @@ from lazyrag.document.snapshot import (
     NodeKey,
     stale_error,
 )
-from lazyrag.document.tree import Tree, View
+from lazyrag.document.tree import View
 from lazyrag.errors import (
     AccessError,
     ConfigError,
@@ -57,15 +57,16 @@ from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_vector, make_embedders
 from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.types import Embedding, Metric
-from lazyrag.validation import require, validate_text
+from lazyrag.validation import known_arguments, require, validate_text
 
 TIMEOUT_S = 60.0
 HIDDEN = -1
 """The build of a node that a scope hides, of which only the place in the tree is known."""
 MERGED = 1
 """The build of a merged window, which is not in the tree; that of all other nodes is 0."""
-_LOADED = 32  # with a ranking of so many nodes come the nodes, as most callers want them all
-_TREE = Tree()
+_LOADED = 64  # with a ranking of so many nodes come the nodes, as most callers want them all
+_TOGETHER = 32  # parents or whole documents that come with one that is needed
+_WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
 _ROUTES = "sets/{name}/_{route}"
 
 
@@ -167,6 +168,7 @@ class Connection:
     """
 
     def __init__(self, url: str, token: str | None) -> None:
+        self._idle: list[http.client.HTTPConnection] = []
         parts = urlsplit(validate_text("url", url))
         is_http = parts.scheme in ("http", "https") and parts.hostname is not None
         require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8000'")
@@ -177,7 +179,6 @@ class Connection:
         self._headers = {"Content-Type": "application/json", "User-Agent": f"lazyrag/{__version__}"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {validate_text('token', token)}"
-        self._idle: list[http.client.HTTPConnection] = []
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a request that changes nothing and may be repeated, and return the JSON of the answer.
@@ -217,6 +218,8 @@ class Connection:
         """Close the connections."""
         while self._idle:
             self._idle.pop().close()
+
+    __del__ = close
 
 
 class StateGoneError(StaleNodeError):
@@ -273,14 +276,17 @@ class RemoteIndexer:
     """
 
     nodes: Any = None
-    ledger = SimpleNamespace(removals=0, tree=_TREE)  # of every state that is not gone, see `RemoteView`
+    changes = removals = 0  # as of every `RemoteView` that is not gone
+    switched: Mapping[str, str] = {}
 
     def __init__(self, connection: Connection, name: str, embed: Any) -> None:
         self._connection = connection
         self.name = name
+        self.url = connection.url
         self.where = f"Document {name!r} ({connection.url})"
         self.hits: ShownHits = set()
         self.is_closed = False
+        self.ledger = self.tree = self.last_view = self
         self.metrics: dict[Any, set[Metric]] = {}
         self._load()
         identities = {key: RemoteEmbedder(self, key, identity) for key, identity in self._known["embed"].items()}
@@ -323,6 +329,9 @@ class RemoteIndexer:
         """False: writers of the service cannot be paused."""
         return nullcontext(False)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ConfigError(f"{self.where} only reads. {_WAY_OUT}")
+
     def close(self) -> None:
         """Close the connections."""
         self.is_closed = True
@@ -333,18 +342,18 @@ class RemoteView:
     """The state that one read sees: the name that the service gave it, and what was read of it.
 
     Args:
+        indexer: Of the Document.
         needs: What must be built for the read.
     """
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, indexer: RemoteIndexer, needs: Needs) -> None:
         self.needs = needs
         self.met = {needs}
-        self.tree = _TREE
+        self.tree = indexer
         self.removals = 0
         self.state: str | None = None
         self.segments: dict[tuple[str, str], Segment] = {}
         self.parents: dict[tuple[str, str], Segment] = {}
-        self.roots: dict[str, Segment] = {}
         self.documents: dict[str, str] = {}
 
 
@@ -370,7 +379,7 @@ class RemoteReader(Reader):
 
     def build(self, needs: Needs) -> View:
         """A state that begins with the first request."""
-        return cast("View", RemoteView(needs))
+        return cast("View", RemoteView(self.indexer, needs))
 
     def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
         """See `Reader.snapshot`."""
@@ -422,8 +431,9 @@ class RemoteSnapshot(LocalSnapshot):
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """See `Snapshot.term_statistics`."""
-        body = {"group": group, "analyser": analyser, "terms": list(terms), "model": _model(model)}
-        return decode_statistics(self._ask("statistics", body))
+        body = {"group": group, "analyser": analyser, "terms": list(terms), "model": dataclasses.astuple(model)}
+        rows, tokens, frequencies, vocabulary = self._ask("statistics", body)
+        return Statistics(rows, tokens, tuple(frequencies), Counter(vocabulary))
 
     def rank_terms(
         self,
@@ -436,8 +446,8 @@ class RemoteSnapshot(LocalSnapshot):
         statistics: Statistics | None = None,
     ) -> Hits:
         """See `Snapshot.rank_terms`."""
-        common = None if statistics is None else encode_statistics(statistics)
-        more = {"analyser": analyser, "terms": list(terms), "model": _model(model), "statistics": common}
+        common = None if statistics is None else dataclasses.astuple(statistics)
+        more = {"analyser": analyser, "terms": list(terms), "model": dataclasses.astuple(model), "statistics": common}
         return self._rank("terms", group, topk, filters, more)
 
     def rank_vectors(
@@ -537,29 +547,29 @@ class RemoteSnapshot(LocalSnapshot):
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `LocalSnapshot.embeddings`."""
-        keys = list(self.indexer.embedders)
-        found = self._vectors([segment], keys)[0] if keys else []
-        return {key: vector for key, vector in zip(keys, found, strict=True) if vector is not None}
+        return self._vectors([segment], list(self.indexer.embedders))[0]
 
     def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
         """See `LocalSnapshot.vectors`."""
-        return [vector for [vector] in self._vectors(segments, [embed_key])]
+        return [found.get(embed_key) for found in self._vectors(segments, [embed_key])]
 
-    def _vectors(self, segments: Sequence[Segment], embed_keys: Sequence[str]) -> list[list[Embedding | None]]:
-        """The vectors of nodes under some keys; a merged window has none."""
+    def _vectors(self, segments: Sequence[Segment], keys: Sequence[str]) -> list[dict[str, Embedding]]:
+        """The vectors of nodes by key; a merged window has none."""
         stored = [one for one in segments if one.build != MERGED]
-        rows = iter(self._follow("vectors", stored, embed_keys=embed_keys) if stored else ())
-        none: list[Embedding | None] = [None] * len(embed_keys)
-        return [
-            none
-            if one.build == MERGED
-            else [None if vector is None else decode_vector(vector) for vector in next(rows)]
-            for one in segments
-        ]
+        rows = self._follow("vectors", stored, embed_keys=keys) if stored and keys else [()] * len(stored)
+        found = {
+            one.key: {key: decode_vector(vector) for key, vector in zip(keys, row, strict=False) if vector is not None}
+            for one, row in zip(stored, rows, strict=True)
+        }
+        return [found.get(one.key, {}) for one in segments]
 
     def sees(self, segment: Segment) -> bool:
         """See `LocalSnapshot.sees`."""
         return segment.build != HIDDEN and super().sees(segment)
+
+    def group(self, name: str) -> NoReturn:
+        """Refuse: what is stored where is not for clients."""
+        raise ConfigError(f"{self.indexer.where} does not show how {name!r} is stored. {_WAY_OUT}")
 
     # From node to node
 
@@ -572,39 +582,41 @@ class RemoteSnapshot(LocalSnapshot):
         return segment
 
     def parent(self, segment: Segment) -> Segment | None:
-        """See `LocalSnapshot.parent`."""
+        """See `LocalSnapshot.parent`. With it come those of some other nodes that were read."""
         if segment.parent is None:
             return None
-        self.prefetch_parents([segment])
-        return self._view.parents[self._place_above(segment)]
+        place = self._place_above(segment)
+        if place not in self._view.parents:
+            alike = (one for one in self._view.segments.values() if one.group == segment.group)
+            self._load_parents([segment, *alike], _TOGETHER)
+        return self._view.parents[place]
 
     def prefetch_parents(self, segments: Sequence[Segment]) -> None:
-        """See `LocalSnapshot.prefetch_parents`. With a hidden parent come those above it, up to a visible one."""
+        """See `LocalSnapshot.prefetch_parents`."""
+        self._load_parents(segments, len(segments))
+
+    def _load_parents(self, segments: Sequence[Segment], most: int) -> None:
+        """Load parents that are not known; above a hidden one also the next ones, up to one that is visible."""
         parents = self._view.parents
-        missing = {
-            self._place_above(one): one
-            for one in segments
-            if one.parent is not None and self._place_above(one) not in parents
-        }
-        if not missing:
-            return
-        for chain in self._follow("parents", list(missing.values())):
-            for row in chain:
-                found = decode_segment(row)
-                parents[found.group, found.uid] = found
+        places = {self._place_above(one): one for one in reversed(segments) if one.parent is not None}
+        missing = [one for place, one in reversed(places.items()) if place not in parents][:most]
+        for chain in self._follow("parents", missing) if missing else ():
+            parents.update(((one.group, one.uid), one) for one in map(decode_segment, chain))
 
     def _place_above(self, segment: Segment) -> tuple[str, str]:
         return self.source.line(segment.group)[1], str(segment.parent)
 
     def root(self, segment: Segment) -> Segment:
-        """See `LocalSnapshot.root`."""
+        """See `LocalSnapshot.root`. With it come those of some other nodes that were read."""
         if segment.group == LAZY_ROOT_NAME:
             return segment
-        roots = self._view.roots
-        if segment.document_id not in roots:
-            [row] = self._follow("root", [segment])
-            roots[segment.document_id] = decode_segment(row)
-        return roots[segment.document_id]
+        roots, own = self._view.parents, segment.document_id
+        if (LAZY_ROOT_NAME, own) not in roots:
+            others = {one.document_id: one for one in self._view.segments.values()}
+            missing = [one for uid, one in others.items() if uid != own and (LAZY_ROOT_NAME, uid) not in roots]
+            found = map(decode_segment, self._follow("root", [segment, *missing[: _TOGETHER - 1]]))
+            roots.update(((LAZY_ROOT_NAME, one.uid), one) for one in found)
+        return roots[LAZY_ROOT_NAME, own]
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `LocalSnapshot.children`."""
@@ -644,21 +656,7 @@ class RemoteSnapshot(LocalSnapshot):
         ]
 
 
-def encode_statistics(found: Statistics) -> list[Any]:
-    """Statistics for JSON."""
-    return [found.rows, found.tokens, list(found.frequencies), dict(found.vocabulary)]
-
-
-def decode_statistics(row: Sequence[Any]) -> Statistics:
-    """The statistics that `encode_statistics` encoded."""
-    rows, tokens, frequencies, vocabulary = row
-    return Statistics(rows, tokens, tuple(frequencies), Counter(vocabulary))
-
-
-def _model(model: BM25) -> list[Any]:
-    return [model.k1, model.b, model.variant]
-
-
+@known_arguments
 class RemoteDocument(Document):
     """See `Document`, ``url``. It reads; the service writes."""
 
@@ -683,10 +681,14 @@ class RemoteDocument(Document):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: the service writes."""
-        raise ConfigError(f"{self!r} only reads. Call this method in the program of the service, or use its HTTP API.")
+        raise ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
 
-    create_node_group = add_reader = activate_group = retry_failed = _unrestricted = _refuse
-    documents = document = diff = related = marks = page_image = _refuse
+    create_node_group = add_reader = activate_group = _unrestricted = _refuse
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return str(cast("Any", self._indexer).url)
 
     def __repr__(self) -> str:
         return f"<{self._indexer.where}{'' if self._reader.scope is None else ', restricted'}>"

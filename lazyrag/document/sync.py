@@ -639,13 +639,18 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     names = list(dict.fromkeys(map(os.fspath, given)))
     meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
     with indexer.writing(), _unsettling(indexer, names), meter:
-        live = _live_rows(indexer, names)
+        rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
+        never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+        gone = _live_rows(indexer, [one for one in names if one not in never])
+        gone += [rows[one] for one in never if one in rows]
         meter.reach(0)  # the last point at which nothing is deleted yet
-        in_dataset = [row.id for row in live if row.origin == "dataset"]
+        in_dataset = [row.id for row in gone if row.origin == "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if len(in_dataset) < len(live):
-            indexer.ledger.documents.tombstone([row.id for row in live if row.origin != "dataset"], "deleted")
+        if len(in_dataset) < len(gone):
+            indexer.ledger.documents.tombstone([row.id for row in gone if row.origin != "dataset"], "deleted")
+        indexer.ledger.documents.set_failures(never, ())
+        indexer.failures.forget(lambda _, identity: identity in names)
         with suppress(CanceledError):  # the documents are hidden; the next sync removes the rest
             indexer.purge()
             meter.reach(len(names))

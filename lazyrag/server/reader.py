@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
@@ -25,17 +26,16 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import PAGE, SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.remote import (
+    StateGoneError,
     content_digest,
-    decode_statistics,
     decode_vector,
     encode_segment,
-    encode_statistics,
     encode_vector,
 )
 from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.indexes.bm25 import BM25, Variant
+from lazyrag.indexes.bm25 import BM25, Statistics, Variant
 from lazyrag.models.protocols import InputType
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of
@@ -130,11 +130,11 @@ async def embed(name: str, body: Texts, request: Request, principal: Principal =
 async def read(name: str, method: str, body: Call, request: Request, principal: Principal = READER) -> Response:
     """Read in the state and the scope of a call."""
     service = service_of(request)
-    if method not in _METHODS:
-        raise ProblemError(404, f"There is no method {method!r}.", known_names(method, _METHODS))
 
     def run() -> Response:
         reader = service.view(name, principal).reader
+        if method not in _METHODS:
+            raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
         seen, scope = reader.scope, parse_filter(filter_of(body.scope))
         if scope is not None:
             reader = reader.narrowed(scope)
@@ -152,7 +152,11 @@ async def read(name: str, method: str, body: Call, request: Request, principal: 
         state = body.state or states.name_of(reader, view, is_partial=seen is not None)
         return _json({"state": state, "result": found})
 
-    return await service.run(run)
+    try:
+        return await service.run(run)
+    except StateGoneError:
+        msg = "The state that the read began with is gone."
+        raise ProblemError(409, msg, "Read again from the start.", is_gone=True) from None
 
 
 def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
@@ -168,8 +172,7 @@ def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
 
 
 def _statistics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
-    counted = snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)) if call.terms else None
-    return None if counted is None else encode_statistics(counted)
+    return astuple(snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)))
 
 
 def _metrics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
@@ -188,7 +191,8 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
     elif call.terms and call.by == "text":
         hits = snapshot.rank_text(group, call.analyser, call.terms, topk, filters)
     elif call.terms:
-        common = None if call.statistics is None else decode_statistics(call.statistics)
+        count, tokens, frequencies, vocabulary = call.statistics or (0, 0, (), {})
+        common = Statistics(count, tokens, tuple(frequencies), Counter(vocabulary)) if call.statistics else None
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
     nodes = [node.segment for node in snapshot.nodes(group, hits)]
     rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
@@ -310,30 +314,25 @@ def _located(snapshot: LocalSnapshot, references: Sequence[Reference], seen: Fil
         StaleNodeError: If one is not live, has changed, or is none that the principal sees.
     """
     places: list[tuple[str, str]] = []
-    for reference in references:
-        group, document, uid, _, number, content = reference
+    for group, document, uid, _, number, content in references:
         live = snapshot.state.view.groups.get(group)
         build = None if live is None else live.builds.get(document)
-        if live is None or build is None:
-            raise _stale(reference)
-        is_window = content is None and 0 < number <= build.size  # it is at the place of its first node
-        places.append((live.collection, store_key(build.uids[number - 1] if is_window else uid, build.number)))
+        is_window = build is not None and content is None and 0 < number <= build.size  # where its first node is
+        own = build.uids[number - 1] if build is not None and is_window else uid
+        places.append((live.collection, store_key(own, build.number)) if live is not None and build else ("", ""))
     found: dict[tuple[str, str], Segment] = {}
-    for collection in dict.fromkeys(one for one, _ in places):
+    for collection in dict.fromkeys(one for one, _ in places if one):
         keys = list(dict.fromkeys(key for one, key in places if one == collection))
         found |= {(collection, one.key): one for one in snapshot.indexer.nodes.segments.get(collection, keys)}
-    for reference, place in zip(references, places, strict=True):
-        there, (*_, parent, number, content) = found.get(place), reference
-        if there is None or not (seen is None or matches(seen, there.fields)):
-            raise _stale(reference)
-        if (number and there.parent != parent) if content is None else content_digest(there) != content:
-            raise _stale(reference)
+    for (group, document, uid, parent, number, content), place in zip(references, places, strict=True):
+        there = found.get(place)
+        is_seen = there is not None and (seen is None or matches(seen, there.fields))
+        is_same = there is not None and (
+            (not number or there.parent == parent) if content is None else content_digest(there) == content
+        )
+        if not (is_seen and is_same):  # the first of them: whether another one is hidden or missing decides nothing
+            raise stale_error(Segment(uid, 0, group, document, "", parent, number, ""))
     return [found[place] for place in places]
-
-
-def _stale(reference: Reference) -> Exception:
-    group, document, uid, parent, number, _ = reference
-    return stale_error(Segment(uid, 0, group, document, "", parent, number, ""))
 
 
 # One state for all calls of a read
@@ -351,7 +350,7 @@ class _PinnedReader(Reader):
         view, self._view = self._view, None
         if view is None or not self.indexer.has(view, needs):
             super().build(needs)
-            raise _gone()
+            raise StateGoneError
         return view
 
 
@@ -377,18 +376,18 @@ class _States:
         """A reader of a state.
 
         Raises:
-            ProblemError: If it is gone.
+            StateGoneError: If it is gone.
         """
         try:
             data = bytes.fromhex(name)
         except ValueError:
-            raise _gone() from None
+            raise StateGoneError from None
         changes = int.from_bytes(self._masked(data[:8], data[8:]) if is_partial else data, "big") - 1
         view = self._views.get((reader.scope, changes))
         if view is None or view.removals != reader.indexer.ledger.removals:
             view = reader.build(NOTHING)
             if view.tree.changes != changes:
-                raise _gone()
+                raise StateGoneError
         return _PinnedReader(reader, view)
 
     def _masked(self, nonce: bytes, data: bytes) -> bytes:
@@ -397,10 +396,6 @@ class _States:
 
 
 _states: weakref.WeakKeyDictionary[Indexer, _States] = weakref.WeakKeyDictionary()
-
-
-def _gone() -> ProblemError:
-    return ProblemError(409, "The state that the read began with is gone.", "Read again from the start.", is_gone=True)
 
 
 def _json(value: Json) -> Response:

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -22,7 +21,6 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.errors import AnswerWarning
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -39,7 +37,7 @@ KEPT_S = 900.0
 """How long an answer can be read again; it quotes documents, so it is not stored longer."""
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
-COMMENT_S, POLL_S = 15.0, 0.05
+COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
 MAX_WRITING, MAX_GOLDEN = 64, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
@@ -190,6 +188,7 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._database = Database(path, BOOK_FORMAT)
+        self.rows("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -220,7 +219,7 @@ class Notebook:
 
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
-        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[:8]}", "created": time.time()}
+        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
         row = kind, scope.name, made["id"], scope.principal.id, made["created"], json.dumps(body, ensure_ascii=False)
         self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
         return {**made, "principal": scope.principal.id, **body}
@@ -288,7 +287,7 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     headers = {"Location": request.url_for("one_answer", set=scope.name, answer=answer).path}
     if body.stream:
         return _streamed(_follow(scope, book, answer, 0), headers)
-    events = [one async for one in _follow(scope, book, answer, 0, request)]
+    events = [event async for event in _follow(scope, book, answer, 0, request) if event[0]]
     found = _answer(answer, body.question, events)
     if found["state"] == "FAILED":
         raise ProblemError(**found["problems"][-1])
@@ -323,8 +322,8 @@ async def _pieces(
         return
     pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
     history = [turn.model_dump() for turn in body.history]
-    warnings.simplefilter("ignore", AnswerWarning)  # they are events
-    async with aclosing(pipeline.astream(body.question, body.topk, filters=filters, history=history)) as deltas:
+    run = pipeline._run(body.question, history)  # `astream` warns of problems, which are events here
+    async with aclosing(run.deltas(body.topk, None, filters)) as deltas:
         async for delta in deltas:
             if delta.text:
                 yield "delta", {"text": delta.text}
@@ -348,7 +347,7 @@ async def _write(
 
     async def flush() -> None:
         rows = [(answer, *event) for event in events[stored:]]
-        await scope.service.run(book.write, "INSERT INTO event VALUES (?, ?, ?, ?)", *rows)
+        await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
 
     try:
         async for name, data in pieces:
@@ -396,16 +395,19 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
 async def _follow(
     scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
-    """The events of an answer after a number, until the last one. A number of 0 stands for a silence."""
-    noted, quiet = 0.0, time.monotonic()
-    while request is None or not await request.is_disconnected():
-        now = time.monotonic()
+    """The events of an answer after a number, until the last one. A number of 0 stands for a silence.
+
+    They end where none came for long: the process that wrote them was killed.
+    """
+    noted, last = 0.0, time.monotonic()
+    quiet = last
+    while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
         if now - noted > GRACE_S / 4:
             await scope.service.run(book.write, "UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
             noted = now
         for event in await scope.service.run(book.events, answer, after):
             yield event
-            after, quiet = event[0], now
+            after, quiet, last = event[0], now, now
             if event[1] == "done":
                 return
         if now - quiet > COMMENT_S:

@@ -7,33 +7,37 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
-from lazyrag.document import Document
+from lazyrag.data.filters import FilterLike
+from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
+from lazyrag.document.jobs import State
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import filter_of, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
     Administration,
     Call,
+    JobModel,
+    Nested,
     Reading,
     Writing,
     checked_name,
     digest_of,
+    documents_of,
     estimate,
     reply,
     uploaded_file,
 )
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
-
-State = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
 
 _LOOK_S = 0.3  # between two looks at a job
 _PAGE = 1_000
@@ -46,11 +50,34 @@ _FILE_HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 
+_Name, _Number = (str, ...), (int, ...)
+_Set = create_model(
+    "SetInfo", name=_Name, groups=(list[str], ...), fields=(dict[str, str], ...), embed_keys=(list[str], ...)
+)
+_OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
+_Sets = create_model("Sets", sets=(list_of(_Set), ...))
+_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number)
+_Status = create_model(
+    "Status", name=_Name, documents=_Number, groups=(list_of(_Count), ...), failed=(list[tuple[str, str]], ...)
+)
+_Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
+_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
+_Diff, _Marks = model_of(VersionDiff), model_of(Marks)
+_Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
+_Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
+_Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))
+_AddedTexts = create_model("AddedTexts", ids=(dict[str, str], ...), job=(JobModel, ...))
+_accepted: Any = {"status_code": 202, "response_model": JobModel}
+
+
+class _Png(Response):
+    media_type = "image/png"
+
 
 # Sets
 
 
-@router.get("/sets")
+@router.get("/sets", response_model=_Sets)
 async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
     """The sets that the principal may read."""
     service, found = service_of(request), []
@@ -60,17 +87,17 @@ async def list_sets(request: Request, principal: Annotated[Principal, needs("rea
     return reply({"sets": found})
 
 
-@router.get("/sets/{name}")
+@router.get("/sets/{set}", response_model=_OneSet)
 async def get_set(call: Reading) -> Response:
     """A set with the number of its documents."""
-    status = await call.run(_status, call)
+    status = await call.run_slow(_status, call)
     return reply({**_set_info(call.name, call.docs), "documents": status["documents"]})
 
 
-@router.get("/sets/{name}/status")
+@router.get("/sets/{set}/status", response_model=_Status)
 async def get_status(call: Reading) -> Response:
     """Numbers of documents and nodes, and failures."""
-    return reply(await call.run(_status, call))
+    return reply(await call.run_slow(_status, call))
 
 
 def _set_info(name: str, docs: Document) -> dict[str, Any]:
@@ -103,7 +130,7 @@ def _status(call: Call) -> dict[str, Any]:
 # Documents
 
 
-@router.get("/sets/{name}/documents")
+@router.get("/sets/{set}/documents", response_model=_Documents)
 async def list_documents(
     call: Reading,
     after: str | None = None,
@@ -116,20 +143,20 @@ async def list_documents(
     return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
 
 
-@router.get("/sets/{name}/documents/{document_id:path}")
+@router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
 async def get_document(call: Reading, document_id: str) -> Response:
     """A document."""
     return _tagged(call, await call.visible(document_id))
 
 
-@router.get("/sets/{name}/versions/{document_id:path}")
+@router.get("/sets/{set}/versions/{document_id:path}", response_model=_Versions)
 async def get_versions(call: Reading, document_id: str) -> Response:
     """The stored versions of a document, oldest first."""
     await call.visible(document_id)
     return reply({"versions": await call.run(call.whole.versions, document_id)})
 
 
-@router.get("/sets/{name}/diffs/{document_id:path}")
+@router.get("/sets/{set}/diffs/{document_id:path}", response_model=_Diff)
 async def get_diff(
     call: Reading,
     document_id: str,
@@ -138,10 +165,10 @@ async def get_diff(
 ) -> Response:
     """What differs between two versions of a document; the second is the live one by default."""
     await call.visible(document_id)
-    return reply(await call.run(call.docs.diff, document_id, before, after))
+    return reply(await call.run_slow(call.docs.diff, document_id, before, after))
 
 
-@router.get("/sets/{name}/files/{document_id:path}", response_class=FileResponse)
+@router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
     await call.visible(document_id)
@@ -166,17 +193,7 @@ def _file_of(call: Call, identity: str) -> Path | None:
     return found.path if inside or dataset.follow_links else None
 
 
-@router.get("/sets/{name}/texts/{document_id:path}")
-async def get_text(
-    call: Reading, document_id: str, start: _Position = 0, end: Annotated[int | None, Query(ge=0)] = None
-) -> Response:
-    """The text of a document, or a part of it."""
-    await call.visible(document_id)
-    text = await call.run(call.docs.read, document_id)
-    return _tagged(call, {"id": document_id, "length": len(text), "text": text[start:end]})
-
-
-@router.get("/sets/{name}/pages/{document_id:path}")
+@router.get("/sets/{set}/pages/{document_id:path}", response_class=_Png)
 async def get_page_image(
     call: Reading,
     document_id: str,
@@ -186,26 +203,26 @@ async def get_page_image(
     """The picture of a page, as PNG."""
     await call.visible(document_id)
     path = await call.run(_file_of, call, document_id)
-    image = await call.run(call.docs.page_image, document_id, page, width=width, file=path)
-    return Response(image, media_type="image/png", headers=_FILE_HEADERS)
+    image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
+    return _Png(image, headers=_FILE_HEADERS)
 
 
-@router.get("/sets/{name}/marks/{document_id:path}")
+@router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Where the words of a span are: boxes on pages in 0 to 1, or characters of the shown text."""
     await call.visible(document_id)
     path = await call.run(_file_of, call, document_id)
-    return reply(await call.run(call.docs.marks, document_id, (start, end), file=path))
+    return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
 
-def _filter(text: str | None) -> Mapping[str, Any] | None:
+def _filter(text: str | None) -> FilterLike | None:
     try:
         found = None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = ()
     if found is not None and not isinstance(found, dict):
         raise ProblemError(422, "where must be a JSON object.", 'Such as {"file_type": [".pdf"]}.')
-    return found
+    return filter_of(found)
 
 
 def _tagged(call: Call, value: Any) -> Response:
@@ -232,14 +249,14 @@ class Documents(BaseModel):
 class Metadata(BaseModel):
     """Metadata by document; None removes a value."""
 
-    changes: dict[str, dict[str, Any]] = Field(min_length=1, max_length=10_000)
+    changes: dict[str, Nested] = Field(min_length=1, max_length=10_000)
 
 
 class Texts(BaseModel):
     """Texts by id, and their metadata."""
 
     texts: dict[str, str] = Field(min_length=1, max_length=10_000)
-    metadata: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, Nested] = {}
 
 
 class Rollback(BaseModel):
@@ -256,21 +273,21 @@ class Sync(BaseModel):
     max_calls: int | None = Field(default=None, ge=0)
 
 
-@router.post("/sets/{name}/delete", status_code=202)
+@router.post("/sets/{set}/delete", **_accepted)
 async def delete_documents(call: Writing, wanted: Documents) -> Response:
     """Delete documents."""
     await call.visible(*wanted.documents)
     return await call.accept("delete_files", {"documents": wanted.documents})
 
 
-@router.delete("/sets/{name}/documents/{document_id:path}", status_code=202)
+@router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
 async def delete_document(call: Writing, document_id: str) -> Response:
     """Delete a document."""
     await call.visible(document_id)
     return await call.accept("delete_files", {"documents": [document_id]})
 
 
-@router.post("/sets/{name}/metadata", status_code=202)
+@router.post("/sets/{set}/metadata", **_accepted)
 async def update_metadata(call: Writing, wanted: Metadata) -> Response:
     """Change metadata of documents."""
     await call.visible(*wanted.changes)
@@ -279,7 +296,7 @@ async def update_metadata(call: Writing, wanted: Metadata) -> Response:
     return await call.accept("update_metadata", {"changes": wanted.changes})
 
 
-@router.post("/sets/{name}/rollback", status_code=202)
+@router.post("/sets/{set}/rollback", **_accepted)
 async def roll_back(call: Writing, wanted: Rollback) -> Response:
     """Make an earlier version of a document live again, with the labels that it had."""
     _require_all(call)
@@ -287,7 +304,7 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
     return await call.accept("rollback", wanted.model_dump())
 
 
-@router.post("/sets/{name}/texts", status_code=202)
+@router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
 async def add_texts(call: Writing, wanted: Texts) -> Response:
     """Add texts that are no files; the response has the id of each."""
 
@@ -297,7 +314,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
         if unknown:
             raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
         ids: dict[str, str] = {}
-        metadata: dict[str, dict[str, Any]] = {}
+        metadata: dict[str, Nested] = {}
         for given in wanted.texts:
             ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
             metadata |= {ids[given]: own} if own else {}
@@ -308,7 +325,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
     return call.accepted(job, ids=ids)
 
 
-@router.post("/sets/{name}/sync", status_code=202)
+@router.post("/sets/{set}/sync", **_accepted)
 async def sync(
     call: Writing,
     wanted: Annotated[Sync | None, Body()] = None,
@@ -319,7 +336,7 @@ async def sync(
     _require_all(call)
     given = wanted or Sync()
     if dry_run:
-        plan = await call.run(call.docs.plan, max_deleted=given.max_deleted)
+        plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
         return reply({"files": plan.files, **estimate(call, plan, price)})
     return await call.accept("sync", given.model_dump())
 
@@ -347,12 +364,12 @@ def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
         return await call.accept(kind, arguments or {})
 
     act.__doc__ = summary
-    act.__annotations__ = {"call": who, "arguments": Annotated[dict[str, Any] | None, Body()], "return": Response}
+    act.__annotations__ = {"call": who, "arguments": Annotated[Nested | None, Body()], "return": Response}
     return act
 
 
 for _path, (_kind, _who, _summary) in _ACTIONS.items():
-    router.post(f"/sets/{{name}}/{_path}", status_code=202, name=_kind)(_action(_kind, _who, _summary))
+    router.post(f"/sets/{{set}}/{_path}", name=_kind, **_accepted)(_action(_kind, _who, _summary))
 
 
 # Jobs
@@ -373,7 +390,7 @@ async def _own_job(call: Reading, job_id: str) -> Any:
 OwnJob = Annotated[Any, Depends(_own_job)]
 
 
-@router.get("/sets/{name}/jobs")
+@router.get("/sets/{set}/jobs", response_model=_Jobs)
 async def list_jobs(
     call: Reading, after: str | None = None, limit: _Limit = 100, state: State | None = None
 ) -> Response:
@@ -392,25 +409,27 @@ async def list_jobs(
     return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
 
 
-@router.get("/sets/{name}/jobs/{job_id}")
+@router.get("/sets/{set}/jobs/{job_id}", response_model=JobModel)
 async def get_job(call: Reading, job: OwnJob) -> Response:
     """A job."""
     return reply(call.shown(job))
 
 
-@router.post("/sets/{name}/jobs/{job_id}/cancel")
+@router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
     return reply(call.shown(await call.run(call.whole.jobs.cancel, job.id)))
 
 
-@router.post("/sets/{name}/jobs/{job_id}/retry")
+@router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
+    if call.principal.labels is not None:  # documents may have been hidden since; new ids are its own
+        await call.visible(*(one for one in documents_of(job) if not one.startswith("~")))
     return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
 
 
-@router.get("/sets/{name}/jobs/{job_id}/events", response_class=EventSourceResponse)
+@router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
 async def get_job_events(
     call: Reading, job: OwnJob, last_event_id: Annotated[str | None, Header()] = None
 ) -> AsyncIterator[ServerSentEvent]:

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
 from lazyrag.server.config import (
@@ -48,11 +47,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("lazyrag.server")
 
 _HEADERS_BYTES = 32 << 10
-_BIND_WAIT_S = 2.0  # the processes of a killed supervisor may still hold the port
+_BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
+_TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
+_NO_STORE = "The writer process has not made the store of a set yet."
 _REFUSED = 78  # exit status: the configuration cannot work
 
 
@@ -87,140 +88,118 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         from lazyrag.server.access import Access, check_bind
 
         check_bind(config.server.host, Access(config.server.state))
-    with _sole(config.server.state), listen(config.server.host, config.server.port) as listener:
-        return _Supervisor(config, load, listener, show).run()
+    wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
+    with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
+        return _Supervisor(load, listener, show).run()
 
 
 class _Child:
     """A process of the service that is started again when it ends."""
 
     def __init__(self, role: str, listener: socket.socket) -> None:
-        self.role = role
-        self.listener = listener
+        self.role, self.listener = role, listener
         self.process: subprocess.Popen[bytes] | None = None
-        self.is_ready = False
         self.pipe = -1
+        self.is_ready = self.is_stopping = False
         self.began = self.due = 0.0
         self.failures = 0
 
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
         self.pipe, writing = os.pipe()
+        os.set_blocking(self.pipe, False)
         code = f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child()"
         fds = (writing, self.listener.fileno())
         arguments = [sys.executable, "-c", code, self.role, *map(str, fds)]
         self.process = subprocess.Popen(  # noqa: S603  this program
-            arguments, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
+            arguments, bufsize=0, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
         )
         os.close(writing)
-        self.is_ready, self.began = False, time.monotonic()
-        assert self.process.stdin is not None
+        self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
         with suppress(BrokenPipeError):
-            self.process.stdin.write(config.model_dump_json().encode() + b"\n")
-            self.process.stdin.flush()
+            cast("IO[bytes]", self.process.stdin).write(config.model_dump_json().encode() + b"\n")
 
-    def read(self) -> None:
-        """Read from its pipe: that it is ready, or its end."""
-        if os.read(self.pipe, 16):
-            self.is_ready = True
-        else:
-            os.close(self.pipe)
-            self.pipe = -1
-
-    def ended(self, now: float, *, expected: bool) -> bool:
-        """Whether the process has just ended; sets when it is due again."""
-        if self.process is None or self.process.poll() is None:
-            return False
-        steady = expected or now - self.began > _STEADY_S
-        self.failures = 0 if steady else self.failures + 1
-        self.due = now + (0 if steady else min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S))
-        if not expected:
-            log.warning("%s process %d ended (%d)", self.role, self.process.pid, self.process.returncode)
-        self.stop(kill=True)
-        return True
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Ask it to end, or release what belongs to the ended process."""
-        if self.process is None:
-            return
-        if not kill:
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            self.is_stopping = True
             self.process.terminate()
-            return
-        self.process.kill()
-        self.process.wait()
-        with suppress(OSError):  # of what it did not read
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-        if self.pipe >= 0:
+
+    def check(self, now: float) -> int | None:
+        """See whether it is ready; its exit status if it has just ended, after which it is due again."""
+        if self.process is None:
+            return None
+        with suppress(BlockingIOError):
+            self.is_ready = bool(os.read(self.pipe, 1)) or self.is_ready
+        status = self.process.poll()
+        if status is not None:
+            fails = not self.is_stopping and now - self.began < _STEADY_S
+            self.failures = self.failures + 1 if fails else 0
+            self.due = now + min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S) if fails else now
+            if not self.is_stopping:
+                log.warning("%s process %d ended (%d)", self.role, self.process.pid, status)
+            self.release()
+        return status
+
+    def release(self) -> None:
+        """End it, and close its pipes."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            cast("IO[bytes]", self.process.stdin).close()
             os.close(self.pipe)
-        self.process, self.pipe, self.is_ready = None, -1, False
+            self.process, self.is_ready = None, False
 
 
 class _Supervisor:
-    def __init__(
-        self, config: Config, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]
-    ) -> None:
-        self.config = config
-        self.load = load
-        self.show = show
-        self.url = url_of(listener, config.server.root_path)
-        webs = [_Child("web", listener) for _ in range(config.server.processes)]
-        self.children = [_Child("writer", listener), *webs]
+    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]) -> None:
+        self.config, self.load, self.show = load(), load, show
+        self.url = url_of(listener, self.config.server.root_path)
+        roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
+        self.children = [_Child(role, listener) for role in roles]
         self.signals: set[int] = set()
-        self.deadline = 0.0
+        self.deadline = 0.0  # of the shutdown
         self.status = 0
+        self.is_shown = False
 
     def run(self) -> int:
         """Start the processes, and start those again that end, until a signal."""
-        waking, wake = socket.socketpair()
-        with waking, wake, ExitStack() as stack:
-            wake.setblocking(False)
-            waking.setblocking(False)
-            old = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-            stack.callback(signal.set_wakeup_fd, old)
-            for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                before = signal.signal(handled, lambda number, _: self.signals.add(number))
-                stack.callback(signal.signal, handled, before)
-            try:
-                announced = False
-                while self._tend():
-                    pipes = {child.pipe: child for child in self.children if child.pipe >= 0}
-                    unsettled = any(child.process is None or child.pipe < 0 for child in self.children)
-                    wait_s = 0.05 if unsettled or self.deadline else 1.0
-                    for number in select.select([waking.fileno(), *pipes], [], [], wait_s)[0]:
-                        if number in pipes:
-                            pipes[number].read()
-                        else:
-                            waking.recv(64)
-                    if not announced and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
-                        announced = True
-                        self.show(self.url)
-            finally:
-                for child in self.children:
-                    child.stop(kill=True)
+        for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(handled, lambda number, _: self.signals.add(number))
+        try:
+            while self._tend():
+                time.sleep(_TICK_S)
+        finally:
+            for child in self.children:
+                child.release()
         return self.status
 
     def _tend(self) -> bool:
         """Handle signals and ended processes; return whether to go on."""
         now = time.monotonic()
         signals, self.signals = self.signals, set()
-        if signal.SIGHUP in signals and not self.deadline:
+        if signals & {signal.SIGINT, signal.SIGTERM}:
+            if self.deadline:  # asked twice
+                return False
+            self._stop(now)
+        elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
-        stops = bool(signals & {signal.SIGINT, signal.SIGTERM})
-        if stops and self.deadline:  # asked twice
-            return False
-        for child in self.children:
-            refused = child.process is not None and child.process.poll() == _REFUSED
-            if child.ended(now, expected=bool(self.deadline) or child.due == -1.0) and refused:
-                stops, self.status = True, 1
-        if stops and not self.deadline:
-            self.deadline = now + self.config.server.shutdown_s + 1
-            for child in self.children:
-                child.stop()
-        for child in self.children:
-            if child.process is None and not self.deadline and now >= child.due:
+        for number, child in enumerate(self.children):
+            if child.check(now) == _REFUSED and not self.deadline:
+                self.status = 1
+                self._stop(now)
+            is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
+            if child.process is None and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
+        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
+            self.is_shown = True
+            self.show(self.url)
         return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
+
+    def _stop(self, now: float) -> None:
+        self.deadline = now + self.config.server.shutdown_s + 1
+        for child in self.children:
+            child.stop()
 
     def _reload(self) -> None:
         try:
@@ -229,7 +208,6 @@ class _Supervisor:
             log.warning("The configuration is not read again. %s", exc)
             return
         for child in self.children:  # the listening socket, which holds requests meanwhile, stays
-            child.due = -1.0
             child.stop()
 
 
@@ -255,24 +233,29 @@ def _sole(state: Path) -> Iterator[None]:
         yield
 
 
-def listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     """A listening socket; without a port at `DEFAULT_PORT`, or a free one if that is taken.
+
+    Args:
+        host: The address.
+        port: The port; None for the default.
+        wait_s: How long to wait for a port that is taken, in seconds.
 
     Raises:
         ConfigError: If the address cannot be used.
     """
-    until = time.monotonic() + _BIND_WAIT_S
+    until = time.monotonic() + wait_s
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             return socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
         except OSError as exc:
-            if time.monotonic() < until and port != 0:
+            if time.monotonic() < until:
                 time.sleep(_RETRY_S)
             elif port is None:
                 port = 0
             else:
-                msg = f"The service cannot listen on {host}, port {port} ({exc.strerror})."
+                msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
                 raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
 
 
@@ -309,8 +292,8 @@ def child() -> None:
     except LazyRAGError as exc:
         sys.stderr.write(f"Error: {exc}\n")
         status = 1 if isinstance(exc, StoreError) else _REFUSED
-    except Exception:
-        log.exception("the %s process ends", role)
+    except Exception as exc:
+        log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
     os._exit(status)  # a query in the pool, or a model, ends with the process
 
@@ -406,7 +389,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
-    service.pending = dict.fromkeys(config.sets, "The writer process has not made the store yet.")
+    service.pending = dict.fromkeys(config.sets, _NO_STORE)
     server = _server(service, config.server, limits.connections)
     told = threading.Event()
 
@@ -435,14 +418,13 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         for group in chosen.groups:
             service.sets[name].get_nodes(group, limit=0)
         del service.pending[name]
-    except LazyRAGError as exc:
-        if type(exc) is not StoreError:
-            service.pending[name] = str(exc)
-        elif name in service.sets:
-            service.pending[name] = f"The writer process is building the set {name!r}."
     except Exception as exc:
-        log.exception("the set %s cannot be opened", name)
-        service.pending[name] = f"The set {name!r} cannot be opened ({type(exc).__name__}): see the log."
+        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
+        if type(exc) is StoreError:
+            reason = "The writer process is building a set." if name in service.sets else _NO_STORE
+        elif reason != service.pending[name]:
+            log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
+        service.pending[name] = reason
 
 
 # uvicorn

@@ -7,6 +7,7 @@ folder, so that another web process or a restart continues, and equal files are 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, create_model
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.background import BackgroundTask
@@ -31,7 +32,7 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.document.jobs import DOCUMENTS_OF
+from lazyrag.document.jobs import DOCUMENTS_OF, State
 from lazyrag.document.sync import SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
@@ -47,7 +48,7 @@ KEPT_S = 24 * 3600
 MOST_FILES = 1_000
 """In one multipart request."""
 MOST_PARTS = 100_000
-_GRACE_S = 600  # from the arrival of a file to its job
+_GRACE_S = 300  # from the storing of a file to its job
 _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
@@ -56,6 +57,23 @@ _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that let a name look like another one."""
 
 # Names and places
+
+
+def checked_nesting(value: Any, most: int = 16) -> Any:
+    """JSON that is not nested too deeply for those who read it.
+
+    Raises:
+        ValueError: If it is.
+    """
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if not most:
+            raise ValueError("must not be nested more than 16 times")
+        checked_nesting(one, most - 1)
+    return value
+
+
+Nested = Annotated[dict[str, Any], AfterValidator(checked_nesting)]
+"""A JSON object, such as metadata."""
 
 
 def checked_name(name: str) -> str:
@@ -96,31 +114,18 @@ def uploaded_file(call: Call, identity: str) -> Path | None:
     return path if live and path.is_file() else None
 
 
-@dataclass(slots=True)
-class Received:
-    """A file of a request.
-
-    Args:
-        name: As the client gave it.
-        size: Number of bytes that arrived.
-        content_hash: Their digest, as `lazyrag.loaders.directory.hash_file` computes it.
-        problem: Why it is refused; None if it is accepted.
-        identity: The id of its document.
-    """
+class FileResult(BaseModel):
+    """What became of a file of a request: the id of its document, or the problem for which it is refused."""
 
     name: str
-    size: int = 0
-    content_hash: str = ""
-    problem: ProblemError | None = None
-    identity: str = ""
+    id: str | None = None
+    bytes: int = 0
+    problem: dict[str, Any] | None = None
+    content_hash: str = Field(default="", exclude=True)
 
-    def result(self) -> dict[str, Any]:
-        """What the response says of it."""
-        problem = self.problem
-        found: dict[str, Any] = {"name": self.name, "id": self.identity or None, "bytes": self.size, "problem": None}
-        if problem is not None:
-            found["problem"] = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
-        return found
+    def refuse(self, problem: ProblemError) -> None:
+        """Note why it is refused."""
+        self.problem = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
 
 
 class _Form:
@@ -130,15 +135,14 @@ class _Form:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or b"boundary" not in options:
             raise ProblemError(415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so.")
-        self.files: list[Received] = []
+        self.files: list[FileResult] = []
         self.metadata = b""
         self.is_complete = False
         self._folder, self._limit = folder, limit
-        self._drafts = contextlib.ExitStack()
+        self._drafts = folder / "incoming" / uuid.uuid4().hex  # not among the files before there is a job for them
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
-        self._is_file = self._is_metadata = False
-        self._line, self._disposition = b"", b""
+        self._is_metadata, self._line, self._disposition = False, b"", b""
         names = "header_field header_value header_end headers_finished part_data part_end end"
         calls: Any = {f"on_{name}": getattr(self, f"_{name}") for name in names.split()}
         self._parser = MultipartParser(options[b"boundary"][:MAX_BOUNDARY_LENGTH], calls)
@@ -149,9 +153,20 @@ class _Form:
         except FormParserError as exc:
             raise ProblemError(422, f"The multipart body is malformed: {exc}.", "Send it again.") from exc
 
+    def store(self) -> None:
+        """Give the accepted files their names."""
+        (self._folder / "files").mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(self.files):
+            if file.problem is None:
+                os.utime(self._drafts / str(number))  # for `sweep`
+                (self._drafts / str(number)).replace(stored_path(self._folder, file.content_hash, file.name))
+        sync_folder(self._folder / "files")
+
     def close(self) -> None:
-        self._drafts.close()
-        self._out = None
+        """Remove what was not stored."""
+        if self._out is not None:
+            self._out.close()
+        shutil.rmtree(self._drafts, ignore_errors=True)
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._line += data[start:end]
@@ -166,42 +181,43 @@ class _Form:
 
     def _headers_finished(self) -> None:
         options, self._disposition = parse_options_header(self._disposition)[1], b""
-        self._is_file = b"filename" in options
-        self._is_metadata = not self._is_file and options.get(b"name") == b"metadata"
-        if not self._is_file:
+        self._is_metadata = options.get(b"name") == b"metadata" and b"filename" not in options
+        if b"filename" not in options:
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
-        file = Received(options[b"filename"].decode("utf-8", "surrogateescape"))
+        file = FileResult(name=options[b"filename"].decode("utf-8", "replace"))
         self.files.append(file)
         try:
             checked_name(file.name)
         except ProblemError as problem:
-            file.problem, file.name = problem, ascii(file.name[:80])[1:-1]
+            file.refuse(problem)
             return
         self._hash = hashlib.blake2b(digest_size=16)
-        self._out = self._drafts.enter_context(_draft(self._folder))
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        self._out = (self._drafts / str(len(self.files) - 1)).open("xb")
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_metadata:
             self.metadata += data[start:end]
             if len(self.metadata) > _METADATA_BYTES:
                 raise ProblemError(413, "The field metadata is too large.", "At most 1 MiB is allowed.")
-        elif self._is_file:
+        elif self._out is not None:
             file = self.files[-1]
-            file.size += end - start
-            if file.size > self._limit and file.problem is None:
-                file.problem = _too_large(self._limit)
-                self.close()
-            if self._out is not None:
+            file.bytes += end - start
+            if file.bytes <= self._limit:
                 _write(self._out, memoryview(data)[start:end], self._hash)
+            elif file.problem is None:
+                file.refuse(_too_large(self._limit))
+                self._out.truncate(0)
 
     def _part_end(self) -> None:
         if self._out is not None:
-            file = self.files[-1]
-            file.content_hash = self._hash.hexdigest()
-            _store(self._out, stored_path(self._folder, file.content_hash, file.name))
-            self.close()
+            self.files[-1].content_hash = self._hash.hexdigest()
+            self._out.flush()
+            os.fsync(self._out.fileno())
+            self._out.close()
+            self._out = None
 
     def _end(self) -> None:
         self.is_complete = True
@@ -286,12 +302,17 @@ class Call:
 
     @property
     def folder(self) -> Path:
-        """The folder of the set's uploads."""
-        return self.service.state / "uploads" / f"set-{quote(self.name, safe='')}"
+        """The folder of the set's uploads; hidden, as a sync of a folder around it must not see it."""
+        return self.service.state / "uploads" / f".set-{quote(self.name, safe='')}"
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """See `Service.run`."""
         return await self.service.run(function, *args, **kwargs)
+
+    async def run_slow(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Run what takes seconds, a few calls at a time."""
+        async with self.service.slow:
+            return await self.service.run(function, *args, **kwargs)
 
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
@@ -383,11 +404,10 @@ class Call:
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
-        named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
-        self.request.state.documents = [named] if isinstance(named, str) else list(named)  # for the audit log
-        headers = {"Location": str(self.request.url_for("get_job", name=self.name, job_id=self.job_id(job)).path)}
+        self.request.state.documents = documents_of(job)  # for the audit log
+        headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
-        response.background = BackgroundTask(self.run, sweep, self)
+        response.background = BackgroundTask(self.run_slow, sweep, self)
         return response
 
     def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
@@ -415,10 +435,13 @@ def _call(scope: str) -> Any:
     allowed = needs(scope)
 
     async def make(
-        request: Request, name: str, principal: Principal = allowed, idempotency_key: IdempotencyKey = None
+        request: Request,
+        set: str,  # noqa: A002  the word of the paths
+        principal: Principal = allowed,
+        idempotency_key: IdempotencyKey = None,
     ) -> Call:
         service = service_of(request)
-        return Call(request, service, name, principal, service.view(name, principal), idempotency_key)
+        return Call(request, service, set, principal, service.view(set, principal), idempotency_key)
 
     return Depends(make)
 
@@ -426,6 +449,12 @@ def _call(scope: str) -> Any:
 Reading = Annotated[Call, _call("read")]
 Writing = Annotated[Call, _call("write")]
 Administration = Annotated[Call, _call("admin")]
+
+
+def documents_of(job: Any) -> list[str]:
+    """The ids of the documents that a job names."""
+    named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
+    return [named] if isinstance(named, str) else list(named)
 
 
 def digest_of(*parts: Any) -> str:
@@ -440,13 +469,31 @@ def reply(value: Any, status: int = 200, *, headers: Mapping[str, str] | None = 
 
 # Multipart
 
+
+class JobModel(BaseModel):
+    """A job, see `lazyrag.document.Job`."""
+
+    id: str
+    kind: str
+    arguments: dict[str, Any]
+    state: State
+    attempts: int
+    progress: dict[str, Any] | None
+    error: dict[str, Any] | None
+    result: dict[str, Any] | None
+    created: dt.datetime
+    updated: dt.datetime
+    heartbeat: dt.datetime | None
+
+
+_Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
 _SCHEMA = {"type": "object", "required": ["file"], "properties": {"file": _FILES, "metadata": _TEXT}}
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
 
 
-@router.post("/sets/{name}/documents", status_code=202, openapi_extra=_FORM)
+@router.post("/sets/{set}/documents", status_code=202, response_model=_Added, openapi_extra=_FORM)
 async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0) -> Response:
     """Add files; each one gets its own result, and a file that is refused does not hold up the others.
 
@@ -457,21 +504,22 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     try:
         async for block in _blocks(call.request):
             await call.run(form.write, block)
+        if not form.is_complete or not form.files:
+            raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
+        await call.run(form.store)
     except ClientDisconnect as exc:
         raise ProblemError(400, "The request was cut off.", "Send it again, or in parts.") from exc
     finally:
         await call.run(form.close)
-    if not form.is_complete or not form.files:
-        raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
     metadata = _metadata_field(form.metadata or b"{}")
-    key = await call.run(call.key, [(one.name, one.content_hash, one.size) for one in form.files], metadata)
+    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
     return await _add(call, form.files, metadata, key, price if dry_run else None)
 
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        found = json.loads(text)
-    except ValueError:
+        found = checked_nesting(json.loads(text))
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
         raise ProblemError(422, "The field metadata must be a JSON object by name of file.", '{"tea.pdf": {"year": 1}}')
@@ -480,7 +528,7 @@ def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
 
 async def _add(
     call: Call,
-    files: list[Received],
+    files: list[FileResult],
     metadata: Mapping[str, Mapping[str, Any]],
     key: str,
     price: float | None = None,
@@ -489,11 +537,11 @@ async def _add(
     paths: dict[str, str] = {}
     given: dict[str, dict[str, Any]] = {}
 
-    def arrange(file: Received) -> None:
+    def arrange(file: FileResult) -> None:
         identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
-        file.identity = identity
+        file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
@@ -502,13 +550,12 @@ async def _add(
             if file.problem is None:
                 await call.run(arrange, file)
         except ProblemError as problem:
-            file.problem = problem
-    results = [file.result() for file in files]
+            file.refuse(problem)
+    results = [file.model_dump() for file in files]
     if not paths:
-        first = next(file.problem for file in files if file.problem is not None)
-        raise ProblemError(first.status, first.detail, first.remedy, files=results)
+        raise ProblemError(**next(file.problem for file in files if file.problem), files=results)
     if price is not None:
-        plan = await call.run(plan_files, call.whole._indexer, paths)
+        plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
     job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
     return call.accepted(job, files=results)
@@ -532,7 +579,7 @@ class NewUpload(BaseModel):
     size: int = Field(ge=1)
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     part_size: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30)
-    metadata: dict[str, Any] = {}
+    metadata: Nested = {}
 
 
 class UploadState(BaseModel):
@@ -572,13 +619,15 @@ class _Upload:
         about = {one: self.about[one] for one in ("name", "size", "part_size")}
         return UploadState(id=self.id, parts=self.parts, received=received, **about)
 
-    def complete(self) -> Received:
+    def complete(self) -> FileResult:
         """Put the parts together, check the whole and store it. Idempotent.
 
         Raises:
             ProblemError: 409 if parts are missing, 422 if the whole has another digest than was declared.
         """
-        if "content_hash" not in self.about:
+        about = self.about
+        known = about.get("content_hash", "")
+        if not known or not stored_path(self.set_folder, known, about["name"]).exists():
             missing = sorted({*range(1, self.parts + 1)} - {*self.state().received})
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
@@ -589,22 +638,25 @@ class _Upload:
                     with (self.folder / f"{number}.part").open("rb") as part:
                         while block := part.read(_BLOCK):
                             _write(out, block, content, whole)
-                if self.about["sha256"] not in {None, whole.hexdigest()}:
+                if about["sha256"] not in {None, whole.hexdigest()}:
                     msg = "The file has another SHA-256 than was declared."
                     raise ProblemError(422, msg, "Delete the upload and begin again.")
-                self.about["content_hash"] = content.hexdigest()
-                _store(out, stored_path(self.set_folder, content.hexdigest(), self.about["name"]))
-            _save(self.set_folder, self.folder / "about", self.about)
+                about["content_hash"] = content.hexdigest()
+                _store(out, stored_path(self.set_folder, content.hexdigest(), about["name"]))
+            _save(self.set_folder, self.folder / "about", about)
+        return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
+
+    def remove_parts(self) -> None:
+        """Give back their space."""
         for path in self.folder.glob("*.part"):
             path.unlink(missing_ok=True)
-        return Received(self.about["name"], self.about["size"], self.about["content_hash"])
 
 
 def _too_large(limit: int) -> ProblemError:
     return ProblemError(413, f"The file has more than {limit:,} bytes.", "Split it, or raise the service's limit.")
 
 
-@router.post("/sets/{name}/uploads", status_code=201)
+@router.post("/sets/{set}/uploads", status_code=201)
 async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     """Begin an upload in parts of ``part_size`` bytes; the last part is smaller."""
     checked_name(upload.name)
@@ -624,13 +676,13 @@ async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     return await call.run(begin)
 
 
-@router.get("/sets/{name}/uploads/{upload_id}")
+@router.get("/sets/{set}/uploads/{upload_id}")
 async def get_upload(call: Writing, upload_id: str) -> UploadState:
     """Which parts have arrived, to continue after a cut."""
     return await call.run(lambda: _Upload(call, upload_id).state())
 
 
-@router.put("/sets/{name}/uploads/{upload_id}/parts/{number}")
+@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}")
 async def put_part(
     call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
 ) -> UploadState:
@@ -656,15 +708,17 @@ async def put_part(
     return await call.run(upload.state)
 
 
-@router.post("/sets/{name}/uploads/{upload_id}/complete", status_code=202)
+@router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)
 async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
-    file = await call.run(upload.complete)
-    return await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+    file = await call.run_slow(upload.complete)
+    answer = await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+    await call.run(upload.remove_parts)  # not before there is a job
+    return answer
 
 
-@router.delete("/sets/{name}/uploads/{upload_id}", status_code=204)
+@router.delete("/sets/{set}/uploads/{upload_id}", status_code=204)
 async def delete_upload(call: Writing, upload_id: str) -> None:
     """Abort an upload."""
     upload = await call.run(_Upload, call, upload_id)

@@ -54,7 +54,8 @@ def known(value):
 
 @schemathesis.hook
 def map_path_parameters(context, path_parameters):
-    return known(path_parameters)
+    own = {"token_id": "0" * 12} if "token_id" in (path_parameters or {}) else {}  # not that of the run
+    return known(path_parameters) | own if own else known(path_parameters)
 
 @schemathesis.hook
 def map_query(context, query):
@@ -72,11 +73,12 @@ TEXTS = {
 
 
 def serve(folder: Path, port: int) -> None:
-    """Serve a small set; the jobs that are submitted run in a thread."""
+    """Serve a small set with a token; the jobs that are submitted run in a thread."""
     import uvicorn
 
     from lazyrag import Document
     from lazyrag.document.jobs import Worker
+    from lazyrag.server.access import Access
     from lazyrag.server.app import create_app
     from lazyrag.server.service import Service
 
@@ -89,7 +91,10 @@ def serve(folder: Path, port: int) -> None:
         docs.activate_group("MediumChunk", analysers=["en", "zh"])
         stop = threading.Event()
         threading.Thread(target=Worker(docs).run, args=(stop,), daemon=True).start()
-        app = create_app(Service({"notes": docs}, folder / "state"))
+        access = Access(folder / "state", requests_per_s=1e6)
+        access.denials = access.requests  # many inputs are denied, and each is to be looked at
+        (folder / "token").write_text(access.create("admin")[1], encoding="utf-8")
+        app = create_app(Service({"notes": docs}, folder / "state", access=access))
         uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
         stop.set()
 
@@ -122,6 +127,7 @@ def main() -> int:
         service = subprocess.Popen([sys.executable, __file__, "--serve", folder, str(port)])
         try:
             wait_for(f"http://127.0.0.1:{port}/readyz", service)
+            token = f"Bearer {Path(folder, 'token').read_text(encoding='utf-8')}"
             hooks = Path(folder) / "hooks"
             hooks.mkdir()
             (hooks / "service_hooks.py").write_text(HOOKS, encoding="utf-8")
@@ -129,11 +135,13 @@ def main() -> int:
             command = [program, "run", f"{url}/openapi.json", "--checks", f"{CHECKS},errors_are_problems"]
             command += ["--max-examples", str(given.examples), "--seed", str(given.seed), "--generation-deterministic"]
             command += ["--request-timeout", "20", "--suppress-health-check", "all", "--no-color"]
+            command += ["--header", f"Authorization: {token}"]
             command += ["--include-path-regex", given.only] if given.only else []
-            uid = get(f"{url}/api/v1/sets/notes/nodes")["nodes"][0]["uid"]
+            uid = get(f"{url}/api/v1/sets/notes/nodes", token)["nodes"][0]["uid"]
             question = {"question": "How hot is the water?", "texts": ["eighty degrees"]}
-            golden = get(f"{url}/api/v1/sets/notes/golden", question)["id"]
-            names = {"set": "notes", "uid": uid, "hit": uid, "path": "tea.md", "group": "MediumChunk"}
+            golden = get(f"{url}/api/v1/sets/notes/golden", token, question)["id"]
+            names = {"name": "notes", "document_id": "coffee.txt", "document": "coffee.txt"}
+            names |= {"set": "notes", "uid": uid, "hit": uid, "path": "tea.md", "group": "MediumChunk"}
             known = json.dumps({**names, "retriever": "bm25", "number": golden})
             more = {"SCHEMATHESIS_HOOKS": "service_hooks", "PYTHONPATH": str(hooks), "KNOWN_PARAMETERS": known}
             more |= {"PYTHONHASHSEED": "0"}
@@ -143,10 +151,11 @@ def main() -> int:
             service.wait(timeout=20)
 
 
-def get(url: str, body: Any = None) -> Any:
+def get(url: str, token: str = "", body: Any = None) -> Any:
     """The JSON of a route."""
     data = None if body is None else json.dumps(body).encode()
-    request = Request(url, data, {"content-type": "application/json"} if data else {})  # noqa: S310  served here
+    headers = {"authorization": token} if token else {}
+    request = Request(url, data, {"content-type": "application/json", **headers})  # noqa: S310  served here
     with urlopen(request, timeout=5) as answer:  # noqa: S310
         return json.load(answer)
 

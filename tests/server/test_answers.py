@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 
 import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag.server import routes_answers
-from lazyrag.server.service import Principal
+from lazyrag.server.app import create_app
+from lazyrag.server.service import Principal, Service
 from tests.server.openapi import check, conforms
 
 SET = "/api/v1/sets/notes"
@@ -17,10 +20,10 @@ ASK = {"question": "How hot is the water for green tea?", "topk": 2}
 
 
 class Chat:
-    """A chat model that writes an answer in pieces, and waits after the first if it is to."""
+    """A chat model that writes an answer in pieces, with a pause behind the first."""
 
     def __init__(self):
-        self.waits = False
+        self.pause_s = 0.0
         self.was_stopped = False
 
     async def __call__(self, prompt):
@@ -28,7 +31,7 @@ class Chat:
         pieces = ["It is brewed at eighty degrees ", "[1]. ", "It is old [7]."]
         try:
             for number, piece in enumerate(pieces):
-                await asyncio.sleep(60 if number and self.waits else 0)
+                await asyncio.sleep(self.pause_s if number == 1 else 0)
                 yield piece
         except (asyncio.CancelledError, GeneratorExit):
             self.was_stopped = True
@@ -45,7 +48,7 @@ def chat(service):
 def events(answer):
     """The events of a stream: number, name, data."""
     found = []
-    for block in answer.text.split("\n\n")[:-1]:
+    for block in answer.text.replace(": ping\n\n", "").split("\n\n")[:-1]:
         fields = dict(line.partition(": ")[::2] for line in block.split("\n"))
         found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
     return found
@@ -75,6 +78,24 @@ def test_a_stream_can_be_read_again(client, chat):
     check(found[-1][2], {"$ref": "#/components/schemas/Answer"}, document["components"]["schemas"])
     again = client.get(f"{answer.headers['location']}/events", headers={"Last-Event-ID": "2"})
     assert events(again) == found[2:]
+
+
+def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monkeypatch):
+    """Processes share the answers, and a silence becomes a comment, so that proxies keep the connection."""
+    monkeypatch.setattr(routes_answers, "COMMENT_S", 0.2)
+    chat.pause_s = 1.0
+    asked = threading.Thread(target=client.post, args=(f"{SET}/answers",), kwargs={"json": ASK})
+    asked.start()
+    other = TestClient(create_app(Service({"notes": docs}, service.state)), base_url="http://127.0.0.1")
+    found, deadline = [], time.monotonic() + 20
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.05)
+        book = getattr(client.app.state, "notebook", None)
+        found = book.rows("SELECT id FROM answer") if book else []
+    answer = other.get(f"{SET}/answers/{found[0][0]}/events")
+    asked.join()
+    assert ": ping\n\n" in answer.text
+    assert [name for _, name, _ in events(answer)][-2:] == ["problem", "done"]
 
 
 def test_without_a_chat_model_the_passages_come(client):
@@ -114,7 +135,7 @@ def test_only_who_asked_reads_an_answer(app, client, chat):
 def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
     """A client that goes away and does not come back in time cancels the model's call."""
     monkeypatch.setattr(routes_answers, "GRACE_S", 0.4)
-    chat.waits = True
+    chat.pause_s = 60.0
 
     async def leave():
         body = json.dumps({**ASK, "stream": True}).encode()
@@ -177,6 +198,22 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
 def test_golden_questions_need_a_label_that_is_there(client, body, status):
     """What cannot be found by anything is refused at once."""
     assert client.post(f"{SET}/golden", json=body).status_code == status
+
+
+def test_labels_hide_the_records_of_others(app, client, docs):
+    """What others judge tells of documents that they see: with labels a principal reads its own records only."""
+    client.post(f"{SET}/golden", json={"question": "How hot?", "texts": ["eighty degrees"]})
+    app.state.service._views["notes", ("tea",)] = docs.restricted({"file_name": ["tea.md"]})
+
+    async def as_other(scope, receive, send):
+        scope.setdefault("state", {})["principal"] = Principal("t1", "write", ("tea",))
+        await app(scope, receive, send)
+
+    other = TestClient(as_other, base_url="http://127.0.0.1")
+    assert other.get(f"{SET}/golden").json() == []
+    assert other.post(f"{SET}/golden", json={"question": "What is green?", "texts": ["Green tea"]}).status_code == 201
+    assert [len(one.get(f"{SET}/golden").json()) for one in (other, client)] == [1, 2]
+    assert other.post(f"{SET}/golden", json={"question": "水？", "texts": ["红茶用开水"]}).status_code == 400
 
 
 def test_a_reader_cannot_add_golden_questions(app):

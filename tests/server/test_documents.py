@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from lazyrag import DataType, DocField, Document
 from lazyrag.document import Worker
 from lazyrag.server.app import create_app
+from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
 from tests.shared import SHARED
 
@@ -75,12 +76,10 @@ def test_etags(client, docs):
 
 
 def test_one_document(client):
-    """A document, its text, its versions; ids may have slashes and any letters."""
+    """A document and its versions; ids may have slashes and any letters."""
     assert client.get(f"{SET}/documents/茶.txt").json()["status"] == "SUCCESS"
-    text = client.get(f"{SET}/texts/coffee.txt", params={"start": 0, "end": 6}).json()
-    assert (text["text"], text["length"]) == ("Coffee", 60)
     assert [one["number"] for one in client.get(f"{SET}/versions/tea.md").json()["versions"]] == [1]
-    for kind in ("documents", "texts", "versions", "files", "marks"):
+    for kind in ("documents", "versions", "files", "marks"):
         answer = client.get(f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1})
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
@@ -183,6 +182,27 @@ def test_a_dry_run_of_a_sync(client, docs, tmp_path):
     assert docs.jobs.list() == []
 
 
+def test_a_reading_process(tmp_path):
+    """A process that only reads sends files, estimates a sync, and submits jobs to the one that writes."""
+    (tmp_path / "tea.md").write_text("Green tea.")
+    state = tmp_path / ".lazyrag" / "serve"  # in the folder, where uploads keep their ids nevertheless
+    chosen = SetConfig(path=tmp_path, labels=["a"])
+    with open_set("notes", chosen, state, write=True) as docs:
+        docs.activate_group("MediumChunk", analysers=["en", "zh"])
+        with open_set("notes", chosen, state, write=False) as reader:
+            service = Service({"notes": reader}, state)
+            client = TestClient(create_app(service), base_url="http://127.0.0.1")
+            assert client.get(f"{SET}/files/tea.md").text == "Green tea."
+            (tmp_path / "oolong.md").write_text("Oolong.")
+            found = client.post(f"{SET}/sync", params={"dry_run": 1}).json()["files"]
+            assert (found["added"], found["unchanged"]) == (["oolong.md"], ["tea.md"])
+            client.post(f"{SET}/documents", files={"file": ("up.md", b"Black tea.")})
+            assert [job.state for job in run_jobs(docs)] == ["SUCCESS"]
+            docs.sync()
+            assert client.get(f"{SET}/files/up.md").text == "Black tea."
+            assert client.get(f"{SET}/documents/tea.md").json()["labels"] == ["a"]
+
+
 # Jobs
 
 
@@ -224,6 +244,33 @@ def test_events(client, docs):
     assert (seen[-1][0], seen[-1][2]["state"]) == ("done", "SUCCESS")
     assert [one[0] for one in events(client, url, **{"Last-Event-ID": seen[-1][1]})] == ["done"]
     assert client.get(f"{SET}/jobs/99/events").status_code == 404
+
+
+def test_streams_are_kept_open(client, docs, monkeypatch):
+    """Comments keep proxies from closing a stream in which nothing happens."""
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    add(client, a="Tea.")
+    worker = threading.Timer(0.5, run_jobs, [docs])
+    worker.start()
+    with client.stream("GET", f"{SET}/jobs/{docs.jobs.list()[0].id}/events") as answer:
+        assert ": ping" in "".join(answer.iter_text())
+    worker.join()
+
+
+@pytest.mark.parametrize("depth", [900, 20_000])
+def test_deeply_nested_values(client, depth):
+    """Values that are nested too deeply for a parser are no failures of the service."""
+    nested = '{"a":' * depth + "1" + "}" * depth
+    answers = [
+        client.get(f"{SET}/documents", params={"where": "[" * depth}),
+        client.post(f"{SET}/documents", files={"file": ("a.md", b"Tea.")}, data={"metadata": nested}),
+        client.post(
+            f"{SET}/metadata",
+            content=f'{{"changes": {{"tea.md": {nested}}}}}',
+            headers={"Content-Type": "application/json"},
+        ),
+    ]
+    assert all(answer.status_code < 500 for answer in answers), [answer.text for answer in answers]
 
 
 # Principals with labels
@@ -291,7 +338,7 @@ def test_a_hidden_document_is_an_unknown_one(labelled):
     calls = [
         *(
             ("GET", f"{kind}/%s?start=0&end=1&before=1&page=1", None)
-            for kind in ("documents", "versions", "diffs", "files", "texts", "pages", "marks")
+            for kind in ("documents", "versions", "diffs", "files", "pages", "marks")
         ),
         ("DELETE", "documents/%s", None),
         ("POST", "delete", {"documents": ["%s"]}),
@@ -326,6 +373,19 @@ def test_jobs_of_others_are_unknown(labelled):
         assert b.request(method, f"{SET}/jobs/{own['id']}{path}").status_code == 404
     upload = a.post(f"{SET}/uploads", json={"name": "x", "size": 1}).json()["id"]
     assert b.get(f"{SET}/uploads/{upload}").status_code == 404
+
+
+def test_retries_of_what_was_hidden_since(labelled):
+    """A job that was cancelled is not run again on documents that the principal no longer sees."""
+    docs, everyone, a, _ = labelled
+    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}})
+    run_jobs(docs)
+    url = f"{SET}/jobs/{a.delete(f'{SET}/documents/tea').json()['id']}"
+    assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
+    everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"labels": ["b"]}}})
+    run_jobs(docs)
+    assert a.post(f"{url}/retry").status_code == 404
+    assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
 
 
 def test_what_labels_do_not_allow(labelled):

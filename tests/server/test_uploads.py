@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -74,15 +75,21 @@ def put(client, upload, number, content, digest=None):
 
 def test_files_become_documents(client, docs, run_jobs):
     """Several files are one job, and searchable after it."""
-    answer = post(client, ("matcha.md", b"Matcha is ground green tea."), ("black/assam.txt", b"Assam is malty."))
+    files = [
+        ("matcha.md", b"Matcha is ground."),
+        ("black/assam.txt", b"Assam is malty."),
+        ("乌龙.md", "乌龙茶".encode()),
+    ]
+    answer = post(client, *files)
     assert answer.status_code == 202
     assert [(one["id"], one["bytes"], one["problem"]) for one in answer.json()["files"]] == [
-        ("matcha.md", 27, None),
+        ("matcha.md", 17, None),
         ("black/assam.txt", 15, None),
+        ("乌龙.md", 9, None),
     ]
     assert client.get(answer.headers["location"]).json()["state"] == "WAITING"
     [job] = run_jobs()
-    assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md"])
+    assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md", "乌龙.md"])
     [node] = docs.search("malty", topk=1)
     assert (node.path, node.global_metadata["file_name"]) == ("black/assam.txt", "assam.txt")
 
@@ -136,7 +143,7 @@ def test_names_that_are_accepted(name):
 def test_names_are_never_paths(client, service, run_jobs):
     """Files are stored under digests; only a plain suffix of the name is used, in lower case."""
     post(client, ("CON.PDF.Md", b"one"), ("tea.p?p", b"two"), (".bashrc", b"three"), ("a.tar.GZ", b"four"))
-    names = [path.name for path in (service.state / "uploads" / "set-notes" / "files").iterdir()]
+    names = [path.name for path in (service.state / "uploads" / ".set-notes" / "files").iterdir()]
     assert sorted(name[32:] for name in names) == ["", ".bashrc", ".pdf.md", ".tar.gz"]
     assert {hashlib.blake2b(b"two", digest_size=16).hexdigest()} < set(names)
 
@@ -156,6 +163,18 @@ def test_malformed_forms(client, service, kind, body, status):
     """A body that is no complete form is a problem, and leaves nothing."""
     answer = client.post(f"{SET}/documents", content=body, headers={"Content-Type": kind})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert stored(service) == []
+
+
+def test_a_full_disk(client, service, monkeypatch):
+    """It is said as such, and leaves no part of a file."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(uploads, "_write", fail)
+    answer = post(client, ("a.md", b"Tea."))
+    assert (answer.status_code, "disk" in answer.json()["detail"]) == (507, True)
     assert stored(service) == []
 
 
@@ -264,6 +283,7 @@ def test_parts_in_any_order(client, docs, service, run_jobs):
     assert run_jobs()[0].result["added"] == ["large.txt"]
     assert client.get(f"{SET}/files/large.txt").content == content
     assert put(client, upload, 1, content).status_code == 422
+    assert [*service.state.rglob("*.part")] == []
 
 
 def test_bad_parts(client):
@@ -310,7 +330,7 @@ def test_aborted_and_unknown_uploads(client, service):
 def test_old_uploads_are_removed(client, service):
     """After 24 hours without a new part, an unfinished upload is removed."""
     upload = begin(client, b"tea")
-    folder = service.state / "uploads" / "set-notes"
+    folder = service.state / "uploads" / ".set-notes"
     before = time.time() - uploads.KEPT_S - 1
     os.utime(folder / "unfinished" / upload["id"], (before, before))
     begin(client, b"coffee")
@@ -320,7 +340,7 @@ def test_old_uploads_are_removed(client, service):
 def test_files_of_deleted_documents_are_removed(client, service, run_jobs):
     """Uploaded files stay as long as a document or a job needs them, and no longer."""
     post(client, ("a.md", b"Tea."))
-    [path] = (service.state / "uploads" / "set-notes" / "files").iterdir()
+    [path] = (service.state / "uploads" / ".set-notes" / "files").iterdir()
 
     def sweep():
         before = time.time() - 3600

@@ -135,6 +135,16 @@ def test_a_file_of_the_dataset(shelf):
         assert docs.sync().deleted == ("sub/new.txt",)
 
 
+def test_a_hidden_file_of_the_folder(shelf):
+    """It is not a file of the dataset: it keeps its id, and the next sync leaves it alone."""
+    with shelf.open() as docs:
+        [hidden] = shelf.write({".state/1f2e.txt": "rose hip"})
+        report = docs.add_files({"rose.txt": hidden})
+        assert report.added == ("rose.txt",)
+        assert docs.sync().deleted == ()
+        assert docs.document("rose.txt").status == "SUCCESS"
+
+
 def test_a_file_that_is_added_again(shelf):
     """Unchanged it costs no transform and no embedding; changed it takes its own place; a sync does not look at it."""
     path = shelf.write_elsewhere("one.txt", "rose hip")

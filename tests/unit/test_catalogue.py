@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 from hypothesis import given
@@ -132,6 +133,30 @@ def test_failures_of_deleted_documents_go_with_them():
     docs.delete_files(["milk"])
     assert ids(docs.documents()) == ["tea"]
     assert docs.documents(status="FAILED") == []
+
+
+def test_what_never_loaded_can_be_deleted(tmp_path):
+    """A file that failed is listed until it is deleted; it is not in the report then, nor tried again by a sync."""
+    (tmp_path / "c.pdf").write_bytes(b"%PDF-1.4 no")
+    conf = conf_of(tmp_path / "store.db")
+    for is_reopened in (False, True):
+        docs = Document(store_conf=conf)
+        docs.add_texts({"tea": "tea"})
+        with pytest.warns(IngestionWarning):
+            docs.add_files({"c": tmp_path / "c.pdf"})
+        if is_reopened:
+            docs.close()
+            docs = Document(store_conf=conf)
+            docs.verify()
+        assert ids(docs.documents()) == ["c", "tea"]
+        with pytest.raises(ConfigError, match="no document 'b'"):
+            docs.delete_files(["b", "c"])
+        assert docs.delete_files(["c", "tea"]).deleted == ("c", "tea")
+        assert docs.documents() == []
+        docs.sync()
+        assert docs.documents() == docs.documents(status="FAILED") == []
+        assert docs.last_report.failed == ()
+        docs.close()
 
 
 NAMES = st.dictionaries(
@@ -306,6 +331,19 @@ def test_grep_finds_literal_texts(docs):
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
             docs.grep(text)
+
+
+def test_grep_takes_linear_time_and_keeps_places():
+    """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower case moves no span."""
+    docs = Document()
+    docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
+    began = time.process_time()
+    assert docs.grep("a" * 999 + "b", ignore_case=True) == docs.grep("a" * 999 + "b") == []
+    assert time.process_time() - began < 1.0
+    found = docs.grep("Istanbul", ignore_case=True)
+    assert [docs.read("b", one.span) for one in found] == ["ISTANBUL", "istanbul"]
+    with pytest.raises(ConfigError, match="limit"):
+        docs.grep("a", limit=1_001)
 
 
 def test_related_nodes_share_vectors_or_terms(docs):
