@@ -224,7 +224,7 @@ def test_the_audit_log_cannot_be_changed(access):
         raw.execute("DROP TRIGGER audit_update")
         raw.execute("UPDATE audit SET action = 'x' WHERE id = 3")
     raw.close()
-    assert Access(access.path.parent).verify_audit()["damaged"] == 3
+    assert Access(access.path.parent).verify_audit().damaged == 3
 
 
 def test_processes_write_one_chain(access):
@@ -234,7 +234,7 @@ def test_processes_write_one_chain(access):
         for at in range(40):
             pool.submit((access, other)[at % 2].record, f"p{at % 3}", "act")
     found = access.verify_audit()
-    assert (found["rows"], found["damaged"]) == (40, None)
+    assert (found.rows, found.damaged) == (40, None)
 
 
 def test_what_cannot_be_recorded_is_refused(client, access, admin, monkeypatch):
@@ -323,7 +323,7 @@ def test_rate_limits(client, access):
     assert [one.status_code for one in answers] == [200, 200, 429]
     assert answers[2].headers["retry-after"] == "10"
     assert [client.get(SETS).status_code for _ in range(60)] == [401] * 50 + [429] * 10
-    assert access.verify_audit()["rows"] == 51
+    assert access.verify_audit().rows == 51
 
 
 def test_tokens_on_the_command_line(tmp_path, lazyrag):
