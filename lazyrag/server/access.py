@@ -47,7 +47,7 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(r".*/(search|why-not|answers|grep|_\w+)")  # POST that changes nothing
+_QUERIES = re.compile(r"POST /api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)")  # they change nothing
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
@@ -492,7 +492,7 @@ class AccessMiddleware:
             challenge = 'Bearer realm="lazyrag"' + (', error="invalid_token"' if bearer is not None else "")
             msg = "The token is not valid." if bearer is not None else "The request has no token."
             raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
-        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(path)
+        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(f"{scope['method']} {path}")
         if is_logged and principal is not None:
             await self._record(scope, path, None)
         return is_logged

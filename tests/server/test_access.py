@@ -13,6 +13,7 @@ from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
 from lazyrag.server.app import create_app
+from lazyrag.server.service import Principal
 
 SETS = "/api/v1/session"  # a route that every scope may ask
 
@@ -210,6 +211,14 @@ def test_the_audit_log_has_changes_logins_and_denials(client, access):
         "head": rows[-1]["hash"],
         "damaged": None,
     }
+
+
+def test_queries_are_no_changes(client, access, admin):
+    """They are not recorded; what is named like one is."""
+    for method, path in (("POST", "search"), ("POST", "grep"), ("DELETE", "documents/x/search"), ("POST", "_schema")):
+        client.request(method, f"/api/v1/sets/notes/{path}", json={}, headers=admin)
+    actions = [one.action for one in access.audit(Principal())][1:]
+    assert actions == ["DELETE /api/v1/sets/notes/documents/x/search"] * 2
 
 
 def test_the_audit_log_cannot_be_changed(access):
