@@ -346,16 +346,7 @@ def example(schema, openapi):
     )
 
 
-NAMES = [
-    "../../etc/passwd",
-    "/etc/passwd",
-    "..\\..\\x",
-    "a\0b",
-    "\r\nSet-Cookie: x=1",
-    "~/.ssh/id",
-    "%2e%2e/x",
-    "x" * 3000,
-]
+NAMES = ["../../etc/passwd", "..\\..\\x", "a\0b", "\r\nSet-Cookie: x=1", "x" * 3000]
 
 
 def with_text(value, text):
