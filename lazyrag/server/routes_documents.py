@@ -19,6 +19,7 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import FilterLike
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
+from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
@@ -269,7 +270,7 @@ class Rollback(BaseModel):
 class Sync(BaseModel):
     """Bounds of a sync, see `Document.sync`."""
 
-    max_deleted: float = Field(default=0.5, ge=0, le=1)
+    max_deleted: float = Field(default=MAX_DELETED, ge=0, le=1)
     max_calls: int | None = Field(default=None, ge=0)
 
 
