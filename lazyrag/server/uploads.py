@@ -48,7 +48,7 @@ KEPT_S = 24 * 3600
 MOST_FILES = 1_000
 """In one multipart request."""
 MOST_PARTS = 100_000
-_GRACE_S = 300  # from the storing of a file to its job
+_GRACE_S = 60  # from the storing of a file to its job
 _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
