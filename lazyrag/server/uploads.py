@@ -36,6 +36,7 @@ from lazyrag.document.jobs import DOCUMENTS_OF, State
 from lazyrag.document.sync import SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 
@@ -572,7 +573,7 @@ def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
 # In parts
 
 
-class NewUpload(BaseModel):
+class NewUpload(StrictModel):
     """A file that will arrive in parts."""
 
     name: str

@@ -162,6 +162,7 @@ def test_changes_that_are_refused(client, docs):
     assert client.post(f"{SET}/texts", json={"texts": {"../a": "x"}}).status_code == 422
     assert client.post(f"{SET}/texts", json={"texts": {"a": "x"}, "metadata": {"b": {}}}).status_code == 422
     assert client.post(f"{SET}/texts", json={"texts": {}}).status_code == 422
+    assert client.post(f"{SET}/sync", json={"maxcalls": 3}).status_code == 422
     assert client.post(f"{SET}/verify", json={"nothing": 1}).status_code == 400
     assert docs.jobs.list() == []
 
