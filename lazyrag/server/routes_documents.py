@@ -258,7 +258,7 @@ class Texts(StrictModel):
     """Texts by id, and their metadata."""
 
     texts: dict[str, str] = Field(min_length=1, max_length=10_000)
-    metadata: dict[str, Nested] = {}
+    metadata: dict[str, Nested] = Field(default_factory=dict)
 
 
 class Rollback(StrictModel):

@@ -580,7 +580,7 @@ class NewUpload(StrictModel):
     size: int = Field(ge=1)
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     part_size: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30)
-    metadata: Nested = {}
+    metadata: Nested = Field(default_factory=dict)
 
 
 class UploadState(BaseModel):
