@@ -683,10 +683,10 @@ async def get_upload(call: Writing, upload_id: str) -> UploadState:
     return await call.run(lambda: _Upload(call, upload_id).state())
 
 
-@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}")
+@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}", status_code=204)
 async def put_part(
     call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
-) -> UploadState:
+) -> None:
     """Send a part, in any order; sending it again replaces it. ``X-Content-SHA256`` is checked on arrival."""
     upload = await call.run(_Upload, call, upload_id)
     if not 1 <= number <= upload.parts or "content_hash" in upload.about:
@@ -706,7 +706,6 @@ async def put_part(
             msg = f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,} arrived."
             raise ProblemError(422, msg, "Send the part again.")
         await call.run(_store, out, upload.folder / f"{number}.part")
-    return await call.run(upload.state)
 
 
 @router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)
