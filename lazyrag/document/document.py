@@ -466,7 +466,8 @@ class Document:
         documents stay unchanged until you add or delete them again.
 
         Args:
-            files: Paths, identified by their file names, or a mapping of your own ids to paths.
+            files: Paths, identified by their file names, or a mapping of your own ids to paths. An id with the suffix
+                of the path is the file's name, too: the metadata ``file_name``.
             metadata: Additional metadata by file name or id.
             on_progress: As for `sync`.
             cancel: As for `sync`.

@@ -9,9 +9,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
 
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
 ROOT_PATH = r"(?:/[\w.~-]+)+"
-SET_NAME = r"^\w[\w.-]*$"
+
+
+def _located(path: Path, info: ValidationInfo) -> Path:
+    return info.context / path.expanduser() if info.context else path
+
+
+Located = Annotated[Path, AfterValidator(_located)]
+"""A path that is relative to the configuration file."""
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class ServerConfig(_Section):
@@ -43,7 +50,7 @@ class ServerConfig(_Section):
     """Names in the header Host, beside those of this machine."""
     proxies: list[str] = []
     """Addresses and networks of proxies whose ``X-Forwarded-*`` headers count."""
-    state: Path = Path(STATE_FOLDER)
+    state: Located = Path(STATE_FOLDER)
     """Folder for tokens, uploads and the audit log."""
     log: Literal["text", "json"] = "text"
     """Format of the log on the standard error output; ``json`` for JSON lines."""
@@ -76,9 +83,9 @@ class ModelsConfig(_Section):
 class SetConfig(_Section):
     """``[sets.NAME]``: a Document, served under a name."""
 
-    path: Path | None = None
+    path: Located | None = None
     """Folder of files; without one, the set has only uploads."""
-    store: Path | None = None
+    store: Located | None = None
     """Folder of the index instead of ``.lazyrag`` in ``path``, as for ``lazyrag index``."""
     store_conf: dict[str, Any] | None = None
     """The `store_conf` of the Document instead."""
@@ -120,20 +127,13 @@ class SetConfig(_Section):
 class Config(_Section):
     """The configuration."""
 
-    server: ServerConfig = ServerConfig()
+    server: ServerConfig
     limits: LimitsConfig = LimitsConfig()
     models: ModelsConfig = ModelsConfig()
-    sets: dict[str, SetConfig] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check(self) -> Config:
-        for name in self.sets:
-            if not re.match(SET_NAME, name):
-                raise ValueError(f"sets must have names of letters, digits, '_', '-' and '.'; got {name!r}")
-        return self
+    sets: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], SetConfig] = Field(min_length=1)
 
 
-_SECTIONS: Mapping[str, type[_Section]] = {
+_SECTIONS: dict[str, type[_Section]] = {
     "server": ServerConfig,
     "limits": LimitsConfig,
     "models": ModelsConfig,
@@ -159,7 +159,8 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
             raise DatasetPathError(f"There is no folder or configuration file {path}.")
         state = path / STATE_FOLDER if store is None else store.expanduser().absolute() / Path(STATE_FOLDER).name
         name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
-        return _validated("", {"server": {"state": state, **given}, "sets": {name: {"path": path, "store": store}}})
+        table = {"server": {"state": state, **given}, "sets": {name: {"path": path, "store": store}}}
+        return _validated("", table, Path.cwd())
     if store is not None:
         raise ConfigError(f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there.")
     try:
@@ -168,22 +169,12 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
     if isinstance(table.get("server", {}), dict):
         table["server"] = {**table.get("server", {}), **given}
-    config = _validated(f"{path.name}: ", table)
-    sets = {
-        name: one.model_copy(update=_absolute(one, path.parent, "path", "store")) for name, one in config.sets.items()
-    }
-    served = config.server.model_copy(update=_absolute(config.server, path.parent, "state"))
-    return config.model_copy(update={"server": served, "sets": sets})
+    return _validated(f"{path.name}: ", table, path.parent)
 
 
-def _absolute(section: _Section, folder: Path, *names: str) -> dict[str, Path]:
-    found = {name: getattr(section, name) for name in names}
-    return {name: folder / path.expanduser() for name, path in found.items() if path is not None}
-
-
-def _validated(where: str, table: Mapping[str, Any]) -> Config:
+def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
     try:
-        return Config.model_validate(table)
+        return Config.model_validate(table, context=folder)
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
     place = [str(one) for one in error["loc"]]

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from lazyrag import errors
+import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
 
 _STATUS: Mapping[type[LazyRAGError], int] = {
-    errors.NotRegisteredError: 404,
-    errors.DatasetPathError: 404,
-    errors.StaleNodeError: 404,
-    errors.AlreadyRegisteredError: 409,
-    errors.SchemaMismatchError: 409,
-    errors.ReadOnlyError: 409,
-    errors.ConfigError: 400,
-    errors.MissingDependencyError: 501,
-    errors.NotBuiltError: 501,
-    errors.UnsupportedError: 501,
-    errors.LoadError: 422,
-    errors.StoreBusyError: 503,
-    errors.StoreConnectionError: 503,
-    errors.EmbeddingError: 502,
-    errors.GenerationError: 502,
+    all_errors.NotRegisteredError: 404,
+    all_errors.DatasetPathError: 404,
+    all_errors.StaleNodeError: 404,
+    all_errors.AlreadyRegisteredError: 409,
+    all_errors.SchemaMismatchError: 409,
+    all_errors.ReadOnlyError: 409,
+    all_errors.ConfigError: 400,
+    all_errors.MissingDependencyError: 501,
+    all_errors.NotBuiltError: 501,
+    all_errors.UnsupportedError: 501,
+    all_errors.LoadError: 422,
+    all_errors.StoreBusyError: 503,
+    all_errors.StoreConnectionError: 503,
+    all_errors.EmbeddingError: 502,
+    all_errors.GenerationError: 502,
 }
 _TITLES = {
     400: "The request is not valid",
@@ -47,6 +48,7 @@ _TITLES = {
     501: "Not available in this installation",
     502: "A model failed",
     503: "The service is busy",
+    507: "The disk is full",
 }
 
 
@@ -93,12 +95,16 @@ def problem_of(error: Exception) -> ProblemError:
         return error
     if isinstance(error, UnicodeEncodeError):
         return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
             found = ErrorInfo.of(error)
             headers = {"Retry-After": "1"} if status == 503 else None
-            return ProblemError(status, errors.sentence(found.detail), found.remedy, headers=headers, error=found.type)
+            return ProblemError(
+                status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type
+            )
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 

@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -25,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
 from lazyrag.server.config import (
@@ -51,6 +50,7 @@ _HEADERS_BYTES = 32 << 10
 _BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
+_TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
 _NO_STORE = "The writer process has not made the store of a set yet."
@@ -90,139 +90,116 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         check_bind(config.server.host, Access(config.server.state))
     wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
     with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
-        return _Supervisor(config, load, listener, show).run()
+        return _Supervisor(load, listener, show).run()
 
 
 class _Child:
     """A process of the service that is started again when it ends."""
 
     def __init__(self, role: str, listener: socket.socket) -> None:
-        self.role = role
-        self.listener = listener
+        self.role, self.listener = role, listener
         self.process: subprocess.Popen[bytes] | None = None
-        self.is_ready = False
         self.pipe = -1
+        self.is_ready = self.is_stopping = False
         self.began = self.due = 0.0
         self.failures = 0
 
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
         self.pipe, writing = os.pipe()
+        os.set_blocking(self.pipe, False)
         code = f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child()"
         fds = (writing, self.listener.fileno())
         arguments = [sys.executable, "-c", code, self.role, *map(str, fds)]
         self.process = subprocess.Popen(  # noqa: S603  this program
-            arguments, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
+            arguments, bufsize=0, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
         )
         os.close(writing)
-        self.is_ready, self.began = False, time.monotonic()
-        assert self.process.stdin is not None
+        self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
         with suppress(BrokenPipeError):
-            self.process.stdin.write(config.model_dump_json().encode() + b"\n")
-            self.process.stdin.flush()
+            cast("IO[bytes]", self.process.stdin).write(config.model_dump_json().encode() + b"\n")
 
-    def read(self) -> None:
-        """Read from its pipe: that it is ready, or its end."""
-        if os.read(self.pipe, 16):
-            self.is_ready = True
-        else:
-            os.close(self.pipe)
-            self.pipe = -1
-
-    def ended(self, now: float, *, expected: bool) -> bool:
-        """Whether the process has just ended; sets when it is due again."""
-        if self.process is None or self.process.poll() is None:
-            return False
-        steady = expected or now - self.began > _STEADY_S
-        self.failures = 0 if steady else self.failures + 1
-        self.due = now + (0 if steady else min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S))
-        if not expected:
-            log.warning("%s process %d ended (%d)", self.role, self.process.pid, self.process.returncode)
-        self.stop(kill=True)
-        return True
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Ask it to end, or release what belongs to the ended process."""
-        if self.process is None:
-            return
-        if not kill:
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            self.is_stopping = True
             self.process.terminate()
-            return
-        self.process.kill()
-        self.process.wait()
-        with suppress(OSError):  # of what it did not read
-            assert self.process.stdin is not None
-            self.process.stdin.close()
-        if self.pipe >= 0:
+
+    def check(self, now: float) -> int | None:
+        """See whether it is ready; its exit status if it has just ended, after which it is due again."""
+        if self.process is None:
+            return None
+        with suppress(BlockingIOError):
+            self.is_ready = bool(os.read(self.pipe, 1)) or self.is_ready
+        status = self.process.poll()
+        if status is not None:
+            fails = not self.is_stopping and now - self.began < _STEADY_S
+            self.failures = self.failures + 1 if fails else 0
+            self.due = now + min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S) if fails else now
+            if not self.is_stopping:
+                log.warning("%s process %d ended (%d)", self.role, self.process.pid, status)
+            self.release()
+        return status
+
+    def release(self) -> None:
+        """End it, and close its pipes."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            cast("IO[bytes]", self.process.stdin).close()
             os.close(self.pipe)
-        self.process, self.pipe, self.is_ready = None, -1, False
+            self.process, self.is_ready = None, False
 
 
 class _Supervisor:
-    def __init__(
-        self, config: Config, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]
-    ) -> None:
-        self.config = config
-        self.load = load
-        self.show = show
-        self.url = url_of(listener, config.server.root_path)
-        webs = [_Child("web", listener) for _ in range(config.server.processes)]
-        self.children = [_Child("writer", listener), *webs]
+    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]) -> None:
+        self.config, self.load, self.show = load(), load, show
+        self.url = url_of(listener, self.config.server.root_path)
+        roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
+        self.children = [_Child(role, listener) for role in roles]
         self.signals: set[int] = set()
-        self.deadline = 0.0
+        self.deadline = 0.0  # of the shutdown
         self.status = 0
+        self.is_shown = False
 
     def run(self) -> int:
         """Start the processes, and start those again that end, until a signal."""
-        waking, wake = socket.socketpair()
-        with waking, wake, ExitStack() as stack:
-            wake.setblocking(False)
-            waking.setblocking(False)
-            old = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-            stack.callback(signal.set_wakeup_fd, old)
-            for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                before = signal.signal(handled, lambda number, _: self.signals.add(number))
-                stack.callback(signal.signal, handled, before)
-            try:
-                announced = False
-                while self._tend():
-                    pipes = {child.pipe: child for child in self.children if child.pipe >= 0}
-                    unsettled = any(child.process is None or child.pipe < 0 for child in self.children)
-                    wait_s = 0.05 if unsettled or self.deadline else 1.0
-                    for number in select.select([waking.fileno(), *pipes], [], [], wait_s)[0]:
-                        if number in pipes:
-                            pipes[number].read()
-                        else:
-                            waking.recv(64)
-                    if not announced and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
-                        announced = True
-                        self.show(self.url)
-            finally:
-                for child in self.children:
-                    child.stop(kill=True)
+        for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(handled, lambda number, _: self.signals.add(number))
+        try:
+            while self._tend():
+                time.sleep(_TICK_S)
+        finally:
+            for child in self.children:
+                child.release()
         return self.status
 
     def _tend(self) -> bool:
         """Handle signals and ended processes; return whether to go on."""
         now = time.monotonic()
         signals, self.signals = self.signals, set()
-        if signal.SIGHUP in signals and not self.deadline:
+        if signals & {signal.SIGINT, signal.SIGTERM}:
+            if self.deadline:  # asked twice
+                return False
+            self._stop(now)
+        elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
-        stops = bool(signals & {signal.SIGINT, signal.SIGTERM})
-        if stops and self.deadline:  # asked twice
-            return False
-        for child in self.children:
-            refused = child.process is not None and child.process.poll() == _REFUSED
-            if child.ended(now, expected=bool(self.deadline) or child.due == -1.0) and refused:
-                stops, self.status = True, 1
-        if stops and not self.deadline:
-            self.deadline = now + self.config.server.shutdown_s + 1
-            for child in self.children:
-                child.stop()
-        for child in self.children:
-            if child.process is None and not self.deadline and now >= child.due:
+        for number, child in enumerate(self.children):
+            if child.check(now) == _REFUSED and not self.deadline:
+                self.status = 1
+                self._stop(now)
+            is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
+            if child.process is None and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
+        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
+            self.is_shown = True
+            self.show(self.url)
         return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
+
+    def _stop(self, now: float) -> None:
+        self.deadline = now + self.config.server.shutdown_s + 1
+        for child in self.children:
+            child.stop()
 
     def _reload(self) -> None:
         try:
@@ -231,7 +208,6 @@ class _Supervisor:
             log.warning("The configuration is not read again. %s", exc)
             return
         for child in self.children:  # the listening socket, which holds requests meanwhile, stays
-            child.due = -1.0
             child.stop()
 
 
@@ -316,8 +292,8 @@ def child() -> None:
     except LazyRAGError as exc:
         sys.stderr.write(f"Error: {exc}\n")
         status = 1 if isinstance(exc, StoreError) else _REFUSED
-    except Exception:
-        log.exception("the %s process ends", role)
+    except Exception as exc:
+        log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
     os._exit(status)  # a query in the pool, or a model, ends with the process
 

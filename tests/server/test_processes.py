@@ -39,7 +39,7 @@ def test_a_folder_is_served_and_followed(folder):
     """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all processes with status 0."""
     with serving(folder, "--port", "0", "--processes", "2") as running:
         running.wait_until_ready()
-        assert len(running.children("web")) == 2
+        wait_for(lambda: len(running.children("web")) == 2, "the second web process")
         assert len(running.children("writer")) == 1
         assert running.get("/healthz").headers.get("server") is None
         (folder / "coffee.txt").write_text("Coffee is ground fine.")
@@ -135,9 +135,9 @@ def test_reading_the_configuration_again(tmp_path, folder):
         assert running.children() == before
         config.write_text("[server]\nport = 0\nprocesses = 1\nlog = 'json'\n[sets.notes]\npath = 'files'\n")
         running.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: not set(running.children()) & set(before), "other processes", 20)
+        wait_for(lambda: not set(running.children()) & set(before), "other processes")
         running.wait_until_ready()
-        assert '"process": "web"' in running.log.read_text()
+        wait_for(lambda: '"process": "web"' in running.log.read_text(), "the new format of the log")
 
 
 def test_a_program_serves_its_document():
