@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.EmbeddingError: 502,
     all_errors.GenerationError: 502,
 }
+_PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
+"""The end of a message that names the Document's folder."""
 _TITLES = {
     400: "The request is not valid",
     401: "A token is needed",
@@ -100,11 +103,10 @@ def problem_of(error: Exception) -> ProblemError:
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
-            found = ErrorInfo.of(error)
+            found = ErrorInfo.from_message(kind.__name__, _PLACE.sub("", str(error)))
             headers = {"Retry-After": "1"} if status == 503 else None
-            return ProblemError(
-                status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type
-            )
+            detail = all_errors.sentence(found.detail)
+            return ProblemError(status, detail, found.remedy, headers=headers, error=type(error).__name__)
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 

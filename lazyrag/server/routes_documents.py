@@ -25,6 +25,7 @@ from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import filter_of, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
+    ESTIMATED,
     Administration,
     Call,
     JobModel,
@@ -58,9 +59,16 @@ _Set = create_model(
 )
 _OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
 _Sets = create_model("Sets", sets=(list_of(_Set), ...))
-_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number)
+_More: Any = {"is_current": (bool, True), "is_complete": (bool, True), "indexes": (list[str], []), "reason": (str, "")}
+_Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number, **_More)
 _Status = create_model(
-    "Status", name=_Name, documents=_Number, groups=(list_of(_Count), ...), failed=(list[tuple[str, str]], ...)
+    "Status",
+    name=_Name,
+    documents=_Number,
+    groups=(list_of(_Count), ...),
+    failed=(list[tuple[str, str]], ...),
+    waiting=(int, 0),
+    writer=(str, ""),
 )
 _Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
 _Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
@@ -327,7 +335,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
     return call.accepted(job, ids=ids)
 
 
-@router.post("/sets/{set}/sync", **_accepted)
+@router.post("/sets/{set}/sync", responses=ESTIMATED, **_accepted)
 async def sync(
     call: Writing,
     wanted: Annotated[Sync | None, Body()] = None,

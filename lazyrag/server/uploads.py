@@ -33,10 +33,11 @@ from starlette.responses import Response
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
 from lazyrag.document.jobs import DOCUMENTS_OF, State
-from lazyrag.document.sync import SyncPlan, plan_files
+from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
+from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 
@@ -491,10 +492,19 @@ _Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
 _SCHEMA = {"type": "object", "required": ["file"], "properties": {"file": _FILES, "metadata": _TEXT}}
+_Estimate = create_model(
+    "Estimate",
+    files=(Any, ...),
+    steps=(list_of(model_of(PlannedStep)), ...),
+    calls=(int, ...),
+    tokens=(int, ...),
+    cost=(float | None, ...),
+)
+ESTIMATED: dict[int | str, dict[str, Any]] = {200: {"model": _Estimate, "description": "With `dry_run=1`."}}
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
 
 
-@router.post("/sets/{set}/documents", status_code=202, response_model=_Added, openapi_extra=_FORM)
+@router.post("/sets/{set}/documents", status_code=202, response_model=_Added, responses=ESTIMATED, openapi_extra=_FORM)
 async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0) -> Response:
     """Add files; each one gets its own result, and a file that is refused does not hold up the others.
 

@@ -133,8 +133,16 @@ def main() -> int:
             (hooks / "service_hooks.py").write_text(HOOKS, encoding="utf-8")
             url = f"http://127.0.0.1:{port}"
             command = [program, "run", f"{url}/openapi.json", "--checks", f"{CHECKS},errors_are_problems"]
-            command += ["--max-examples", str(given.examples), "--seed", str(given.seed), "--generation-deterministic"]
-            command += ["--request-timeout", "20", "--suppress-health-check", "all", "--no-color"]
+            command += ["--max-examples", str(given.examples), "--seed", str(given.seed)]
+            command += [
+                "--request-timeout",
+                "20",
+                "--suppress-health-check",
+                "all",
+                "--no-color",
+                "--generation-database",
+                "none",
+            ]
             command += ["--header", f"Authorization: {token}"]
             command += ["--include-path-regex", given.only] if given.only else []
             uid = get(f"{url}/api/v1/sets/notes/nodes", token)["nodes"][0]["uid"]

@@ -8,6 +8,7 @@ import os
 import pytest
 from fastapi.testclient import TestClient
 
+from lazyrag import Document
 from lazyrag.data.filters import And, Condition, Or
 from lazyrag.server.routes_search import filter_of
 from lazyrag.server.service import Principal
@@ -102,6 +103,21 @@ def test_what_is_not_valid_is_a_problem_of_the_client(client, body):
     answer = client.post(f"{SET}/search", content=text, headers={"content-type": "application/json"})
     assert answer.status_code in {400, 404, 422}
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_group_that_a_web_process_cannot_build_is_a_conflict(service, docs, client):
+    """Web processes only read: the problem says what to do, and names no folder of the server."""
+    with Document(
+        docs.reader.indexer.dataset.folder,
+        store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(service.state.parent / "store.db")}}},
+        read_only=True,
+    ) as reading:
+        service.sets["notes"] = reading
+        problem = client.post(f"{SET}/search", json={"query": "tea", "group": "FineChunk"}).json()
+        unknown = client.post(f"{SET}/search", json={"query": "tea", "group": "Fine"}).json()
+    assert (problem["status"], problem["error"], unknown["status"]) == (409, "ReadOnlyError", 404)
+    assert "Build it" in problem["remedy"]
+    assert "/" not in problem["detail"] + problem["remedy"] + unknown["remedy"]
 
 
 def test_filters_of_json_have_all_operators():
