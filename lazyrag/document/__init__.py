@@ -3,7 +3,8 @@
 Read it in this order. `document` is the class that users hold. Writing: `sync` compares the files (`changes`) with the
 `ledger`, `ingest` loads (`load_files`), transforms and embeds documents batch by batch, and the ledger makes each of
 them live; `indexer` builds what a query needs for the first time. `groups` and `fingerprint` compare definitions.
-Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`; results are in `report`.
+Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`, `jobs`;
+results are in `report`.
 """
 
 from lazyrag._exports import lazy_names

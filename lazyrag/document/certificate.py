@@ -8,7 +8,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,16 +19,17 @@ from lazyrag.data.segment import Segment, content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import forget_jobs
-from lazyrag.document.ledger import DocumentRow, NewPart, write_part
+from lazyrag.document.ledger import DocumentRow, Ledger, NewPart, write_part
 from lazyrag.document.report import pages
 from lazyrag.document.sync import delete_files
 from lazyrag.document.verify import STORE_FILES, compact
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
+from lazyrag.stores.sqlite import VECTOR_PARTS
 from lazyrag.types import Embedding
 from lazyrag.validation import validate_text
 
@@ -74,7 +75,7 @@ class DeletionCertificate:
         checked: The places that were searched.
         not_checked: What cannot be checked, and should be by other means.
         pieces: How many different pieces were searched for.
-        shared: How many of them are in the stores because live documents have the same text, path or vectors.
+        shared: How many of them are in the stores because live documents have the same text or vectors,
         notes: What else is worth knowing.
         made: When, in UTC.
     """
@@ -103,8 +104,9 @@ class DeletionCertificate:
         return "\n".join(lines)
 
 
-def purge(indexer: Indexer, document: str) -> DeletionCertificate:
+def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> DeletionCertificate:
     """Delete a document and remove what is left of it; see `Document.purge`."""
+    places = _existing(folders)
     with indexer.writing():
         indexer.ensure_root()
         row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
@@ -122,10 +124,13 @@ def purge(indexer: Indexer, document: str) -> DeletionCertificate:
             _rewrite_term_parts(indexer)
             _rewrite_vectors(indexer, needles.keys)
             compact(indexer)
-        return _search(indexer, document, needles, (_KEPT,) if kept else ())
+            _remove_graphs(indexer.ledger)
+        return _search(indexer, document, needles, places, (_KEPT,) if kept else ())
 
 
-def certify(indexer: Indexer, document: str, text: str | None, file: PathLike | None) -> DeletionCertificate:
+def certify(
+    indexer: Indexer, document: str, text: str | None, file: PathLike | None, folders: Iterable[PathLike]
+) -> DeletionCertificate:
     """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
     row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
     if row is not None and row.status == "live":
@@ -139,7 +144,15 @@ def certify(indexer: Indexer, document: str, text: str | None, file: PathLike | 
         needles.add_bytes(Path(file).read_bytes())
         text = indexer.loading.load(FoundFile(document, file)).text
     needles.add_text(validate_text("text", text))
-    return _search(indexer, document, needles, ())
+    return _search(indexer, document, needles, _existing(folders))
+
+
+def _existing(folders: Iterable[PathLike]) -> list[Path]:
+    places = list(map(Path, folders))
+    missing = [str(place) for place in places if not place.exists()]
+    if missing:
+        raise DatasetPathError(f"folders must be existing files and folders; got {missing[0]!r}.")
+    return places
 
 
 _KEPT = (
@@ -200,6 +213,14 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
                 write_part(connection, NewPart(index, name, content, len(part), builds, (row.id,)))
 
 
+def _remove_graphs(ledger: Ledger) -> None:
+    """Remove the graphs of approximate search over parts that are gone, which stay until the next one is written."""
+    stems = {bundle.partition(".")[0] for (bundle,) in ledger.select(VECTOR_PARTS, ())}
+    for graph in Path(f"{ledger.file.path}.graphs").glob("*") if ledger.file.path is not None else ():
+        if graph.name.partition(".")[0] not in stems:
+            graph.unlink()
+
+
 def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
     """Write collections of a vector store of another make anew, as its files keep deleted rows.
 
@@ -214,25 +235,30 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
             nodes.create_vectors(collection, dimension, embed_key)
             for rows in kept:
                 nodes.vectors.upsert(collection, rows)
-    if path is not None and (database := Path(path, "chroma.sqlite3")).exists():
+    if path is not None and (database := Path(path) if Path(path).is_file() else Path(path, "chroma.sqlite3")).exists():
         nodes.vectors.close()
-        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-            for statement in _CHROMA_LEFTOVERS:
-                connection.execute(statement)
-            segments = {name for (name,) in connection.execute("SELECT id FROM segments")}
-        for folder in Path(path).iterdir():
-            if folder.name not in segments and (folder / "header.bin").exists():
-                shutil.rmtree(folder)
+        _clean_files(Path(path), database)
         nodes.vectors.open()
 
 
-# Chroma keeps the vectors, lists of metadata and log of dropped collections (chroma-core/chroma#7594), and free pages.
+def _clean_files(path: Path, database: Path) -> None:
+    """Remove what a closed Chroma, or a Milvus Lite of one file, keeps of rows and collections that it has deleted."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for statement in _CHROMA_LEFTOVERS if path.is_dir() else ():
+            connection.execute(statement)
+        connection.execute("VACUUM")
+        segments = {name for (name,) in connection.execute("SELECT id FROM segments")} if path.is_dir() else ()
+    for folder in path.iterdir() if path.is_dir() else ():
+        if folder.name not in segments and (folder / "header.bin").exists():
+            shutil.rmtree(folder)
+
+
+# Chroma keeps the vectors, lists of metadata and log of dropped collections (chroma-core/chroma#7594).
 _CHROMA_LEFTOVERS = (
     "DELETE FROM embeddings_queue WHERE NOT EXISTS (SELECT 1 FROM collections WHERE instr(topic, collections.id))",
     "DELETE FROM embeddings WHERE segment_id NOT IN (SELECT id FROM segments)",
     "DELETE FROM embedding_metadata WHERE id NOT IN (SELECT id FROM embeddings)",
     "DELETE FROM embedding_metadata_array WHERE id NOT IN (SELECT id FROM embeddings)",
-    "VACUUM",
 )
 
 
@@ -245,8 +271,8 @@ class _Needles:
 
     def __init__(self, document: str) -> None:
         self.windows: set[bytes] = set()
-        path = document.encode("utf-8", "surrogatepass")
-        self.path = path if len(path) >= _SHORTEST_PATH else b""
+        paths = (document.encode("utf-8", "surrogatepass"), json.dumps(document)[1:-1].encode())
+        self.paths = {path for path in paths if len(path) >= _SHORTEST_PATH}
         self.keys: dict[str, list[str]] = {}  # of its nodes by collection, of segments or of vectors
         self.has_short_vectors = False
         self.add_bytes(root_uid(document).encode())
@@ -307,8 +333,8 @@ class _Needles:
 class _Scanner:
     """Finds windows in bytes, at any offset: a table of hashes of their first 8 bytes says where to look."""
 
-    def __init__(self, windows: Collection[bytes], path: bytes) -> None:
-        self._windows, self._path = windows, path
+    def __init__(self, windows: Collection[bytes], paths: Collection[bytes]) -> None:
+        self._windows, self._paths = windows, paths
         firsts = np.fromiter((int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows))
         bits = min(24, max(16, len(windows).bit_length() + 7))
         self._shift = np.uint64(64 - bits)
@@ -319,8 +345,8 @@ class _Scanner:
         return ((words * _FACTOR) >> self._shift).view(np.int64)
 
     def find(self, data: bytes) -> set[bytes]:
-        """The windows, and the path, that are in some bytes."""
-        found = {self._path} if self._path and self._path in data else set()
+        """The windows and paths that are in some bytes."""
+        found = {path for path in self._paths if path in data}
         for shift in range(min(8, max(0, len(data) - 7))):
             words = np.frombuffer(data, "<u8", (len(data) - shift) // 8, shift)
             for at in np.flatnonzero(self._table.take(self._slots(words))).tolist():
@@ -331,21 +357,23 @@ class _Scanner:
 
     def find_in_file(self, path: Path) -> tuple[int, set[bytes]]:
         """How many bytes a file has, and what is in it."""
-        size, found, overlap = 0, set[bytes](), b""
+        size, found, overlap, longest = 0, set[bytes](), b"", max(map(len, (*self._paths, bytes(_WINDOW))))
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 size += len(piece)
                 found |= self.find(overlap + piece)
-                overlap = (overlap + piece)[-max(_WINDOW, len(self._path)) :]
+                overlap = (overlap + piece)[-longest:]
         return size, found
 
 
-def _search(indexer: Indexer, document: str, needles: _Needles, notes: tuple[str, ...]) -> DeletionCertificate:
+def _search(
+    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...] = ()
+) -> DeletionCertificate:
     """Search all places, and report."""
-    scanner = _Scanner(needles.windows, needles.path)
-    scanned = [(place, *_scan(scanner, place)) for place in _places(indexer)]
+    scanner = _Scanner(needles.windows, needles.paths)
+    scanned = [(place, *_scan(scanner, place)) for place in (*_places(indexer), *folders)]
     found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
-    shared = _shared(indexer, found, needles.path) if found else found
+    shared = _shared(indexer, found, needles.paths) if found else found
     checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
     missing = list(_ELSEWHERE)
     for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
@@ -359,12 +387,14 @@ def _search(indexer: Indexer, document: str, needles: _Needles, notes: tuple[str
         missing.append("the memory of this program, in which the store is")
     if needles.has_short_vectors:
         missing.append("vectors of fewer than 8 numbers, apart from their keys")
-    if not needles.path:
+    if not needles.paths:
         missing.append(f"its path, which has fewer than {_SHORTEST_PATH} bytes")
     for key, one in indexer.embedders.items():
         if isinstance(one.user_object, CachedEmbedder):
             missing.append(f"the embedding cache that was given for the embed key {key!r}")
-    pieces = len(needles.windows) + bool(needles.path)
+    if any(place.is_dir() and next(place.rglob("*.parquet"), None) for place, _, _ in scanned):
+        missing.append("what the vector store has compressed")
+    pieces = len(needles.windows | needles.paths)
     return DeletionCertificate(document, tuple(checked), tuple(missing), pieces, len(found & shared), notes)
 
 
@@ -379,8 +409,9 @@ def _places(indexer: Indexer) -> list[Path]:
 def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
     size, found = 0, set[bytes]()
     for path in [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file()):
-        count, pieces = scanner.find_in_file(path)
-        size, found = size + count, found | pieces
+        with suppress(FileNotFoundError):  # a log that was closed meanwhile
+            count, pieces = scanner.find_in_file(path)
+            size, found = size + count, found | pieces
     return size, found
 
 
@@ -391,9 +422,9 @@ def _collections(indexer: Indexer, kind: str) -> list[Any]:
     return indexer.ledger.select("SELECT collection FROM space WHERE collection <> '' AND dimension <> 0", ())
 
 
-def _shared(indexer: Indexer, found: set[bytes], path: bytes) -> set[bytes]:
+def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes]:
     """Those of some pieces that live documents, of all Documents in the store, have as well."""
-    scanner, shared, nodes = _Scanner(found - {path}, path if path in found else b""), set[bytes](), indexer.nodes
+    scanner, shared, nodes = _Scanner(found - paths, found & paths), set[bytes](), indexer.nodes
     for (collection,) in _collections(indexer, "segment"):
         for segments in pages(functools.partial(nodes.segments.scan, collection)):
             for one in segments:

@@ -466,7 +466,8 @@ class Document:
         documents stay unchanged until you add or delete them again.
 
         Args:
-            files: Paths, identified by their file names, or a mapping of your own ids to paths.
+            files: Paths, identified by their file names, or a mapping of your own ids to paths. An id with the suffix
+                of the path is the file's name, too: the metadata ``file_name``.
             metadata: Additional metadata by file name or id.
             on_progress: As for `sync`.
             cancel: As for `sync`.
@@ -730,15 +731,18 @@ class Document:
 
         compact(self._unrestricted("compact"))
 
-    def purge(self, document: str) -> DeletionCertificate:
+    @known_keywords
+    def purge(self, document: str, *, folders: Sequence[PathLike] = ()) -> DeletionCertificate:
         """Delete a document so that no byte of it remains in the stores, and certify that.
 
         All of its versions go at once: reads of other programs that still use them are repeated. Then everything is
         done that `compact` does, keyword indexes are written anew without its words, and all files of the stores are
-        searched. Takes about as long as reading and writing the stores.
+        searched. Takes about as long as reading and writing the stores. Chroma in a folder and Milvus Lite are closed
+        for a moment, in which queries of other threads by vectors fail with a StoreError.
 
         Args:
             document: Its path relative to the dataset, or its id.
+            folders: Other files and folders to search, such as uploads and logs; nothing is removed from them.
 
         Returns:
             What was searched, what was found, and what cannot be checked. It is not clean if something remains: a
@@ -757,11 +761,16 @@ class Document:
         """
         from lazyrag.document.certificate import purge
 
-        return purge(self._unrestricted("purge"), document)
+        return purge(self._unrestricted("purge"), document, folders)
 
     @known_keywords
     def deletion_certificate(
-        self, document: str, *, text: str | None = None, file: PathLike | None = None
+        self,
+        document: str,
+        *,
+        text: str | None = None,
+        file: PathLike | None = None,
+        folders: Sequence[PathLike] = (),
     ) -> DeletionCertificate:
         """Search all stores for a document that is gone; nothing is changed. `purge` returns such a certificate, too.
 
@@ -769,6 +778,7 @@ class Document:
             document: The path or id that it had.
             text: Its text, or a part of it: what to search for.
             file: Its file, or a copy of it, instead.
+            folders: As for `purge`.
 
         Raises:
             ConfigError: If the document is live, or neither text nor file is given.
@@ -776,7 +786,7 @@ class Document:
         """
         from lazyrag.document.certificate import certify
 
-        return certify(self._unrestricted("deletion_certificate"), document, text, file)
+        return certify(self._unrestricted("deletion_certificate"), document, text, file, folders)
 
     @known_keywords
     def documents(

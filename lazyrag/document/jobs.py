@@ -460,20 +460,20 @@ class Worker:
             if live.number != claim.begun:
                 return live
         if claim.kind == "purge":
-            return self._purge(claim, keywords["document"])
+            return self._purge(claim, **keywords)
         return _method(self._docs, claim.kind)(*args, **keywords)
 
-    def _purge(self, claim: _Claim, document: str) -> Any:
+    def _purge(self, claim: _Claim, document: str, **more: Any) -> Any:
         """Purge a document, whose job has no more than a digest of its id from then on; None if that is done."""
         if claim.begun is None:
-            hidden = json.dumps({"document": digest(["purge", document])})
+            hidden = json.dumps({"document": digest(["purge", document]), **more})
             with self._jobs.writing(durable=True) as (connection, _):
                 connection.execute("UPDATE job SET arguments = ?, documents = '[]' WHERE id = ?", (hidden, claim.id))
         known = [name for name, _ in self._jobs.ledger.documents.identities()]
         document = next((name for name in known if digest(["purge", name]) == document), document)
         if claim.begun is not None and document not in known:
             return None
-        return dataclasses.replace(_method(self._docs, "purge")(document), document="")
+        return dataclasses.replace(_method(self._docs, "purge")(document, **more), document="")
 
     def _claim(self) -> _Claim | None:
         """Claim the next job, unless another worker runs one."""

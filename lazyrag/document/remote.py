@@ -282,6 +282,7 @@ class RemoteIndexer:
     def __init__(self, connection: Connection, name: str, embed: Any) -> None:
         self._connection = connection
         self.name = name
+        self.url = connection.url
         self.where = f"Document {name!r} ({connection.url})"
         self.hits: ShownHits = set()
         self.is_closed = False
@@ -683,6 +684,11 @@ class RemoteDocument(Document):
         raise ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
 
     create_node_group = add_reader = activate_group = _unrestricted = _refuse
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return str(cast("Any", self._indexer).url)
 
     def __repr__(self) -> str:
         return f"<{self._indexer.where}{'' if self._reader.scope is None else ', restricted'}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -47,6 +48,7 @@ _TITLES = {
     501: "Not available in this installation",
     502: "A model failed",
     503: "The service is busy",
+    507: "The disk is full",
 }
 
 
@@ -93,12 +95,16 @@ def problem_of(error: Exception) -> ProblemError:
         return error
     if isinstance(error, UnicodeEncodeError):
         return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
             found = ErrorInfo.of(error)
             headers = {"Retry-After": "1"} if status == 503 else None
-            return ProblemError(status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type)
+            return ProblemError(
+                status, all_errors.sentence(found.detail), found.remedy, headers=headers, error=found.type
+            )
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 

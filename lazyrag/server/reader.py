@@ -314,30 +314,25 @@ def _located(snapshot: LocalSnapshot, references: Sequence[Reference], seen: Fil
         StaleNodeError: If one is not live, has changed, or is none that the principal sees.
     """
     places: list[tuple[str, str]] = []
-    for reference in references:
-        group, document, uid, _, number, content = reference
+    for group, document, uid, _, number, content in references:
         live = snapshot.state.view.groups.get(group)
         build = None if live is None else live.builds.get(document)
-        if live is None or build is None:
-            raise _stale(reference)
-        is_window = content is None and 0 < number <= build.size  # it is at the place of its first node
-        places.append((live.collection, store_key(build.uids[number - 1] if is_window else uid, build.number)))
+        is_window = build is not None and content is None and 0 < number <= build.size  # where its first node is
+        own = build.uids[number - 1] if build is not None and is_window else uid
+        places.append((live.collection, store_key(own, build.number)) if live is not None and build else ("", ""))
     found: dict[tuple[str, str], Segment] = {}
-    for collection in dict.fromkeys(one for one, _ in places):
+    for collection in dict.fromkeys(one for one, _ in places if one):
         keys = list(dict.fromkeys(key for one, key in places if one == collection))
         found |= {(collection, one.key): one for one in snapshot.indexer.nodes.segments.get(collection, keys)}
-    for reference, place in zip(references, places, strict=True):
-        there, (*_, parent, number, content) = found.get(place), reference
-        if there is None or not (seen is None or matches(seen, there.fields)):
-            raise _stale(reference)
-        if (number and there.parent != parent) if content is None else content_digest(there) != content:
-            raise _stale(reference)
+    for (group, document, uid, parent, number, content), place in zip(references, places, strict=True):
+        there = found.get(place)
+        is_seen = there is not None and (seen is None or matches(seen, there.fields))
+        is_same = there is not None and (
+            (not number or there.parent == parent) if content is None else content_digest(there) == content
+        )
+        if not (is_seen and is_same):  # the first of them: whether another one is hidden or missing decides nothing
+            raise stale_error(Segment(uid, 0, group, document, "", parent, number, ""))
     return [found[place] for place in places]
-
-
-def _stale(reference: Reference) -> Exception:
-    group, document, uid, parent, number, _ = reference
-    return stale_error(Segment(uid, 0, group, document, "", parent, number, ""))
 
 
 # One state for all calls of a read

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -22,7 +21,6 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.errors import AnswerWarning
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -190,6 +188,7 @@ class Notebook:
     def __init__(self, path: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._database = Database(path, BOOK_FORMAT)
+        self.rows("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -323,8 +322,8 @@ async def _pieces(
         return
     pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
     history = [turn.model_dump() for turn in body.history]
-    warnings.simplefilter("ignore", AnswerWarning)  # they are events
-    async with aclosing(pipeline.astream(body.question, body.topk, filters=filters, history=history)) as deltas:
+    run = pipeline._run(body.question, history)  # `astream` warns of problems, which are events here
+    async with aclosing(run.deltas(body.topk, None, filters)) as deltas:
         async for delta in deltas:
             if delta.text:
                 yield "delta", {"text": delta.text}

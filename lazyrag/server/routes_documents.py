@@ -31,6 +31,7 @@ from lazyrag.server.uploads import (
     Writing,
     checked_name,
     digest_of,
+    documents_of,
     estimate,
     reply,
     uploaded_file,
@@ -423,6 +424,8 @@ async def cancel_job(call: Writing, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
+    if call.principal.labels is not None:  # documents may have been hidden since; new ids are its own
+        await call.visible(*(one for one in documents_of(job) if not one.startswith("~")))
     return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
 
 

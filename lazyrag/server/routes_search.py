@@ -33,7 +33,6 @@ sets = APIRouter(prefix="/api/v1/sets/{set}", tags=["search"])
 MAX_TOPK = 1_000
 MAX_QUERY = 8_192
 """Characters."""
-MAX_READ = 100_000
 MAX_TEXT = 10_000_000
 MAX_FILTER_DEPTH = 16
 
@@ -144,7 +143,6 @@ _Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
 _NodePage = create_model("NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`.")))
 _Group = create_model("Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...))
 _Location = create_model("Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...))
-_Read = create_model("Read", path=(str, ...), start=(int, ...), text=(str, ...))
 _Tree = create_model("Tree", groups=(list_of(_Group), ...), defined=(list[str], ...))
 
 # What routes share
@@ -277,7 +275,6 @@ async def why_not(body: WhyNotBody, scope: Reading) -> Response:
 # Nodes
 
 Path = Annotated[str, Query(min_length=1, max_length=4_096, description="The document.")]
-Position = Annotated[int, Query(ge=0, le=2**40)]
 Window = Annotated[int, Query(ge=0, le=100)]
 InGroup = Annotated[str | None, Query(max_length=200, alias="group", description="Where several groups have the uid.")]
 
@@ -375,13 +372,6 @@ def _tree(docs: Document) -> dict[str, Any]:
 async def outline(scope: Reading, path: Path) -> Response:
     """Get the headings, pages or rows of a document."""
     return await scope.respond(lambda: to_dict(scope.docs.outline(path)))
-
-
-@sets.get("/read", response_model=_Read)
-async def read(scope: Reading, path: Path, start: Position = 0, end: Position | None = None) -> Response:
-    """Read a part of a document's text, 100,000 characters at most."""
-    last = start + MAX_READ if end is None else min(end, start + MAX_READ)
-    return await scope.respond(lambda: {"path": path, "start": start, "text": scope.docs.read(path, (start, last))})
 
 
 @sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))

@@ -48,7 +48,7 @@ KEPT_S = 24 * 3600
 MOST_FILES = 1_000
 """In one multipart request."""
 MOST_PARTS = 100_000
-_GRACE_S = 600  # from the arrival of a file to its job
+_GRACE_S = 300  # from the storing of a file to its job
 _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
@@ -139,11 +139,10 @@ class _Form:
         self.metadata = b""
         self.is_complete = False
         self._folder, self._limit = folder, limit
-        self._drafts = contextlib.ExitStack()
+        self._drafts = folder / "incoming" / uuid.uuid4().hex  # not among the files before there is a job for them
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
-        self._is_file = self._is_metadata = False
-        self._line, self._disposition = b"", b""
+        self._is_metadata, self._line, self._disposition = False, b"", b""
         names = "header_field header_value header_end headers_finished part_data part_end end"
         calls: Any = {f"on_{name}": getattr(self, f"_{name}") for name in names.split()}
         self._parser = MultipartParser(options[b"boundary"][:MAX_BOUNDARY_LENGTH], calls)
@@ -154,9 +153,20 @@ class _Form:
         except FormParserError as exc:
             raise ProblemError(422, f"The multipart body is malformed: {exc}.", "Send it again.") from exc
 
+    def store(self) -> None:
+        """Give the accepted files their names."""
+        (self._folder / "files").mkdir(parents=True, exist_ok=True)
+        for number, file in enumerate(self.files):
+            if file.problem is None:
+                os.utime(self._drafts / str(number))  # for `sweep`
+                (self._drafts / str(number)).replace(stored_path(self._folder, file.content_hash, file.name))
+        sync_folder(self._folder / "files")
+
     def close(self) -> None:
-        self._drafts.close()
-        self._out = None
+        """Remove what was not stored."""
+        if self._out is not None:
+            self._out.close()
+        shutil.rmtree(self._drafts, ignore_errors=True)
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._line += data[start:end]
@@ -171,9 +181,8 @@ class _Form:
 
     def _headers_finished(self) -> None:
         options, self._disposition = parse_options_header(self._disposition)[1], b""
-        self._is_file = b"filename" in options
-        self._is_metadata = not self._is_file and options.get(b"name") == b"metadata"
-        if not self._is_file:
+        self._is_metadata = options.get(b"name") == b"metadata" and b"filename" not in options
+        if b"filename" not in options:
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
@@ -185,28 +194,30 @@ class _Form:
             file.refuse(problem)
             return
         self._hash = hashlib.blake2b(digest_size=16)
-        self._out = self._drafts.enter_context(_draft(self._folder))
+        self._drafts.mkdir(parents=True, exist_ok=True)
+        self._out = (self._drafts / str(len(self.files) - 1)).open("xb")
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_metadata:
             self.metadata += data[start:end]
             if len(self.metadata) > _METADATA_BYTES:
                 raise ProblemError(413, "The field metadata is too large.", "At most 1 MiB is allowed.")
-        elif self._is_file:
+        elif self._out is not None:
             file = self.files[-1]
             file.bytes += end - start
-            if file.bytes > self._limit and file.problem is None:
-                file.refuse(_too_large(self._limit))
-                self.close()
-            if self._out is not None:
+            if file.bytes <= self._limit:
                 _write(self._out, memoryview(data)[start:end], self._hash)
+            elif file.problem is None:
+                file.refuse(_too_large(self._limit))
+                self._out.truncate(0)
 
     def _part_end(self) -> None:
         if self._out is not None:
-            file = self.files[-1]
-            file.content_hash = self._hash.hexdigest()
-            _store(self._out, stored_path(self._folder, file.content_hash, file.name))
-            self.close()
+            self.files[-1].content_hash = self._hash.hexdigest()
+            self._out.flush()
+            os.fsync(self._out.fileno())
+            self._out.close()
+            self._out = None
 
     def _end(self) -> None:
         self.is_complete = True
@@ -393,8 +404,7 @@ class Call:
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
-        named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
-        self.request.state.documents = [named] if isinstance(named, str) else list(named)  # for the audit log
+        self.request.state.documents = documents_of(job)  # for the audit log
         headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
         response.background = BackgroundTask(self.run_slow, sweep, self)
@@ -439,6 +449,12 @@ def _call(scope: str) -> Any:
 Reading = Annotated[Call, _call("read")]
 Writing = Annotated[Call, _call("write")]
 Administration = Annotated[Call, _call("admin")]
+
+
+def documents_of(job: Any) -> list[str]:
+    """The ids of the documents that a job names."""
+    named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
+    return [named] if isinstance(named, str) else list(named)
 
 
 def digest_of(*parts: Any) -> str:
@@ -488,12 +504,13 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     try:
         async for block in _blocks(call.request):
             await call.run(form.write, block)
+        if not form.is_complete or not form.files:
+            raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
+        await call.run(form.store)
     except ClientDisconnect as exc:
         raise ProblemError(400, "The request was cut off.", "Send it again, or in parts.") from exc
     finally:
         await call.run(form.close)
-    if not form.is_complete or not form.files:
-        raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
     metadata = _metadata_field(form.metadata or b"{}")
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
     return await _add(call, form.files, metadata, key, price if dry_run else None)
@@ -608,7 +625,9 @@ class _Upload:
         Raises:
             ProblemError: 409 if parts are missing, 422 if the whole has another digest than was declared.
         """
-        if "content_hash" not in self.about:
+        about = self.about
+        known = about.get("content_hash", "")
+        if not known or not stored_path(self.set_folder, known, about["name"]).exists():
             missing = sorted({*range(1, self.parts + 1)} - {*self.state().received})
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
@@ -619,16 +638,18 @@ class _Upload:
                     with (self.folder / f"{number}.part").open("rb") as part:
                         while block := part.read(_BLOCK):
                             _write(out, block, content, whole)
-                if self.about["sha256"] not in {None, whole.hexdigest()}:
+                if about["sha256"] not in {None, whole.hexdigest()}:
                     msg = "The file has another SHA-256 than was declared."
                     raise ProblemError(422, msg, "Delete the upload and begin again.")
-                self.about["content_hash"] = content.hexdigest()
-                _store(out, stored_path(self.set_folder, content.hexdigest(), self.about["name"]))
-            _save(self.set_folder, self.folder / "about", self.about)
+                about["content_hash"] = content.hexdigest()
+                _store(out, stored_path(self.set_folder, content.hexdigest(), about["name"]))
+            _save(self.set_folder, self.folder / "about", about)
+        return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
+
+    def remove_parts(self) -> None:
+        """Give back their space."""
         for path in self.folder.glob("*.part"):
             path.unlink(missing_ok=True)
-        about = self.about
-        return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
 
 
 def _too_large(limit: int) -> ProblemError:
@@ -692,7 +713,9 @@ async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
     file = await call.run_slow(upload.complete)
-    return await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+    answer = await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+    await call.run(upload.remove_parts)  # not before there is a job
+    return answer
 
 
 @router.delete("/sets/{set}/uploads/{upload_id}", status_code=204)

@@ -163,6 +163,27 @@ class StoreDocuments:
                     by_server = Retriever(docs, "line", similarity="bm25_chinese", index="native", topk=topk)
                     assert len(by_server("绿茶")) == min(topk, 301)  # another file says it, too
 
+    def test_nothing_of_a_purged_document_is_left(self, tmp_path: Path) -> None:
+        """The stores' files have no piece of a purged document; a server's files are named as not checked."""
+        files = tmp_path / "files"
+        files.mkdir()
+        for name, text in TEXTS.items():
+            (files / name).write_text(text, encoding="utf-8")
+        secret = "病人欧阳夏丹的病历：罕见的木质部侵染。\nPatient Oberholzer-Quastenberg, file number 77-4193-ZX.\n" * 3
+        with self.open(tmp_path, Letters(), keep_versions=1) as docs:
+            docs.add_texts({"clinic/oberholzer": secret, "other": "Nothing of interest."})
+            docs.activate_group("line", embed_keys=docs.embed_keys, analysers=["zh"])
+            docs.add_texts({"clinic/oberholzer": secret + "A second version."})
+            certificate = docs.purge("clinic/oberholzer")
+            assert certificate.is_clean, str(certificate)
+            assert docs.deletion_certificate("clinic/oberholzer", text=secret).is_clean
+            assert docs.verify() == ()
+            location = docs._indexer.nodes.vectors.location
+            assert any("server" in one for one in certificate.not_checked) == location.is_server
+            hits = Retriever(docs, "line", similarity="cosine", topk=50)("病历")
+            assert len(hits) == 11
+            assert {hit.path for hit in hits} == {*TEXTS, "other"}
+
     def test_what_is_lost_is_found_and_mended(self, tmp_path: Path) -> None:
         """Rows that vanish from the store are problems for verify(), and repair() makes them anew."""
         files = tmp_path / "files"

@@ -94,7 +94,7 @@ def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monk
         found = book.rows("SELECT id FROM answer") if book else []
     answer = other.get(f"{SET}/answers/{found[0][0]}/events")
     asked.join()
-    assert answer.text.count(": ping\n\n") >= 2
+    assert ": ping\n\n" in answer.text
     assert [name for _, name, _ in events(answer)][-2:] == ["problem", "done"]
 
 

@@ -375,6 +375,19 @@ def test_jobs_of_others_are_unknown(labelled):
     assert b.get(f"{SET}/uploads/{upload}").status_code == 404
 
 
+def test_retries_of_what_was_hidden_since(labelled):
+    """A job that was cancelled is not run again on documents that the principal no longer sees."""
+    docs, everyone, a, _ = labelled
+    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}})
+    run_jobs(docs)
+    url = f"{SET}/jobs/{a.delete(f'{SET}/documents/tea').json()['id']}"
+    assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
+    everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"labels": ["b"]}}})
+    run_jobs(docs)
+    assert a.post(f"{url}/retry").status_code == 404
+    assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
+
+
 def test_what_labels_do_not_allow(labelled):
     """A principal with labels gives no other labels, and does nothing that concerns all documents."""
     docs, _, a, _ = labelled

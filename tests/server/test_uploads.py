@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -165,6 +166,18 @@ def test_malformed_forms(client, service, kind, body, status):
     assert stored(service) == []
 
 
+def test_a_full_disk(client, service, monkeypatch):
+    """It is said as such, and leaves no part of a file."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(uploads, "_write", fail)
+    answer = post(client, ("a.md", b"Tea."))
+    assert (answer.status_code, "disk" in answer.json()["detail"]) == (507, True)
+    assert stored(service) == []
+
+
 def test_metadata_are_bounded(client):
     """Metadata are in memory, so that they are limited."""
     answer = client.post(f"{SET}/documents", files={"file": ("a.md", b"x")}, data={"metadata": "x" * (2 << 20)})
@@ -270,6 +283,7 @@ def test_parts_in_any_order(client, docs, service, run_jobs):
     assert run_jobs()[0].result["added"] == ["large.txt"]
     assert client.get(f"{SET}/files/large.txt").content == content
     assert put(client, upload, 1, content).status_code == 422
+    assert [*service.state.rglob("*.part")] == []
 
 
 def test_bad_parts(client):

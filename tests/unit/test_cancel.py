@@ -9,6 +9,7 @@ import os
 import random
 import sqlite3
 import threading
+import time
 from contextlib import closing, suppress
 
 import pytest
@@ -180,6 +181,30 @@ def test_a_callback_can_cancel(tmp_path):
         docs.sync(cancel=cancel)
     docs.add_texts(TEXTS)
     assert len(docs.get_nodes()) == len(TEXTS)
+
+
+@pytest.mark.parametrize("options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"])
+def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
+    """Files that workers have begun are finished or dropped; no other ones are begun."""
+    root, read, cancel = folder({f"{number:03}.slow": f"tea {number}" for number in range(60)}), [], threading.Event()
+
+    def load(path):
+        read.append(path)
+        time.sleep(0.06)
+        return path.read_text(encoding="utf-8")
+
+    def stop(progress):
+        if progress.done > 10:
+            cancel.set()
+
+    with Document(root, store_conf=conf(tmp_path), **options) as docs:
+        docs.add_reader("*.slow", load)
+        with pytest.raises(CanceledError):
+            docs.sync(on_progress=stop, cancel=cancel)
+        assert 10 < len(read) < 40
+        assert docs.verify() == ()
+        assert len(docs.sync().added) + len(docs.get_nodes()) >= 60
+        assert len(docs.get_nodes()) == 60
 
 
 def test_a_call_that_waits_for_another_program_can_be_cancelled(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever
+from lazyrag.document import Worker
 from lazyrag.errors import ConfigError
 
 SECRET = (
@@ -198,3 +199,26 @@ def test_unknown_live_and_restricted_documents_are_refused(docs):
         docs.deletion_certificate("gone")
     with pytest.raises(ConfigError, match="restricted"):
         docs.restricted({"file_name": "open"}).purge("open")
+
+
+def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
+    """Finished jobs with its text and path go, and the one that purges it has neither."""
+    docs.jobs.submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
+    worker = Worker(docs)
+    assert worker.run_one().state == "SUCCESS"
+    docs.jobs.submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]})
+    job = worker.run_one()
+    assert job.state == "DELETED"
+    assert [place for place in job.result["checked"] if place["found"]] == []
+    assert docs.deletion_certificate("病历/oberholzer", text=SECRET).is_clean
+
+
+def test_folders_beside_the_stores_are_searched_on_request(docs, tmp_path):
+    """The folder of uploads still has the file, which the certificate says."""
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "uploads" / "patient.txt").write_text(SECRET, encoding="utf-8")
+    docs.add_files({"clinic/patient.txt": tmp_path / "uploads" / "patient.txt"})
+    certificate = docs.purge("clinic/patient.txt", folders=[tmp_path / "uploads"])
+    assert [one.place for one in certificate.checked if one.found] == [str(tmp_path / "uploads")]
+    with pytest.raises(ConfigError, match="folders"):
+        docs.purge("clinic/patient.txt", folders=[tmp_path / "nowhere"])

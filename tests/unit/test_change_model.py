@@ -151,6 +151,7 @@ def test_a_budget_is_kept(tmp_path):
 def test_the_old_model_serves_meanwhile_and_other_jobs_go_first(tmp_path, monkeypatch):
     """A long change of a model stops for them at a safe point, and goes on where it stopped."""
     monkeypatch.setattr("lazyrag.document.jobs._TURN_S", 0.0)
+    monkeypatch.setattr("lazyrag.document.jobs._LOOK_S", 0.02)
     candidate = Counted(new)
     candidate.gate.clear()
     with ready(tmp_path, candidate) as docs, opened(tmp_path, candidate, read_only=True) as reader:
