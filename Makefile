@@ -38,6 +38,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/locations.py
+	$(BIN)/python benchmarks/marks.py --check
 	$(BIN)/python benchmarks/quality.py --pool
 	$(BIN)/python benchmarks/quality.py --halves
 	$(BIN)/python benchmarks/refine.py --questions 1190

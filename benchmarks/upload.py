@@ -80,7 +80,7 @@ def request(port: int, method: str, path: str, body=None, **headers: str) -> dic
     connection.close()
     if answer.status >= 400:
         raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
-    return json.loads(text)
+    return json.loads(text or "null")
 
 
 def content(start: int, size: int) -> Iterator[bytes]:

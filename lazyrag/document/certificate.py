@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.data.segment import Segment, content_text, root_uid
+from lazyrag.data.segment import content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import forget_jobs
@@ -67,8 +67,8 @@ class DeletionCertificate:
     """What was searched for a deleted document, and what was found.
 
     Searched for are all pieces of 32 bytes of its texts (UTF-8 and UTF-16), metadata and vectors, one after the other,
-    so that no 63 bytes in a row remain unnoticed; the keys of its nodes, which stand beside all that indexes and caches
-    of rows hold; and its path.
+    so that no 63 bytes in a row remain unnoticed (of more than 12 MB, even samples); the keys of its nodes, which stand
+    beside all that indexes and caches of rows hold; and its path.
 
     Args:
         document: Its path or id.
@@ -136,15 +136,14 @@ def certify(
     if row is not None and row.status == "live":
         raise ConfigError(f"The document {document!r} is not deleted. Call purge({document!r}), which deletes it.")
     if (text is None) == (file is None):
-        raise ConfigError(
-            "Pass either text= or file=: the text or the file of the document, to know what to search for."
-        )
+        raise ConfigError("Pass either text= or file=, of the document as it was: what to search for.")
     needles = _Needles(document)
     if file is not None:
         needles.add_bytes(Path(file).read_bytes())
         text = indexer.loading.load(FoundFile(document, file)).text
     needles.add_text(validate_text("text", text))
-    return _search(indexer, document, needles, _existing(folders))
+    notes = (_KEPT,) if row is not None and row.status == "excluded" else ()
+    return _search(indexer, document, needles, _existing(folders), notes)
 
 
 def _existing(folders: Iterable[PathLike]) -> list[Path]:
@@ -291,22 +290,16 @@ class _Needles:
         for number, collection, group in builds:
             keys = [*objects[number].keys]
             found.keys.setdefault(collection, []).extend(keys)
-            found.add_bytes(
-                *(segment.uid.encode() for segment in found.add_segments(nodes.segments.get(collection, keys)))
-            )
+            for segment in nodes.segments.get(collection, keys):
+                found.add_bytes(segment.uid.encode())
+                found.add_text(content_text(segment.content))
+                found.add_text(_json(segment.metadata))
             for vectors in ledger.groups.vector_collections(group):
                 found.keys.setdefault(vectors, []).extend(keys)
                 found.add_vectors(one.vector for one in nodes.vectors.get(vectors, keys))
         for metadata in (row.loaded, row.user_metadata, row.updates):
             found.add_text(metadata)
         return found
-
-    def add_segments(self, segments: list[Segment]) -> list[Segment]:
-        """Add what nodes have of their own; returns them."""
-        for one in segments:
-            self.add_text(content_text(one.content))
-            self.add_text(_json(one.metadata))
-        return segments
 
     def add_text(self, text: str) -> None:
         """Add the windows of a text in both encodings."""
@@ -367,7 +360,7 @@ class _Scanner:
 
 
 def _search(
-    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...] = ()
+    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...]
 ) -> DeletionCertificate:
     """Search all places, and report."""
     scanner = _Scanner(needles.windows, needles.paths)

@@ -121,10 +121,8 @@ def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
     name = Path(str(root.metadata.get("file_name", root.path)))
     named = reader.indexer.options.readers.find(root.path, name.name)
     suffix = str(root.metadata.get("read_as") or known_suffix(name))
-    if named is None and loaders.target(suffix) != "lazyrag.loaders.pdf:PdfLoader":
-        return None
-    given = PdfLoader if named is None else named.given
-    found = given() if given is PdfLoader else given
+    given = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+    found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
     return found if isinstance(found, PdfLoader) else None
 
 

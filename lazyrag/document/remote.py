@@ -33,15 +33,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import (
-    ActiveRead,
-    DocumentState,
-    Hits,
-    LocalSnapshot,
-    Needs,
-    NodeKey,
-    stale_error,
-)
+from lazyrag.document.snapshot import ActiveRead, DocumentState, Hits, LocalSnapshot, Needs, NodeKey, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import (
     AccessError,
@@ -293,6 +285,9 @@ class RemoteIndexer:
         own = make_embedders(embed, None)
         unknown = [key for key in own if key not in identities]
         require(not unknown, "The keys of embed", unknown, f"embed keys of the service: {sorted(identities)}")
+        for key, one in own.items():
+            model, theirs = one.embedder.identity, identities[key].identity
+            require("" in (model, theirs) or model == theirs, f"The model of embed[{key!r}]", model, repr(theirs))
         self.embedders: Mapping[str, CheckedEmbedder] = {**make_embedders(identities or None, 1), **own}
 
     def _load(self) -> None:
@@ -302,8 +297,7 @@ class RemoteIndexer:
     @property
     def lines(self) -> Mapping[str, list[str]]:
         """Of each group its name and those above it, the root group last."""
-        lines: Mapping[str, list[str]] = self._known["groups"]
-        return lines
+        return cast("Mapping[str, list[str]]", self._known["groups"])
 
     def line(self, group: str) -> list[str]:
         """See `Reader.line`; the service may have defined the group meanwhile."""
@@ -365,8 +359,7 @@ class RemoteReader(Reader):
     @property
     def schema(self) -> Mapping[str, DocField]:
         """See `Reader.schema`."""
-        schema: Mapping[str, DocField] = self.indexer.schema
-        return schema
+        return cast("Mapping[str, DocField]", self.indexer.schema)
 
     def report(self) -> IngestReport | None:
         """None: ingestion is the service's matter."""
@@ -374,8 +367,7 @@ class RemoteReader(Reader):
 
     def line(self, group: str) -> list[str]:
         """See `Reader.line`."""
-        line: list[str] = self.indexer.line(group)
-        return line
+        return cast("list[str]", self.indexer.line(group))
 
     def build(self, needs: Needs) -> View:
         """A state that begins with the first request."""
@@ -598,8 +590,8 @@ class RemoteSnapshot(LocalSnapshot):
     def _load_parents(self, segments: Sequence[Segment], most: int) -> None:
         """Load parents that are not known; above a hidden one also the next ones, up to one that is visible."""
         parents = self._view.parents
-        places = {self._place_above(one): one for one in reversed(segments) if one.parent is not None}
-        missing = [one for place, one in reversed(places.items()) if place not in parents][:most]
+        places = {self._place_above(one): one for one in segments if one.parent is not None}
+        missing = [one for place, one in places.items() if place not in parents][:most]
         for chain in self._follow("parents", missing) if missing else ():
             parents.update(((one.group, one.uid), one) for one in map(decode_segment, chain))
 

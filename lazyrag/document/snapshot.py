@@ -617,8 +617,36 @@ class LocalSnapshot(Snapshot):
     def windows(
         self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
     ) -> list[tuple[int, list[DocNode]]]:
-        """See `windows`."""
-        return windows(self, nodes, before, after, merge=merge)
+        """The windows of nodes, each with the rank (from 0) of the first node that led there; see `Document.window`.
+
+        They come in the order of these nodes, and carry their scores. Windows that overlap or touch are one.
+
+        Args:
+            nodes: Of one Document, best first.
+            before: How many neighbours before each.
+            after: How many behind each.
+            merge: Return each window as one node.
+
+        Raises:
+            StaleNodeError: If a node is not in the live tree any more, or is out of scope.
+            ConfigError: If a node belongs to another Document.
+        """
+        found = []
+        for rank, node in enumerate(nodes):
+            build, at = self.ordinal(self.source.show(self.checked(node)).segment)
+            last = min(len(build.uids) - 1, at + after)
+            found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
+        joined: list[_Stretch] = []
+        for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
+            if not (joined and joined[-1].absorb(stretch)):
+                joined.append(stretch)
+        joined.sort(key=lambda one: one.rank)
+        read = self.node_ranges([(one.build, one.first, one.last) for one in joined])
+        result = []
+        for one, segments in zip(joined, read, strict=True):
+            window = [self.hit(node, one.own.get(node.uid, one.score)) for node in segments]
+            result.append((one.rank, [merge_window(self, window, one.score)] if merge else window))
+        return result
 
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node is in, and which of its nodes it is, from 0.
@@ -975,43 +1003,6 @@ class _Stretch:
         self.rank, self.score = min((self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0])
         self.own = {**other.own, **self.own}
         return True
-
-
-def windows(
-    snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
-) -> list[tuple[int, list[DocNode]]]:
-    """The windows of some nodes, each with the rank (from 0) of the first node that led there; see `Document.window`.
-
-    They come in the order of these nodes, and carry their scores. Windows that overlap or touch are one.
-
-    Args:
-        snapshot: Where they are read.
-        nodes: Of one Document, best first.
-        before: How many neighbours before each.
-        after: How many behind each.
-        merge: Return each window as one node.
-
-    Raises:
-        StaleNodeError: If a node is not in the live tree any more, or is out of scope.
-        ConfigError: If a node belongs to another Document.
-    """
-    source = snapshot.source
-    found = []
-    for rank, node in enumerate(nodes):
-        build, at = snapshot.ordinal(source.show(snapshot.checked(node)).segment)
-        last = min(len(build.uids) - 1, at + after)
-        found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
-    joined: list[_Stretch] = []
-    for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
-        if not (joined and joined[-1].absorb(stretch)):
-            joined.append(stretch)
-    joined.sort(key=lambda one: one.rank)
-    read = snapshot.node_ranges([(one.build, one.first, one.last) for one in joined])
-    result = []
-    for one, segments in zip(joined, read, strict=True):
-        window = [snapshot.hit(node, one.own.get(node.uid, one.score)) for node in segments]
-        result.append((one.rank, [merge_window(snapshot, window, one.score)] if merge else window))
-    return result
 
 
 def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:

@@ -47,7 +47,7 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(r".*/(search|why-not|answers|grep|_\w+)")  # POST that changes nothing
+_QUERIES = re.compile(r"POST /api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)")  # they change nothing
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
@@ -86,6 +86,7 @@ _SELECT_TOKENS = "SELECT id, name, scope, labels, created, expires, revoked, use
 _SELECT_AUDIT = (
     "SELECT id, own, time_ms, principal, address, action, dataset, documents, status, request, hash FROM audit"
 )
+_NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
 _INSERT_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _VALID = "token.revoked IS NULL AND ifnull(token.expires, 1e12) > ?"
 
@@ -142,6 +143,21 @@ class AuditRow:
     status: int | None
     request: str
     hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCheck:
+    """Result of a check of the audit log's chain of hashes.
+
+    Args:
+        rows: Number of rows that were read.
+        head: Hash of the last one. Compare it with a stored one to see that no rows at the end are missing.
+        damaged: Number of the first row that does not fit; None for none.
+    """
+
+    rows: int
+    head: str
+    damaged: int | None
 
 
 class Access:
@@ -301,9 +317,7 @@ class Access:
         request: str = "",
     ) -> None:
         last, previous = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone() or (0, "")
-        [own] = connection.execute(
-            "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?", (principal,)
-        ).fetchone()
+        [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
         ids = json.dumps(list(documents))
         content = [last + 1, own, int(time.time() * 1000), principal, address, action, dataset, ids, status, request]
         connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
@@ -324,19 +338,16 @@ class Access:
             for one, own, at, who, where, what, name, ids, status, request, digest in rows
         ]
 
-    def verify_audit(self) -> dict[str, Any]:
-        """Check the chain of hashes: number of rows, the last hash, and the first row that does not fit, or None.
-
-        Compare the last hash with a copy of an earlier one to see that no rows at the end are missing.
-        """
+    def verify_audit(self) -> AuditCheck:
+        """Check the chain of hashes."""
         count, previous = 0, ""
         with Database(self.path, ACCESS_FORMAT) as database, database.reading() as connection:
             for *content, digest in connection.execute(f"{_SELECT_AUDIT} ORDER BY id"):
                 count += 1
                 if content[0] != count or _chained(previous, content) != digest:
-                    return {"rows": count, "head": digest, "damaged": count}
+                    return AuditCheck(count, digest, count)
                 previous = digest
-        return {"rows": count, "head": previous, "damaged": None}
+        return AuditCheck(count, previous, None)
 
 
 def _digest(text: str) -> str:
@@ -481,7 +492,7 @@ class AccessMiddleware:
             challenge = 'Bearer realm="lazyrag"' + (', error="invalid_token"' if bearer is not None else "")
             msg = "The token is not valid." if bearer is not None else "The request has no token."
             raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
-        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(path)
+        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(f"{scope['method']} {path}")
         if is_logged and principal is not None:
             await self._record(scope, path, None)
         return is_logged

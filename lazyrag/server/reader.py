@@ -10,9 +10,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
@@ -124,48 +124,6 @@ async def embed(name: str, body: Texts, request: Request, principal: Principal =
         return _json([encode_vector(one) for one in embedder.embed(body.texts, input_type=body.input_type)])
 
     return await service.run(run)
-
-
-@router.post("/sets/{name}/_{method}")
-async def read(name: str, method: str, body: Call, request: Request, principal: Principal = READER) -> Response:
-    """Read in the state and the scope of a call."""
-    service = service_of(request)
-
-    def run() -> Response:
-        reader = service.view(name, principal).reader
-        if method not in _METHODS:
-            raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
-        seen, scope = reader.scope, parse_filter(filter_of(body.scope))
-        if scope is not None:
-            reader = reader.narrowed(scope)
-        wanted = frozenset(Step(*step) for step in body.needs)
-        _check_names(reader, body, wanted)
-        states = _states.get(reader.indexer) or _states.setdefault(reader.indexer, _States(reader.indexer))
-
-        def result(snapshot: LocalSnapshot) -> tuple[View, Json]:
-            found = _METHODS[method](snapshot, body, _located(snapshot, body.nodes, seen))
-            return snapshot.state.view, found
-
-        if body.state is not None:
-            reader, wanted = states.pinned(reader, body.state, is_partial=seen is not None), NOTHING
-        view, found = reader.read(result, wanted)
-        state = body.state or states.name_of(reader, view, is_partial=seen is not None)
-        return _json({"state": state, "result": found})
-
-    try:
-        return await service.run(run)
-    except StateGoneError:
-        msg = "The state that the read began with is gone."
-        raise ProblemError(409, msg, "Read again from the start.", is_gone=True) from None
-
-
-def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
-    """Raise an error that says which names are known, if an analyser or an embed key is not."""
-    for analyser in {body.analyser, *(one.analyser for one in wanted)} - {None}:
-        term_function(str(analyser))
-    keys = [key for key in (body.embed_key, *body.embed_keys, *(one.embed_key for one in wanted)) if key is not None]
-    if keys:
-        reader.embedders(keys)
 
 
 # Methods
@@ -396,6 +354,51 @@ class _States:
 
 
 _states: weakref.WeakKeyDictionary[Indexer, _States] = weakref.WeakKeyDictionary()
+
+
+Method = Annotated[str, Path(json_schema_extra={"enum": sorted(_METHODS)})]
+
+
+@router.post("/sets/{name}/_{method}")
+async def read(name: str, method: Method, body: Call, request: Request, principal: Principal = READER) -> Response:
+    """Read in the state and the scope of a call."""
+    service = service_of(request)
+
+    def run() -> Response:
+        reader = service.view(name, principal).reader
+        if method not in _METHODS:
+            raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
+        seen, scope = reader.scope, parse_filter(filter_of(body.scope))
+        if scope is not None:
+            reader = reader.narrowed(scope)
+        wanted = frozenset(Step(*step) for step in body.needs)
+        _check_names(reader, body, wanted)
+        states = _states.get(reader.indexer) or _states.setdefault(reader.indexer, _States(reader.indexer))
+
+        def result(snapshot: LocalSnapshot) -> tuple[View, Json]:
+            found = _METHODS[method](snapshot, body, _located(snapshot, body.nodes, seen))
+            return snapshot.state.view, found
+
+        if body.state is not None:
+            reader, wanted = states.pinned(reader, body.state, is_partial=seen is not None), NOTHING
+        view, found = reader.read(result, wanted)
+        state = body.state or states.name_of(reader, view, is_partial=seen is not None)
+        return _json({"state": state, "result": found})
+
+    try:
+        return await service.run(run)
+    except StateGoneError:
+        msg = "The state that the read began with is gone."
+        raise ProblemError(409, msg, "Read again from the start.", is_gone=True) from None
+
+
+def _check_names(reader: Reader, body: Call, wanted: Needs) -> None:
+    """Raise an error that says which names are known, if an analyser or an embed key is not."""
+    for analyser in {body.analyser, *(one.analyser for one in wanted)} - {None}:
+        term_function(str(analyser))
+    keys = [key for key in (body.embed_key, *body.embed_keys, *(one.embed_key for one in wanted)) if key is not None]
+    if keys:
+        reader.embedders(keys)
 
 
 def _json(value: Json) -> Response:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
-from lazyrag.server.access import COOKIE, SESSION_S, Access, AuditRow, Token
+from lazyrag.server.access import COOKIE, SESSION_S, Access, AuditCheck, AuditRow, Token
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, needs, service_of
 
@@ -20,14 +20,6 @@ class Login(BaseModel):
     """A token."""
 
     token: str = Field(max_length=200)
-
-
-class SessionInfo(BaseModel):
-    """The principal of a request."""
-
-    id: str
-    scope: str
-    labels: list[str] | None
 
 
 class NewToken(BaseModel):
@@ -53,14 +45,6 @@ class AuditPage(BaseModel):
     next: int | None
 
 
-class AuditCheck(BaseModel):
-    """Result of a check of the chain of hashes."""
-
-    rows: int
-    head: str
-    damaged: int | None
-
-
 def _access_of(request: Request) -> Access:
     access = service_of(request).access
     if access is None:
@@ -75,12 +59,7 @@ def _whole(principal: Principal = needs("admin")) -> Principal:
     return principal
 
 
-def _info(principal: Principal) -> SessionInfo:
-    labels = None if principal.labels is None else list(principal.labels)
-    return SessionInfo(id=principal.id, scope=principal.scope, labels=labels)
-
-
-@router.post("/session", response_model=SessionInfo)
+@router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
     service, access = service_of(request), _access_of(request)
@@ -89,16 +68,16 @@ async def log_in(request: Request, login: Login) -> Response:
         raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
     request.state.principal = principal
     session = await service.run(access.open_session, principal)
-    response = JSONResponse(_info(principal).model_dump())
+    response = JSONResponse(asdict(principal))
     path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
     response.set_cookie(COOKIE, session, SESSION_S, path=path, secure=secure, httponly=True, samesite="strict")
     return response
 
 
 @router.get("/session")
-async def get_session(principal: Principal = needs("read")) -> SessionInfo:
+async def get_session(principal: Principal = needs("read")) -> Principal:
     """The principal of this request."""
-    return _info(principal)
+    return principal
 
 
 @router.delete("/session", status_code=204)
@@ -124,7 +103,7 @@ async def create_token(request: Request, new: NewToken, principal: Principal = n
     _whole(principal)
     create = _access_of(request).create
     token, text = await service_of(request).run(create, **new.model_dump(), by=principal.id)
-    return CreatedToken(token=Token(**asdict(token)), text=text)
+    return CreatedToken(token=token, text=text)
 
 
 @router.delete("/tokens/{token_id}", status_code=204)
@@ -150,4 +129,4 @@ async def list_audit(
 async def check_audit(request: Request, principal: Principal = needs("admin")) -> AuditCheck:
     """Check the chain of hashes of the audit log."""
     _whole(principal)
-    return AuditCheck(**await service_of(request).run(_access_of(request).verify_audit))
+    return await service_of(request).run(_access_of(request).verify_audit)

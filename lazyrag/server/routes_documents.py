@@ -12,14 +12,16 @@ from typing import Annotated, Any
 import anyio
 from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, Field, create_model
+from pydantic import Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import FilterLike
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
+from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import filter_of, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
@@ -248,36 +250,36 @@ def _tagged(call: Call, value: Any) -> Response:
 # Changes
 
 
-class Documents(BaseModel):
+class Documents(StrictModel):
     """Ids of documents."""
 
     documents: list[str] = Field(min_length=1, max_length=10_000)
 
 
-class Metadata(BaseModel):
+class Metadata(StrictModel):
     """Metadata by document; None removes a value."""
 
     changes: dict[str, Nested] = Field(min_length=1, max_length=10_000)
 
 
-class Texts(BaseModel):
+class Texts(StrictModel):
     """Texts by id, and their metadata."""
 
     texts: dict[str, str] = Field(min_length=1, max_length=10_000)
-    metadata: dict[str, Nested] = {}
+    metadata: dict[str, Nested] = Field(default_factory=dict)
 
 
-class Rollback(BaseModel):
+class Rollback(StrictModel):
     """A document, and the version to go back to; None for the one before."""
 
     document: str
     version: int | None = Field(default=None, ge=1)
 
 
-class Sync(BaseModel):
+class Sync(StrictModel):
     """Bounds of a sync, see `Document.sync`."""
 
-    max_deleted: float = Field(default=0.5, ge=0, le=1)
+    max_deleted: float = Field(default=MAX_DELETED, ge=0, le=1)
     max_calls: int | None = Field(default=None, ge=0)
 
 
@@ -322,7 +324,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
         if unknown:
             raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
         ids: dict[str, str] = {}
-        metadata: dict[str, Nested] = {}
+        metadata: dict[str, dict[str, Any]] = {}
         for given in wanted.texts:
             ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
             metadata |= {ids[given]: own} if own else {}

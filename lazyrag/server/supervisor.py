@@ -335,6 +335,7 @@ def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.document import Worker
 
+    os.nice(5)  # queries go first
     with ExitStack() as stack:
         works: list[Callable[[], object]] = []
         for name, chosen in config.sets.items():

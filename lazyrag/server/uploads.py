@@ -36,6 +36,7 @@ from lazyrag.document.jobs import DOCUMENTS_OF, State
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.storage.arrays import sync_folder
@@ -49,7 +50,7 @@ KEPT_S = 24 * 3600
 MOST_FILES = 1_000
 """In one multipart request."""
 MOST_PARTS = 100_000
-_GRACE_S = 300  # from the storing of a file to its job
+_GRACE_S = 60  # from the storing of a file to its job
 _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
@@ -582,14 +583,14 @@ def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
 # In parts
 
 
-class NewUpload(BaseModel):
+class NewUpload(StrictModel):
     """A file that will arrive in parts."""
 
     name: str
     size: int = Field(ge=1)
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     part_size: int = Field(default=8 << 20, ge=1 << 16, le=1 << 30)
-    metadata: Nested = {}
+    metadata: Nested = Field(default_factory=dict)
 
 
 class UploadState(BaseModel):
@@ -692,10 +693,10 @@ async def get_upload(call: Writing, upload_id: str) -> UploadState:
     return await call.run(lambda: _Upload(call, upload_id).state())
 
 
-@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}")
+@router.put("/sets/{set}/uploads/{upload_id}/parts/{number}", status_code=204)
 async def put_part(
     call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
-) -> UploadState:
+) -> None:
     """Send a part, in any order; sending it again replaces it. ``X-Content-SHA256`` is checked on arrival."""
     upload = await call.run(_Upload, call, upload_id)
     if not 1 <= number <= upload.parts or "content_hash" in upload.about:
@@ -715,7 +716,6 @@ async def put_part(
             msg = f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,} arrived."
             raise ProblemError(422, msg, "Send the part again.")
         await call.run(_store, out, upload.folder / f"{number}.part")
-    return await call.run(upload.state)
 
 
 @router.post("/sets/{set}/uploads/{upload_id}/complete", status_code=202, response_model=_Added)

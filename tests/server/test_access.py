@@ -13,6 +13,7 @@ from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
 from lazyrag.server.app import create_app
+from lazyrag.server.service import Principal
 
 SETS = "/api/v1/session"  # a route that every scope may ask
 
@@ -212,6 +213,14 @@ def test_the_audit_log_has_changes_logins_and_denials(client, access):
     }
 
 
+def test_queries_are_no_changes(client, access, admin):
+    """They are not recorded; what is named like one is."""
+    for method, path in (("POST", "search"), ("POST", "grep"), ("DELETE", "documents/x/search"), ("POST", "_schema")):
+        client.request(method, f"/api/v1/sets/notes/{path}", json={}, headers=admin)
+    actions = [one.action for one in access.audit(Principal())][1:]
+    assert actions == ["DELETE /api/v1/sets/notes/documents/x/search"] * 2
+
+
 def test_the_audit_log_cannot_be_changed(access):
     """SQLite refuses it; where somebody forces it, the chain of hashes shows the first changed row."""
     for at in range(5):
@@ -224,7 +233,7 @@ def test_the_audit_log_cannot_be_changed(access):
         raw.execute("DROP TRIGGER audit_update")
         raw.execute("UPDATE audit SET action = 'x' WHERE id = 3")
     raw.close()
-    assert Access(access.path.parent).verify_audit()["damaged"] == 3
+    assert Access(access.path.parent).verify_audit().damaged == 3
 
 
 def test_processes_write_one_chain(access):
@@ -234,7 +243,7 @@ def test_processes_write_one_chain(access):
         for at in range(40):
             pool.submit((access, other)[at % 2].record, f"p{at % 3}", "act")
     found = access.verify_audit()
-    assert (found["rows"], found["damaged"]) == (40, None)
+    assert (found.rows, found.damaged) == (40, None)
 
 
 def test_what_cannot_be_recorded_is_refused(client, access, admin, monkeypatch):
@@ -323,7 +332,7 @@ def test_rate_limits(client, access):
     assert [one.status_code for one in answers] == [200, 200, 429]
     assert answers[2].headers["retry-after"] == "10"
     assert [client.get(SETS).status_code for _ in range(60)] == [401] * 50 + [429] * 10
-    assert access.verify_audit()["rows"] == 51
+    assert access.verify_audit().rows == 51
 
 
 def test_tokens_on_the_command_line(tmp_path, lazyrag):

@@ -162,6 +162,7 @@ def test_changes_that_are_refused(client, docs):
     assert client.post(f"{SET}/texts", json={"texts": {"../a": "x"}}).status_code == 422
     assert client.post(f"{SET}/texts", json={"texts": {"a": "x"}, "metadata": {"b": {}}}).status_code == 422
     assert client.post(f"{SET}/texts", json={"texts": {}}).status_code == 422
+    assert client.post(f"{SET}/sync", json={"maxcalls": 3}).status_code == 422
     assert client.post(f"{SET}/verify", json={"nothing": 1}).status_code == 400
     assert docs.jobs.list() == []
 
@@ -373,6 +374,19 @@ def test_jobs_of_others_are_unknown(labelled):
         assert b.request(method, f"{SET}/jobs/{own['id']}{path}").status_code == 404
     upload = a.post(f"{SET}/uploads", json={"name": "x", "size": 1}).json()["id"]
     assert b.get(f"{SET}/uploads/{upload}").status_code == 404
+
+
+def test_an_estimate_says_nothing_of_hidden_documents(labelled):
+    """What is extrapolated from all documents is left out for a principal with labels."""
+    docs, everyone, a, _ = labelled
+    add(everyone, tea="Green tea is brewed. " * 50)
+    run_jobs(docs)
+    docs.activate_group("MediumChunk")
+    steps = []
+    for client in (everyone, a):
+        answer = client.post(f"{SET}/documents", files={"file": ("b.md", b"Tea. ")}, params={"dry_run": 1})
+        steps.append([one["step"] for one in answer.json()["steps"]])
+    assert (steps[0][:2], steps[1]) == (["load", "transform MediumChunk"], ["load"])
 
 
 def test_retries_of_what_was_hidden_since(labelled):

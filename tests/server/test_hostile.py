@@ -65,13 +65,15 @@ def running(app):
     """The application in a server, on a free port."""
     config = uvicorn.Config(app, port=0, http=TimedProtocol, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join()
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(5)
 
 
 @pytest.mark.parametrize(
@@ -344,16 +346,7 @@ def example(schema, openapi):
     )
 
 
-NAMES = [
-    "../../etc/passwd",
-    "/etc/passwd",
-    "..\\..\\x",
-    "a\0b",
-    "\r\nSet-Cookie: x=1",
-    "~/.ssh/id",
-    "%2e%2e/x",
-    "x" * 3000,
-]
+NAMES = ["../../etc/passwd", "..\\..\\x", "a\0b", "\r\nSet-Cookie: x=1", "x" * 3000]
 
 
 def with_text(value, text):

@@ -26,6 +26,13 @@ def folder(tmp_path):
     return tmp_path / "files"
 
 
+def found(url, name, query):
+    """Paths of what a search over HTTP finds."""
+    answer = httpx.post(f"{url}/api/v1/sets/{name}/search", json={"query": query})
+    assert answer.status_code == 200, answer.text
+    return [hit["path"] for hit in answer.json()["hits"]]
+
+
 def reader(folder):
     """A read-only Document of the served folder."""
     from lazyrag.server.config import open_set, read_config
@@ -43,8 +50,7 @@ def test_a_folder_is_served_and_followed(folder):
         assert len(running.children("writer")) == 1
         assert running.get("/healthz").headers.get("server") is None
         (folder / "coffee.txt").write_text("Coffee is ground fine.")
-        with reader(folder) as docs:
-            wait_for(lambda: [node.path for node in docs.search("coffee")] == ["coffee.txt"], "the new file")
+        wait_for(lambda: found(running.url, "files", "coffee") == ["coffee.txt"], "the new file")
         children = running.children()
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(15) == 0
@@ -148,6 +154,7 @@ def test_a_program_serves_its_document():
     job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea."}})
     assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
     assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
+    assert found(docs.url, "default", "green") == ["tea"]
     url = docs.url
     docs.close()
     docs.close()

@@ -24,7 +24,7 @@ from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
 from tests.behaviour import answers, goldens
-from tests.behaviour.library import Letters, Library, open_library, register
+from tests.behaviour.library import Letters, Library, Pairs, open_library, register
 from tests.behaviour.retrievers import CASES, RESTRICTED
 from tests.behaviour.store_kinds import STORES
 
@@ -154,6 +154,16 @@ def test_nodes_lead_to_the_same_neighbours(library, remote):
     ]
     assert (remote.docs.groups, remote.docs.embed_keys) == (library.docs.groups, library.docs.embed_keys)
     assert remote.docs.fields == library.docs.fields
+
+
+def test_parents_of_many_nodes(library, remote):
+    """Also where nodes that were read together have more parents than come with one answer."""
+    for group in ("word", "sentence"):
+        plain, found = (
+            one.reader.read(lambda part: [node.parent.uid for node in [*part.walk(group, None)][::-3]])  # noqa: B023
+            for one in (library.docs, remote.docs)
+        )
+        assert found == plain
 
 
 def test_few_requests(remote, monkeypatch):
@@ -324,3 +334,5 @@ def test_the_client_may_embed(remote):
     assert texts == ["tea"]
     with pytest.raises(ConfigError, match="embed keys of the service"):
         Document(url=url, name="docs", embed=embed)
+    with pytest.raises(ConfigError, match="behaviour letters 1"):
+        Document(url=url, name="docs", embed={"letters": Pairs()})
