@@ -249,10 +249,6 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             found = socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
-            # Its connections inherit it: asyncio sets it only where the protocol is named, and without it responses
-            # wait 40 ms for the client's acknowledgement.
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return found
         except OSError as exc:
             if time.monotonic() < until:
                 time.sleep(_RETRY_S)
@@ -261,6 +257,11 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
             else:
                 msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
                 raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
+        else:
+            # Its connections inherit it: asyncio sets it only where the protocol is named, and without it responses
+            # wait 40 ms for the client's acknowledgement.
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return found
 
 
 def url_of(listener: socket.socket, root_path: str = "") -> str:
