@@ -452,13 +452,13 @@ class Worker:
         """Call the method, without what an earlier attempt may have done."""
         args, keywords = _split(claim.kind, claim.arguments)
         if claim.begun is not None and claim.kind == "delete_files":
-            known = self._jobs.ledger.documents.named(keywords["documents"])
-            gone = {name for name, row in known.items() if row.status != "live"}
-            keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
+            known = self._jobs.ledger.documents.named(keywords["documents"])  # purged ones have no row any more
+            live = {name for name, row in known.items() if row.status == "live"}
+            keywords["documents"] = [name for name in keywords["documents"] if name in live]
         if claim.begun and claim.kind == "rollback":
-            live = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
-            if live.number != claim.begun:
-                return live
+            present = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
+            if present.number != claim.begun:
+                return present
         if claim.kind == "purge":
             return self._purge(claim, **keywords)
         return _method(self._docs, claim.kind)(*args, **keywords)
