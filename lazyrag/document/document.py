@@ -1332,6 +1332,9 @@ class Document:
         return checked
 
 
+Document.__new__.__wrapped__ = Document.__init__  # type: ignore[attr-defined]  # whose signature editors show
+
+
 def _value_set(name: str, values: Any) -> frozenset[Any]:
     require(isinstance(values, Iterable) and not isinstance(values, str), name, values, "a list of values")
     return frozenset(values)

@@ -20,6 +20,8 @@ PACKAGES = (
     "tenacity",
     "tokenizers",
     "faiss",
+    "fastapi",
+    "uvicorn",
     "opensearchpy",
     "sqlalchemy",
     "olefile",
@@ -39,7 +41,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 25
+    assert done.stdout.count("pip install") == 26
 
 
 @pytest.mark.sample(5)
