@@ -13,7 +13,7 @@ from lazyrag.document import Worker
 from lazyrag.server.app import create_app
 from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
-from tests.shared import SHARED
+from tests.shared import shared
 
 SET = "/api/v1/sets/notes"
 
@@ -110,9 +110,10 @@ def test_files_that_became_links(client, tmp_path):
     assert client.get(f"{SET}/files/tea.md").status_code == 404
 
 
+@pytest.mark.shared
 def test_pages_and_marks(client, docs):
     """An uploaded PDF has page images, and boxes for a span of its text."""
-    pdf = SHARED / "data" / "docs" / "layout-parser-paper-fast.pdf"
+    pdf = shared("data", "docs", "layout-parser-paper-fast.pdf")
     client.post(f"{SET}/documents", files={"file": ("paper.pdf", pdf.read_bytes())})
     run_jobs(docs)
     image = client.get(f"{SET}/pages/paper.pdf", params={"page": 1, "width": 64})
