@@ -491,9 +491,9 @@ def test_a_second_attempt_repeats_nothing(docs):
         assert {one.path: one.text for one in writer.get_nodes()} == {"tea": "first", "coffee": "second"}
         job = docs.jobs.submit("delete_files", {"documents": ["tea", "coffee"]})
         Worker(writer).run_one()
+        execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
         writer.purge("tea")
         writer.add_texts({"coffee": "third"})
-        execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
         assert Worker(writer).run_one().state == "DELETED"
         assert writer.get_nodes() == []
 
