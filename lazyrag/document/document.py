@@ -346,7 +346,7 @@ class Document:
         return self._reader.schema
 
     @property
-    def url(self) -> str | None:
+    def url(self) -> str | Any:  # None is the exception, see `DocNode.score`
         """Address of the service, see ``manager``; None without one."""
         return None if self._service is None else self._service.url
 
