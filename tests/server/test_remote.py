@@ -101,7 +101,7 @@ def test_explanations(remote, name):
     goldens.check("explanations", answers.explanation_rows(remote, [name]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.explains and name not in FEW])
 def test_all_explanations(remote, name):
     """The same, for all of them."""

@@ -18,7 +18,7 @@ from lazyrag import Document, migrate
 from lazyrag.errors import CanceledError, ConfigError
 
 TEXTS = {f"{name}.txt": f"{name} tea is green.\n{name} tea is roasted." for name in "abcdefgh"}
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 50))]
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 50))]
 POINTS = 4  # of each seed
 
 
