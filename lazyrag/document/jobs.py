@@ -31,13 +31,12 @@ from lazyrag.document.report import Progress, during_call, pages, raise_if_cance
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
-    NotBuiltError,
     NotRegisteredError,
     StoreBusyError,
     StoreError,
 )
 from lazyrag.storage.database import Database
-from lazyrag.stores.sqlite import JOB_TABLE, STORE_FORMAT, StoreFile
+from lazyrag.stores.sqlite import STORE_FORMAT
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
@@ -83,7 +82,6 @@ _PAUSE_S = 1.0  # after another program had the right to write
 _TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
 _LISTED = 200  # items of a list in a result
 _GIVE_UP_S = 60.0  # a file that cannot be used
-_ABANDONED_S = 3600.0  # a silence that nobody has to have watched: the clocks of two machines differ by less
 _running: set[str] = set()  # ids of the workers of this process that run a job
 
 
@@ -143,9 +141,9 @@ def _job(row: tuple[Any, ...]) -> Job:
         json.loads(arguments),
         state,
         attempts,
-        None if progress is None else Progress(**json.loads(progress)),
-        None if error is None else ErrorInfo(**json.loads(error)),
-        None if result is None else json.loads(result),
+        progress and Progress(**json.loads(progress)),
+        error and ErrorInfo(**json.loads(error)),
+        result and json.loads(result),
         key,
         created,
         updated,
@@ -186,7 +184,6 @@ class Jobs:
         Raises:
             ConfigError: If the method has no such arguments, or they are no JSON values.
             DatasetPathError: If a file does not exist.
-            NotBuiltError: If this release lacks the method.
             StoreError: If the file cannot be written.
         """
         validate_choice("kind", kind, DOCUMENTS_OF)
@@ -194,11 +191,9 @@ class Jobs:
         text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
         now = time.time()
         with self.writing(durable=True) as (connection, ledger):
-            if key is not None:
-                query = f"SELECT {_COLUMNS} FROM job WHERE ledger = ? AND key = ? AND created > ?"  # noqa: S608
-                found = connection.execute(query, (ledger, key, now - KEY_S)).fetchone()
-                if found:
-                    return _job(found)
+            query = f"SELECT {_COLUMNS} FROM job WHERE ledger = ? AND key = ? AND created > ?"  # noqa: S608
+            if found := connection.execute(query, (ledger, key, now - KEY_S)).fetchone():
+                return _job(found)
             connection.execute(
                 "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
                 (ledger, now - _STORED_S, *_UNFINISHED),
@@ -212,9 +207,6 @@ class Jobs:
 
     def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
-        method = _method(self._docs, kind)
-        if method is None:
-            raise NotBuiltError(f"Document.{kind} is not part of this release.")
         named = arguments.get(DOCUMENTS_OF[kind], ())
         if kind == "add_files" and "files" in arguments:
             files = find_named_files(named, "files")
@@ -224,11 +216,11 @@ class Jobs:
         try:
             text = json.dumps(arguments)
             args, keywords = _split(kind, arguments)
-            inspect.signature(method).bind(*args, **keywords)
+            inspect.signature(_method(self._docs, kind)).bind(*args, **keywords)
+            return text, [named] if isinstance(named, str) else [str(one) for one in named]
         except (TypeError, ValueError) as exc:
             msg = f"arguments must be JSON values that Document.{kind} takes; got {sorted(arguments)}: {exc}."
             raise ConfigError(msg) from exc
-        return text, [named] if isinstance(named, str) else [str(one) for one in named]
 
     def get(self, id: str) -> Job:  # noqa: A002  the name of the field
         """Return a job as it is now.
@@ -236,7 +228,7 @@ class Jobs:
         Raises:
             NotRegisteredError: If there is none with the id: finished ones are stored for 30 days.
         """
-        with _reading(self.file) as connection:
+        with self.file.reading() as connection:
             return self._read(connection, id)
 
     def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
@@ -254,19 +246,17 @@ class Jobs:
             f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "  # noqa: S608
             "AND (? IS NULL OR id < ?) AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?"
         )
-        with _reading(self.file) as connection:
-            rows = connection.execute(query, (self.name, number, number, state, state, limit)).fetchall()
-        return [_job(row) for row in rows]
+        with self.file.reading() as connection:
+            return [_job(row) for row in _rows(connection, query, self.name, number, number, state, state, limit)]
 
     def cancel(self, id: str) -> Job:  # noqa: A002
         """Cancel a job: at once if it waits, at the next safe point if it runs. A finished one stays as it is."""
         with self.writing(durable=True) as (connection, _):
-            self._read(connection, id)
             connection.execute(
                 "UPDATE job SET is_canceled = 1, updated = ?, "
                 "state = CASE state WHEN 'WAITING' THEN 'CANCELED' ELSE state END "
                 "WHERE id = ? AND state IN (?, ?, ?)",
-                (time.time(), _number(id), *_UNFINISHED),
+                (time.time(), self._read(connection, id).id, *_UNFINISHED),
             )
             return self._read(connection, id)
 
@@ -282,8 +272,9 @@ class Jobs:
                 raise ConfigError(f"Job {id!r} has succeeded. Submit another one to repeat it.")
             connection.execute(
                 "UPDATE job SET state = 'WAITING', is_canceled = 0, attempts = 0, progress = NULL, error = NULL, "
+                "begun = CASE kind WHEN 'purge' THEN begun END, "  # whose arguments have no more than a digest
                 "updated = ? WHERE id = ? AND state IN ('FAILED', 'CANCELED')",
-                (time.time(), _number(id)),
+                (time.time(), id),
             )
             return self._read(connection, id)
 
@@ -317,10 +308,9 @@ class Jobs:
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
         query = f"SELECT {_COLUMNS} FROM job WHERE id = ? AND ledger = (SELECT id FROM ledger WHERE name = ?)"  # noqa: S608
-        row = connection.execute(query, (_number(id), self.name)).fetchone()
-        if row is None:
-            raise NotRegisteredError(f"There is no job {id!r}. list() returns those of the last 30 days.")
-        return _job(row)
+        for row in _rows(connection, query, _number(id), self.name):
+            return _job(row)
+        raise NotRegisteredError(f"There is no job {id!r}. list() returns those of the last 30 days.")
 
 
 def _ledger_row(connection: sqlite3.Connection, name: str) -> int:
@@ -333,8 +323,8 @@ def _number(id: str) -> int:  # noqa: A002
 
 
 def _method(docs: Document, kind: str) -> Any:
-    """What a job calls; None if this release lacks it."""
-    return functools.partial(change_model, docs) if kind == "change_model" else getattr(docs, kind, None)
+    """What a job calls."""
+    return functools.partial(change_model, docs) if kind == "change_model" else getattr(docs, kind)
 
 
 def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -345,17 +335,19 @@ def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str
 
 
 class _Claim(NamedTuple):
-    """A job that a worker has claimed; ``begun`` is None at the first attempt."""
+    """A job that a worker has claimed; with the attempts before. ``begun`` is None at the first one."""
 
     id: int
     kind: str
     arguments: Mapping[str, Any]
+    attempts: int
     begun: int | None
 
 
-_OTHERS = (
-    "SELECT count(*) FROM job WHERE state = 'WAITING' AND kind <> 'change_model' "
-    "AND ledger = (SELECT ledger FROM job WHERE id = ?)"
+# Whether a job is cancelled, and another kind of job waits; no row once another worker has taken it over.
+_LOOK = (
+    "SELECT is_canceled, EXISTS (SELECT 1 FROM job AS other WHERE other.ledger = job.ledger AND state = 'WAITING' "
+    "AND kind <> 'change_model') FROM job WHERE id = ? AND worker = ?"
 )
 
 
@@ -429,9 +421,9 @@ class Worker:
             finally:
                 _running.discard(self._program.id)
 
-    def _run(self, claim: _Claim, stop: threading.Event) -> Job:
+    def _run(self, claim: _Claim, stop: threading.Event) -> Job | None:
         call = _Call(self._jobs, claim, self._program.id, stop)
-        handed_back = {"state": "WAITING", "attempts": -1}  # as if it had not begun
+        handed_back = {"state": "WAITING", "attempts": claim.attempts}  # as if it had not begun
         columns: dict[str, Any] = handed_back
         try:
             with call.attended(), during_call(call.note, call.cancel):
@@ -441,12 +433,14 @@ class Worker:
             if call.is_canceled:
                 columns = {"state": "CANCELED"}
         except StoreBusyError as exc:
-            columns = {**handed_back, "error": _error_json(ErrorInfo.of(exc))}
+            columns = {**handed_back, "error": _json(ErrorInfo.of(exc))}
         except Exception as exc:  # noqa: BLE001  it is the job's result
-            columns = {"state": "FAILED", "error": _error_json(ErrorInfo.of(exc))}
+            columns = {"state": "FAILED", "error": _json(ErrorInfo.of(exc))}
         finally:
             call.finish(columns)
-        return self._jobs.get(str(claim.id))
+        with suppress(NotRegisteredError):  # another worker has finished it, and its row is gone
+            return self._jobs.get(str(claim.id))
+        return None
 
     def _call(self, claim: _Claim) -> Any:
         """Call the method, without what an earlier attempt may have done."""
@@ -460,27 +454,20 @@ class Worker:
             if present.number != claim.begun:
                 return present
         if claim.kind == "purge":
-            return self._purge(claim, **keywords)
+            if claim.begun is not None:
+                names = {_hidden(name): name for name, _ in self._jobs.ledger.documents.identities()}
+                if keywords["document"] not in names:
+                    return None  # an earlier attempt has purged it
+                keywords["document"] = names[keywords["document"]]
+            return dataclasses.replace(self._docs.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
-
-    def _purge(self, claim: _Claim, document: str, **more: Any) -> Any:
-        """Purge a document, whose job has no more than a digest of its id from then on; None if that is done."""
-        if claim.begun is None:
-            hidden = json.dumps({"document": digest(["purge", document]), **more})
-            with self._jobs.writing(durable=True) as (connection, _):
-                connection.execute("UPDATE job SET arguments = ?, documents = '[]' WHERE id = ?", (hidden, claim.id))
-        known = [name for name, _ in self._jobs.ledger.documents.identities()]
-        document = next((name for name in known if digest(["purge", name]) == document), document)
-        if claim.begun is not None and document not in known:
-            return None
-        return dataclasses.replace(_method(self._docs, "purge")(document, **more), document="")
 
     def _claim(self) -> _Claim | None:
         """Claim the next job, unless another worker runs one."""
         with self._jobs.file.reading() as connection:
             if not self._next(connection):
                 return None
-        with self._jobs.writing() as (connection, _):
+        with self._jobs.writing(durable=True) as (connection, ledger):
             for number in self._next(connection):
                 query = "SELECT kind, arguments, attempts, is_canceled, begun FROM job WHERE id = ?"
                 kind, text, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
@@ -488,21 +475,23 @@ class Worker:
                 if is_canceled:
                     values |= {"state": "CANCELED"}
                 elif attempts >= MAX_ATTEMPTS:
-                    values |= {"state": "FAILED", "error": _error_json(_DEAD)}
+                    values |= {"state": "FAILED", "error": _json(_DEAD)}
                 else:
                     values |= {"state": "DELETING" if kind in _DELETING else "WORKING", "attempts": attempts + 1}
                     values |= {"worker": self._program.id, "program": self._program.to_json()}
                     values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
                 if begun is None:
-                    query = (
-                        "SELECT version FROM document WHERE ledger = (SELECT ledger FROM job WHERE id = ?) AND uid = ?"
-                    )
-                    found = connection.execute(query, (number, root_uid(str(arguments.get("document", ""))))).fetchone()
+                    document = str(arguments.get("document", ""))
+                    query = "SELECT version FROM document WHERE ledger = ? AND uid = ?"
+                    found = connection.execute(query, (ledger, root_uid(document))).fetchone()
                     values["begun"] = found[0] if found else 0
+                    if kind == "purge":  # from now on the job has no more than a digest of the id
+                        values |= {"arguments": json.dumps({**arguments, "document": _hidden(document)})}
+                        values |= {"documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
-                    return _Claim(number, kind, arguments, begun)
+                    return _Claim(number, kind, arguments, attempts, begun)
         return None
 
     def _next(self, connection: sqlite3.Connection) -> list[int]:
@@ -527,8 +516,7 @@ class Worker:
         if self._seen.get(job, (None, 0))[0] != heartbeat:
             self._seen[job] = heartbeat, now
         # The clocks of two machines may differ: what counts is how long this one has seen nothing new.
-        is_silent = now - self._seen[job][1] > DEAD_S or abs(time.time() - heartbeat) > _ABANDONED_S
-        return is_silent or program.has_ended()
+        return now - self._seen[job][1] > DEAD_S or program.has_ended()
 
 
 class _Call:
@@ -571,17 +559,17 @@ class _Call:
                 self.cancel.set()
             with suppress(StoreError):  # the next time may be soon enough
                 with self._jobs.file.reading() as connection:
-                    query = "SELECT worker, is_canceled FROM job WHERE id = ?"
-                    worker, is_canceled = connection.execute(query, (self._claim.id,)).fetchone()
-                    is_late = self._claim.kind == "change_model" and time.monotonic() - begun > _TURN_S
-                    others = connection.execute(_OTHERS, (self._claim.id,)).fetchone()[0] if is_late else 0
-                self.is_canceled = bool(is_canceled)
-                # Taken over: this program was suspended for too long. Others wait: the change of a model goes on later.
-                if is_canceled or worker != self._worker or others:
+                    row = connection.execute(_LOOK, (self._claim.id, self._worker)).fetchone()
+                if row is None:  # taken over: this program was suspended for too long
                     self.cancel.set()
-                if self._progress is not shown or time.monotonic() - beaten > HEARTBEAT_S:
-                    shown, beaten = self._progress, time.monotonic()
-                    self._update({} if shown is None else {"progress": json.dumps(dataclasses.asdict(shown))})
+                    return
+                now, (self.is_canceled, others) = time.monotonic(), map(bool, row)
+                gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others  # it goes on later
+                if self.is_canceled or gives_way:
+                    self.cancel.set()
+                if self._progress is not shown or now - beaten > HEARTBEAT_S:
+                    shown, beaten = self._progress, now
+                    self._update({} if shown is None else {"progress": _json(shown)})
 
     def finish(self, columns: dict[str, Any]) -> None:
         """Write how the attempt ended, unless another worker has taken the job over."""
@@ -589,7 +577,7 @@ class _Call:
             texts = dict.fromkeys(self._claim.arguments["texts"], "")
             columns["arguments"] = json.dumps({**self._claim.arguments, "texts": texts})
         if self._progress is not None:
-            columns["progress"] = json.dumps(dataclasses.asdict(self._progress))
+            columns["progress"] = _json(self._progress)
         self._update(columns, durable=True)
 
     def _update(self, columns: Mapping[str, Any], *, durable: bool = False) -> None:
@@ -601,10 +589,8 @@ class _Call:
 
 
 def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any) -> None:
-    """Update jobs; -1 attempts are one fewer."""
-    changes = ", ".join(f"{name} = {'attempts - 1' if value == -1 else '?'}" for name, value in values.items())
-    given = [value for value in values.values() if value != -1]
-    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*given, *parameters))  # noqa: S608
+    changes = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*values.values(), *parameters))  # noqa: S608
 
 
 def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
@@ -628,38 +614,33 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
     connection.executemany("DELETE FROM job WHERE id = ?", gone)
 
 
-@contextmanager
-def _reading(file: StoreFile) -> Iterator[sqlite3.Connection]:
-    """A transaction that reads jobs; there are none in a file of format 2 that is read-only."""
-    with file.reading() as connection:
-        is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone()
-        yield connection if is_there else _none()
+def _hidden(document: str) -> str:
+    """What a job that purges a document has instead of its id."""
+    return digest(["purge", document])
 
 
-@functools.cache
-def _none() -> sqlite3.Connection:
-    """A connection to a database without jobs."""
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    connection.executescript("CREATE TABLE ledger (id, name);" + JOB_TABLE)
-    return connection
+def _rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[Any]:
+    """Rows of jobs; there are none in a file of format 2 that is read-only."""
+    is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone()
+    return connection.execute(query, parameters).fetchall() if is_there else []
 
 
 def documents_in_work(ledger: Ledger) -> dict[str, State]:
     """See `Jobs.working`."""
-    with _reading(ledger.file) as connection:
-        rows = connection.execute(
-            "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-            "AND state IN (?, ?, ?) ORDER BY id",
-            (ledger.name, *_UNFINISHED),
-        ).fetchall()
+    query = (
+        "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
+        "AND state IN (?, ?, ?) ORDER BY id"
+    )
+    with ledger.file.reading() as connection:
+        rows = _rows(connection, query, ledger.name, *_UNFINISHED)
     found: dict[str, State] = {}
     for documents, kind, state in rows:
         found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
     return found
 
 
-def _error_json(error: ErrorInfo) -> str:
-    return json.dumps(dataclasses.asdict(error))
+def _json(value: ErrorInfo | Progress) -> str:
+    return json.dumps(dataclasses.asdict(value))
 
 
 def _as_result(value: Any) -> dict[str, Any] | None:
@@ -688,7 +669,7 @@ class ModelChange:
         tokens: Approximate number of tokens that were embedded: those of texts that no cache had.
         measures: By measure of the questions: the means ``"old"`` and ``"new"``, their ``"difference"`` with
             its p-value ``"p"``, and the numbers of questions with a better, worse and equal value: ``"wins"``,
-            ``"losses"``, ``"ties"``.
+            ``"losses"``, ``"ties"``; see `lazyrag.evaluation.Comparison`.
         is_switched: Whether the candidate serves the embed key now.
     """
 
@@ -797,9 +778,8 @@ def _compared(
             {one.question: one.values[before.measure] for one in report.questions if before.measure in one.values}
             for report in (old, new)
         ]
-        compared = evaluation.compare(*values)
-        means = {"old": before.value, "new": after.value, "difference": compared.difference, "p": compared.p}
-        found[before.measure] = {**means, "wins": compared.wins, "losses": compared.losses, "ties": compared.ties}
+        compared = dataclasses.asdict(evaluation.compare(*values))
+        found[before.measure] = {"old": before.value, "new": after.value, **compared}
     return found
 
 

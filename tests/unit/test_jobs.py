@@ -436,6 +436,54 @@ def test_a_purged_document_is_in_no_job(docs):
     assert Worker(docs).run_one().state == "DELETED"
 
 
+def test_a_job_that_purges_has_no_id_from_its_first_attempt_on(docs):
+    """In the transaction that claims it: a worker that is killed behind that leaves none."""
+    docs.add_texts({"a secret name": "Green tea."})
+    execute(docs, "CREATE TEMP TABLE seen (arguments TEXT, documents TEXT)")
+    execute(
+        docs,
+        "CREATE TEMP TRIGGER look AFTER UPDATE OF state ON job WHEN new.state = 'DELETING' "
+        "BEGIN INSERT INTO seen VALUES (new.arguments, new.documents); END",
+    )
+    docs.jobs.submit("purge", {"document": "a secret name"})
+    assert Worker(docs).run_one().state == "DELETED"
+    with docs.jobs.writing() as (connection, _):
+        [(arguments, documents)] = connection.execute("SELECT * FROM seen").fetchall()
+    assert "secret" not in arguments
+    assert documents == "[]"
+
+
+def test_a_rollback_that_failed_is_retried_from_what_is_live_then(docs):
+    """It does not take a version that came meanwhile for its own work."""
+    with Document(store_conf=conf(docs.jobs.file.path), keep_versions=2) as writer:
+        writer.add_texts({"tea": "first"})
+        job = docs.jobs.submit("rollback", {"document": "tea"})
+        assert Worker(writer).run_one().state == "FAILED"
+        writer.add_texts({"tea": "second"})
+        docs.jobs.retry(job.id)
+        assert Worker(writer).run_one().state == "SUCCESS"
+        assert [node.text for node in writer.get_nodes()] == ["first"]
+
+
+def test_a_job_that_is_gone_stops_its_attempt(docs, tmp_path):
+    """Another worker has finished it meanwhile, and its row was removed."""
+    begun, go_on = blocking(docs)
+    (tmp_path / "a.slow").write_text("tea", encoding="utf-8")
+    (tmp_path / "b.slow").write_text("tea", encoding="utf-8")
+    docs.jobs.submit("add_files", {"files": {name: str(tmp_path / f"{name}.slow") for name in "ab"}})
+    ended = []
+    worker = Worker(docs)
+    thread = threading.Thread(target=lambda: ended.append(worker.run_one()))
+    thread.start()
+    begun.wait(60)
+    execute(docs, "DELETE FROM job")
+    time.sleep(0.3)  # many looks at the job's row
+    go_on.set()
+    thread.join()
+    assert ended == [None]
+    assert docs.verify() == ()
+
+
 def test_old_jobs_are_removed(docs, monkeypatch):
     """A month after their end; those that wait stay."""
     finished = docs.jobs.submit("verify")
