@@ -18,6 +18,7 @@ from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
+from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import State, documents_in_work
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.document.nodes import batches_reaching
@@ -196,14 +197,17 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[
         return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
     found: list[str] = []
     for some in batches_reaching(rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER):
-        uids = [row.uid for row in some]
-
-        def read(snapshot: LocalSnapshot, uids: Sequence[str] = uids) -> list[str]:
-            nodes = snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})
-            return [node.path for node in nodes if matches(wanted, node.segment.fields)]
-
-        found += reader.read(read)
+        found += [one.path for one in _roots(reader, [row.uid for row in some]) if matches(wanted, one.fields)]
     return found
+
+
+def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
+    """The visible root nodes of some documents."""
+
+    def read(snapshot: LocalSnapshot) -> list[Segment]:
+        return [node.segment for node in snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})]
+
+    return reader.read(read, _ROOT)
 
 
 def _field_names(wanted: Filter) -> Iterator[str]:
@@ -240,9 +244,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:
         failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]
-        groups = dict(
-            sorted(dict(connection.execute(_GROUPS, (ledger.id,))).items())
-        )  # of two, the live one comes last
+        groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())  # of two, the live one comes last
         builds = ledger.builds.live(numbers)
         created = dict(ledger.select_in(_CREATED, numbers))
         begun = {number for (number,) in ledger.select_in(_BEGUN, [row.id for row in rows if row.status == "new"])}
@@ -255,6 +257,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         updated = created.get(row.id, failed_at)
         labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
         stages, own = [step for step, *_ in failed], builds.get(row.id, {})
+        shown = () if row.status in _GONE else sorted(groups)
         found.append(
             DocumentInfo(
                 id=row.identity,
@@ -264,9 +267,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 error=ErrorInfo.from_message(kind, read_text(message)) if failed else None,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
-                groups={}
-                if row.status in _GONE
-                else {name: _group(name, own.get(groups[name]), stages) for name in groups},
+                groups={name: _group(name, own.get(groups[name]), stages) for name in shown},
                 labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
                 version=row.version if row.status == "live" else 0,
                 updated="" if updated is None else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat(),
@@ -341,16 +342,20 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
     find_document(reader, identity)
 
     def read(snapshot: LocalSnapshot) -> list[DocumentVersion]:
-        [row] = indexer.ledger.documents.named([identity]).values()
-        roots = {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
+        _, roots = _row_and_roots(indexer, identity)
         builds = indexer.ledger.builds.with_parents(list(roots.values()))
-        nodes = indexer.nodes.of_builds(
-            snapshot.group(LAZY_ROOT_NAME).collection, [builds[one] for one in roots.values()]
-        )
+        collection = snapshot.group(LAZY_ROOT_NAME).collection
+        nodes = indexer.nodes.of_builds(collection, [builds[one] for one in roots.values()])
         seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
         return [one for one in list_versions(indexer, identity) if one.number in seen]
 
     return reader.read(read)
+
+
+def _row_and_roots(indexer: Indexer, identity: str) -> tuple[DocumentRow, dict[int, int]]:
+    """The row of a document, and the builds of its versions' root nodes by number."""
+    [row] = indexer.ledger.documents.named([identity]).values()
+    return row, {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
@@ -370,12 +375,12 @@ def diff_versions(reader: Reader, identity: str, before: int, after: int | None)
 def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[str, list[str]]:
     """The texts of a version's nodes by group, and the lines of its text."""
     indexer = snapshot.indexer
-    [row] = indexer.ledger.documents.named([identity]).values()
-    roots = {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
-    builds = indexer.ledger.builds.written([row.id])
+    row, roots = _row_and_roots(indexer, identity)
     if number == row.version:
         builds = list(indexer.ledger.builds.live([row.id])[row.id].values())
-    own = {one.node_group: one.number for one in builds if number == row.version or one.root == roots.get(number)}
+    else:
+        builds = [one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)]
+    own = {one.node_group: one.number for one in builds}
     keyed = indexer.ledger.builds.with_parents(list(own.values()))
     texts: dict[str, list[str]] = {}
     for name, group in sorted(snapshot.state.view.tree.groups.items()):
@@ -449,26 +454,32 @@ class TextMatch:
 
 def outline(reader: Reader, path: str) -> list[Location]:
     """Return the headings and pages of a document; see `Document.outline`."""
-    return list(_root(reader, path).locations)
+    return list(find_root(reader, path).locations)
 
 
 def read_text_of(reader: Reader, path: str, span: Span | None) -> str:
     """Return text of a document; see `Document.read`."""
-    if span is None:
-        return content_text(_root(reader, path).content)
-    require(isinstance(span, (tuple, list)) and len(span) == 2, "span", span, "a pair of integers such as (0, 2000)")
-    start = validate_integer("span[0]", span[0], 0)
-    return content_text(_root(reader, path).content)[start : validate_integer("span[1]", span[1], start)]
+    start, end = (0, None) if span is None else checked_span(span)
+    return content_text(find_root(reader, path).content)[start:end]
 
 
-def _root(reader: Reader, path: str) -> Segment:
-    uid = root_uid(validate_text("path", path))
+def checked_span(span: Any, length: int | None = None) -> Span:
+    """A span that a caller gave, within a text of some length.
 
-    def read(snapshot: LocalSnapshot) -> list[DocNode]:
-        return list(snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": [uid]}))
+    Raises:
+        ConfigError: If it is none.
+    """
+    given = (span.start, span.end) if isinstance(span, Location) else span
+    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
+    require(is_pair, "span", span, "a pair of integers such as (0, 2000), or a Location")
+    start = validate_integer("span[0]", given[0], 0, length)
+    return start, validate_integer("span[1]", given[1], start, length)
 
-    for node in reader.read(read, _ROOT):
-        return node.segment
+
+def find_root(reader: Reader, path: str) -> Segment:
+    """The visible root node of a document; hidden ones are as unknown as others."""
+    for root in _roots(reader, [root_uid(validate_text("path", path))]):
+        return root
     raise DatasetPathError(f"There is no document {path!r}. See documents().")
 
 

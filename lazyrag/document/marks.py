@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, Span, content_text, root_uid
-from lazyrag.document.groups import Step
+from lazyrag.data.segment import Location, Segment, Span, content_text
+from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import known_suffix, loaders
 from lazyrag.loaders.directory import hash_file
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
-from lazyrag.validation import require, validate_integer, validate_text
+from lazyrag.validation import validate_integer
 
 _MAX_WIDTH = 10_000
 _BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes
-_ROOT = frozenset([Step(LAZY_ROOT_NAME)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,9 @@ class Marks:
 
 def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None) -> Marks:
     """Find where a span of a document is shown; see `Document.marks`."""
-    root = _root(reader, path)
+    root = find_root(reader, path)
     text = content_text(root.content)
-    start, end = _checked_span(span, len(text))
+    start, end = checked_span(span, len(text))
     loader = _pdf_loader(reader, root)
     touched = [one for one in root.locations if one.kind == "page" and one.start < end and start < one.end]
     if loader is None or not touched:
@@ -89,7 +88,7 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
 
 def render_page(reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None) -> bytes:
     """Render a page of a PDF; see `Document.page_image`."""
-    root = _root(reader, path)
+    root = find_root(reader, path)
     width = validate_integer("width", width, 1, _MAX_WIDTH)
     loader = _pdf_loader(reader, root)
     if loader is None:
@@ -97,23 +96,6 @@ def render_page(reader: Reader, path: str, page: int, width: int, file: str | os
     with closing(loader.open(_unchanged_file(reader, path, file))) as opened:
         number = validate_integer("page", page, 1, opened.count)
         return _png(opened.image(number - 1, 0, width))
-
-
-def _root(reader: Reader, path: str) -> Segment:
-    """The visible root node of a document; hidden ones are as unknown as others."""
-    uid = root_uid(validate_text("path", path))
-    found = reader.read(lambda snapshot: [one for _, one in snapshot.find(uid) if one.group == LAZY_ROOT_NAME], _ROOT)
-    if not found:
-        raise ConfigError(f"There is no document {path!r}.")
-    return found[0]
-
-
-def _checked_span(span: Any, length: int) -> Span:
-    given = (span.start, span.end) if isinstance(span, Location) else span
-    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
-    require(is_pair, "span", span, "a pair (start, end) or a Location")
-    start = validate_integer("span[0]", given[0], 0, length)
-    return start, validate_integer("span[1]", given[1], start, length)
 
 
 def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
