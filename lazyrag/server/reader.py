@@ -25,13 +25,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import PAGE, SearchMode
 from lazyrag.document.reader import Reader
-from lazyrag.document.remote import (
-    StateGoneError,
-    content_digest,
-    decode_vector,
-    encode_segment,
-    encode_vector,
-)
+from lazyrag.document.remote import StateGoneError, content_digest, decode_vector, encode_segment, encode_vector
 from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
@@ -149,8 +143,10 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
     elif call.terms and call.by == "text":
         hits = snapshot.rank_text(group, call.analyser, call.terms, topk, filters)
     elif call.terms:
-        count, tokens, frequencies, vocabulary = call.statistics or (0, 0, (), {})
-        common = Statistics(count, tokens, tuple(frequencies), Counter(vocabulary)) if call.statistics else None
+        common = None
+        if call.statistics is not None:
+            count, tokens, frequencies, vocabulary = call.statistics
+            common = Statistics(count, tokens, tuple(frequencies), Counter(vocabulary))
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
     nodes = [node.segment for node in snapshot.nodes(group, hits)]
     rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
@@ -219,16 +215,11 @@ def _windows(snapshot: LocalSnapshot, call: Call, segments: Sequence[Segment]) -
     """Windows; each of their nodes with the number of the given one that it has its score from."""
     nodes = [DocNode.from_segment(one, snapshot.source, score=float(at)) for at, one in enumerate(segments)]
     found = snapshot.windows(nodes, call.before, call.after, merge=call.merge)
-    return [
-        (
-            rank,
-            [
-                (encode_segment(one.segment, is_merged=bool(one.merged_from)), int(one.score), one.merged_from)
-                for one in own
-            ],
-        )
-        for rank, own in found
-    ]
+
+    def row(one: DocNode) -> Json:
+        return encode_segment(one.segment, is_merged=bool(one.merged_from)), int(one.score), one.merged_from
+
+    return [(rank, list(map(row, own))) for rank, own in found]
 
 
 def _vectors(snapshot: LocalSnapshot, call: Call, segments: Sequence[Segment]) -> Json:
@@ -271,26 +262,33 @@ def _located(snapshot: LocalSnapshot, references: Sequence[Reference], seen: Fil
     Raises:
         StaleNodeError: If one is not live, has changed, or is none that the principal sees.
     """
-    places: list[tuple[str, str]] = []
+    places: list[tuple[str, str] | None] = []
     for group, document, uid, _, number, content in references:
         live = snapshot.state.view.groups.get(group)
         build = None if live is None else live.builds.get(document)
-        is_window = build is not None and content is None and 0 < number <= build.size  # where its first node is
-        own = build.uids[number - 1] if build is not None and is_window else uid
-        places.append((live.collection, store_key(own, build.number)) if live is not None and build else ("", ""))
+        if live is None or build is None:
+            places.append(None)
+            continue
+        is_window = content is None and 0 < number <= build.size  # where its first node is
+        own = build.uids[number - 1] if is_window else uid
+        places.append((live.collection, store_key(own, build.number)))
     found: dict[tuple[str, str], Segment] = {}
-    for collection in dict.fromkeys(one for one, _ in places if one):
-        keys = list(dict.fromkeys(key for one, key in places if one == collection))
-        found |= {(collection, one.key): one for one in snapshot.indexer.nodes.segments.get(collection, keys)}
+    wanted: dict[str, dict[str, None]] = {}
+    for collection, key in filter(None, places):
+        wanted.setdefault(collection, {})[key] = None
+    for collection, keys in wanted.items():
+        found |= {(collection, one.key): one for one in snapshot.indexer.nodes.segments.get(collection, [*keys])}
+    segments: list[Segment] = []
     for (group, document, uid, parent, number, content), place in zip(references, places, strict=True):
-        there = found.get(place)
-        is_seen = there is not None and (seen is None or matches(seen, there.fields))
+        there = None if place is None else found.get(place)
         is_same = there is not None and (
             (not number or there.parent == parent) if content is None else content_digest(there) == content
         )
-        if not (is_seen and is_same):  # the first of them: whether another one is hidden or missing decides nothing
+        # The first of them: whether another one is hidden or missing decides nothing.
+        if there is None or not is_same or (seen is not None and not matches(seen, there.fields)):
             raise stale_error(Segment(uid, 0, group, document, "", parent, number, ""))
-    return [found[place] for place in places]
+        segments.append(there)
+    return segments
 
 
 # One state for all calls of a read
