@@ -301,9 +301,13 @@ class Jobs:
             pause = min(_LOOK_S, pause * 1.5)
         return job
 
-    def working(self) -> dict[str, State]:
-        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
-        return documents_in_work(self.ledger)
+    def working(self, besides: str | None = None) -> dict[str, State]:
+        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job.
+
+        Args:
+            besides: Leave out jobs whose idempotency key begins with it.
+        """
+        return documents_in_work(self.ledger, besides)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -644,13 +648,13 @@ def _none() -> sqlite3.Connection:
     return connection
 
 
-def documents_in_work(ledger: Ledger) -> dict[str, State]:
+def documents_in_work(ledger: Ledger, besides: str | None = None) -> dict[str, State]:
     """See `Jobs.working`."""
     with _reading(ledger.file) as connection:
         rows = connection.execute(
             "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-            "AND state IN (?, ?, ?) ORDER BY id",
-            (ledger.name, *_UNFINISHED),
+            "AND state IN (?, ?, ?) AND ifnull(instr(key, ?), 0) <> 1 ORDER BY id",
+            (ledger.name, *_UNFINISHED, besides),
         ).fetchall()
     found: dict[str, State] = {}
     for documents, kind, state in rows:
