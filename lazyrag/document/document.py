@@ -67,7 +67,6 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from lazyrag.data.segment import Location
     from lazyrag.document.catalogue import DocumentInfo, TextMatch, VersionDiff
     from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs

@@ -292,9 +292,13 @@ class Jobs:
             pause = min(_LOOK_S, pause * 1.5)
         return job
 
-    def working(self) -> dict[str, State]:
-        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
-        return documents_in_work(self.ledger)
+    def working(self, besides: str | None = None) -> dict[str, State]:
+        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job.
+
+        Args:
+            besides: Leave out jobs whose idempotency key begins with it.
+        """
+        return documents_in_work(self.ledger, besides)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -625,14 +629,14 @@ def _rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[
     return connection.execute(query, parameters).fetchall() if is_there else []
 
 
-def documents_in_work(ledger: Ledger) -> dict[str, State]:
+def documents_in_work(ledger: Ledger, besides: str | None = None) -> dict[str, State]:
     """See `Jobs.working`."""
     query = (
         "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-        "AND state IN (?, ?, ?) ORDER BY id"
+        "AND state IN (?, ?, ?) AND ifnull(instr(key, ?), 0) <> 1 ORDER BY id"
     )
     with ledger.file.reading() as connection:
-        rows = _rows(connection, query, ledger.name, *_UNFINISHED)
+        rows = _rows(connection, query, ledger.name, *_UNFINISHED, besides)
     found: dict[str, State] = {}
     for documents, kind, state in rows:
         found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)

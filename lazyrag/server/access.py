@@ -24,6 +24,7 @@ from starlette.requests import cookie_parser
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError, known_names
+from lazyrag.server.config import make_state
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import SCOPES, Principal, Service
 from lazyrag.storage.database import Database, FileFormat
@@ -42,6 +43,7 @@ _LOGIN = "/api/v1/session"
 _TOKEN = re.compile(r"lrg_([0-9a-f]{12})_[0-9a-f]{48}")
 _PERIOD = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _SET = re.compile(r"/api/v1/sets/([^/]+)")
+_FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 # Uploads have limits of their own; texts and the reader protocol carry more than a form.
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
@@ -173,9 +175,8 @@ class Access:
     """
 
     def __init__(self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0) -> None:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state(state)
         self.path = state / "access.db"
-        self.path.touch(mode=0o600)
         # Two connections: lookups never wait for a write.
         self._writer = Database(self.path, ACCESS_FORMAT)
         self._reader = Database(self.path, ACCESS_FORMAT)
@@ -482,7 +483,7 @@ class AccessMiddleware:
         if host not in self.access.hosts:
             raise ProblemError(421, f"The host {host[:100]!a} is not one of this service.", _HOST_REMEDY)
         bearer = _bearer(headers)
-        _check_origin(scope["method"], headers, has_token=bearer is not None)
+        _check_origin(scope["method"], headers, has_token=bool(bearer))
         principal = await self._principal(scope, headers, bearer)
         if principal is not None:
             scope["state"]["principal"] = principal
@@ -501,7 +502,8 @@ class AccessMiddleware:
         access = self.access
         if not access.is_closed():
             # A proxy on this machine must not open the service to others.
-            addresses = [_address(scope), *headers.get("x-forwarded-for", "").split(",")]
+            passed = ",".join(headers.getlist("x-forwarded-for") + headers.getlist("x-real-ip")).split(",")
+            addresses = [_address(scope), *passed, *_FORWARDED.findall(";".join(headers.getlist("forwarded")))]
             return Principal() if all(_is_local(one) for one in addresses if one) else None
         if bearer is not None:
             return access.of_token(bearer)

@@ -132,6 +132,12 @@ class Config(_Section):
     models: ModelsConfig = ModelsConfig()
     sets: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], SetConfig] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.server.state.resolve() in {one.path.resolve() for one in self.sets.values() if one.path}:
+            raise ValueError("server.state must not be the folder of a set")
+        return self
+
 
 _SECTIONS: dict[str, type[_Section]] = {
     "server": ServerConfig,
@@ -187,6 +193,17 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
     expected = expected.removeprefix("Value error, ")
     got = "" if error["type"] == "value_error" else f"; got {error['input']!r}"
     raise ConfigError(f"{where}{'.'.join(place)} {expected}{got}.".replace(":  ", ": "))
+
+
+def make_state(state: Path) -> None:
+    """Make the state folder, for this user only, even if it is in one that others can read, or that is served."""
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in ("keys", "sets", "uploads"):
+        (state / name).mkdir(exist_ok=True, mode=0o700)
+    for name in ("access.db", "answers.db"):
+        (state / name).touch(mode=0o600)
+    if not (ignored := state / ".lazyragignore").exists():
+        ignored.write_text("*\n", encoding="ascii")
 
 
 def load_object(target: str) -> Any:

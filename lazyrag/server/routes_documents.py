@@ -286,21 +286,21 @@ class Sync(StrictModel):
 @router.post("/sets/{set}/delete", **_accepted)
 async def delete_documents(call: Writing, wanted: Documents) -> Response:
     """Delete documents."""
-    await call.visible(*wanted.documents)
+    await call.changeable(*wanted.documents)
     return await call.accept("delete_files", {"documents": wanted.documents})
 
 
 @router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
 async def delete_document(call: Writing, document_id: str) -> Response:
     """Delete a document."""
-    await call.visible(document_id)
+    await call.changeable(document_id)
     return await call.accept("delete_files", {"documents": [document_id]})
 
 
 @router.post("/sets/{set}/metadata", **_accepted)
 async def update_metadata(call: Writing, wanted: Metadata) -> Response:
     """Change metadata of documents."""
-    await call.visible(*wanted.changes)
+    await call.changeable(*wanted.changes)
     if call.principal.labels is not None and any("labels" in one for one in wanted.changes.values()):
         raise ProblemError(403, "A token with labels cannot change labels.", "Use a token without labels.")
     return await call.accept("update_metadata", {"changes": wanted.changes})
@@ -329,6 +329,7 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
             ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
             metadata |= {ids[given]: own} if own else {}
         texts = {ids[given]: text for given, text in wanted.texts.items()}
+        call.require_unclaimed(*texts)
         return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
     ids, job = await call.run(submit)
@@ -434,8 +435,10 @@ async def cancel_job(call: Writing, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    if call.principal.labels is not None:  # documents may have been hidden since; new ids are its own
-        await call.visible(*(one for one in documents_of(job) if not one.startswith("~")))
+    if call.principal.labels is not None:  # documents may have been hidden since; ids that are not used are its own
+        known = await call.run(call.whole.jobs.ledger.documents.named, documents_of(job))
+        live = {name for name, row in known.items() if row.status == "live"}
+        await call.changeable(*(one for one in documents_of(job) if one in live or not one.startswith("~")))
     return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
 
 

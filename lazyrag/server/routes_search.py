@@ -34,7 +34,7 @@ MAX_TOPK = 1_000
 MAX_QUERY = 8_192
 """Characters."""
 MAX_TEXT = 10_000_000
-MAX_FILTER_DEPTH = 16
+MAX_FILTER_DEPTH, MAX_FILTER_PARTS = 16, 1_000
 
 # Models
 
@@ -201,14 +201,14 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     return Response(text.encode(), status, headers, "application/json")
 
 
-def filter_of(given: Mapping[str, Any] | None, depth: int = 0) -> FilterLike | None:
+def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -> FilterLike | None:
     """Read a filter of JSON.
 
     Either ``{"year": [2024, 2025]}``, where every field must have one of its values, or a condition ``{"field":
     "year", "op": ">=", "value": 2024}``, or ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}`` of filters.
 
     Raises:
-        ConfigError: If it is something else, or nested too deeply.
+        ConfigError: If it is something else, nested too deeply, or too large.
 
     Example:
         >>> filter_of({"not": {"field": "year", "op": "<", "value": 2000}})
@@ -222,14 +222,17 @@ def filter_of(given: Mapping[str, Any] | None, depth: int = 0) -> FilterLike | N
         return Condition(**given)
     word, value = next(iter(given.items())) if len(given) == 1 else ("", None)
     if word == "not" and isinstance(value, Mapping):
-        return Not(_part(value, depth))
+        return Not(_part(value, depth, parts))
     if word in ("and", "or") and isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
-        return (And if word == "and" else Or)(*(_part(one, depth) for one in value))
+        # As if all parts beside this one were as large: never less than there are.
+        if (parts := parts * len(value)) > MAX_FILTER_PARTS:
+            raise ConfigError(f"filters must not have more than {MAX_FILTER_PARTS:,} conditions. Give lists of values.")
+        return (And if word == "and" else Or)(*(_part(one, depth, parts) for one in value))
     return given
 
 
-def _part(given: Mapping[str, Any], depth: int) -> Filter:
-    found = parse_filter(filter_of(given, depth + 1))
+def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
+    found = parse_filter(filter_of(given, depth + 1, parts))
     return And() if found is None else found
 
 

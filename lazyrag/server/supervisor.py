@@ -33,6 +33,7 @@ from lazyrag.server.config import (
     Config,
     ServerConfig,
     SetConfig,
+    make_state,
     open_chat,
     open_set,
     read_config,
@@ -221,7 +222,7 @@ def _sole(state: Path) -> Iterator[None]:
     import fcntl
 
     try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state(state)
         file = (state / "lock").open("w")
     except OSError as exc:
         raise ConfigError(f"The state folder {state} cannot be written ({exc.strerror}). Set server.state.") from exc

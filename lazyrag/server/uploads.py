@@ -336,6 +336,26 @@ class Call:
                 raise ProblemError(404, f"There is no document {identity!a}.", "List the documents of the set.")
         return found
 
+    async def changeable(self, *identities: str) -> None:
+        """Check that the principal sees some documents, and still will when a job that it submits is run.
+
+        Raises:
+            ProblemError: 404 for what it does not see, 409 if a job of someone else that may hide it comes first.
+        """
+        await self.visible(*identities)
+        await self.run(self.require_unclaimed, *identities)
+
+    def require_unclaimed(self, *identities: str) -> None:
+        """Refuse a principal with labels a change of what unfinished jobs of others name: these may change labels.
+
+        Raises:
+            ProblemError: 409 if there is such a job.
+        """
+        claimed = self.whole.jobs.working(f"{self.principal.id}:") if self.principal.labels is not None else {}
+        for identity in claimed.keys() & set(identities):
+            msg = f"Another job is about to change the document {identity!a}."
+            raise ProblemError(409, msg, "Send the request again when that is done.", headers={"Retry-After": "1"})
+
     def key(self, *parts: Any) -> str:
         """The key of a job that the principal submits; for 24 hours the same one for the same ``Idempotency-Key``.
 
@@ -568,6 +588,7 @@ async def _add(
     if price is not None:
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
+    await call.run(call.require_unclaimed, *paths)
     job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
     return call.accepted(job, files=results)
 

@@ -52,7 +52,17 @@ def test_the_service_is_open_until_the_first_token(client, access):
     assert client.get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize("headers", [{"X-Forwarded-For": "203.0.113.9"}, {"X-Forwarded-For": "127.0.0.1, 203.0.113.9"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("X-Forwarded-For", "203.0.113.9")],
+        [("X-Forwarded-For", "127.0.0.1, 203.0.113.9")],
+        [("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-For", "203.0.113.9")],  # as HAProxy adds it
+        [("X-Real-IP", "203.0.113.9")],
+        [("Forwarded", 'by=127.0.0.1; For="[2001:db8::1]:4711"')],
+        [("Forwarded", "for=127.0.0.1"), ("Forwarded", "for=203.0.113.9")],
+    ],
+)
 def test_a_proxy_does_not_open_the_service(client, headers):
     """Without a token only this machine is served."""
     assert client.get(SETS, headers=headers).status_code == 401
@@ -65,7 +75,7 @@ def test_secrets_are_not_stored(access):
     session = access.open_session(access.of_token(text))
     access.close()
     kind, token_id, secret = text.split("_")
-    stored = b"".join(file.read_bytes() for file in access.path.parent.iterdir())
+    stored = b"".join(file.read_bytes() for file in access.path.parent.iterdir() if file.is_file())
     assert (kind, len(secret)) == ("lrg", 48)
     assert token_id.encode() in stored
     assert not {secret.encode(), session.encode()} & {stored[at : at + 48] for at in range(len(stored))}

@@ -29,6 +29,13 @@ def test_folder_needs_no_file(tmp_path):
     assert config.server.state == folder / ".lazyrag" / "serve"
 
 
+def test_the_state_folder_is_not_that_of_a_set(tmp_path):
+    """What the service stores for itself would be taken for documents."""
+    path = write(tmp_path, "[server]\nstate = 'files/../files'\n[sets.notes]\npath = 'files'\n")
+    with pytest.raises(ConfigError, match=r"server\.state must not be"):
+        read_config(path)
+
+
 def test_options_take_precedence(tmp_path):
     """Options of the command take precedence over the file, and those not given leave it as it is."""
     path = write(tmp_path, "[server]\nport = 9000\nprocesses = 2\n[sets.notes]\npath = 'files'\n")

@@ -403,6 +403,47 @@ def test_retries_of_what_was_hidden_since(labelled):
     assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
 
 
+def test_retries_of_own_documents_that_were_hidden_since(labelled):
+    """Nor on a document that it has added itself; what is not there can be added again."""
+    docs, everyone, a, _ = labelled
+    waiting = a.post(f"{SET}/texts", json={"texts": {"new": "Tea."}}).json()["job"]["id"]
+    assert a.post(f"{SET}/jobs/{waiting}/cancel").json()["state"] == "CANCELED"
+    [own] = add(a, tea="Tea.").values()
+    run_jobs(docs)
+    url = f"{SET}/jobs/{a.delete(f'{SET}/documents/{own}').json()['id']}"
+    assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
+    everyone.post(f"{SET}/metadata", json={"changes": {own: {"labels": ["b"]}}})
+    run_jobs(docs)
+    assert a.post(f"{url}/retry").status_code == 404
+    assert a.post(f"{SET}/jobs/{waiting}/retry").status_code == 200
+    run_jobs(docs)
+    assert everyone.get(f"{SET}/documents/{own}").json()["status"] == "SUCCESS"
+    assert len(paths(a)) == 1
+
+
+def test_what_is_about_to_be_hidden(labelled):
+    """A principal with labels changes no document that a waiting job of someone else may hide from it before."""
+    docs, everyone, a, _ = labelled
+    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}})
+    run_jobs(docs)
+    assert a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 1}}}).status_code == 202
+    assert a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 2}}}).status_code == 202  # after its own job
+    everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"labels": ["b"]}}})
+    answers = [
+        a.delete(f"{SET}/documents/tea"),
+        a.post(f"{SET}/delete", json={"documents": ["tea"]}),
+        a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 3}}}),
+        a.post(f"{SET}/texts", json={"texts": {"tea": "Hostile."}}),
+        a.post(f"{SET}/documents", files={"file": ("tea", b"Hostile.")}),
+    ]
+    assert [(one.status_code, "retry-after" in one.headers) for one in answers] == [(409, True)] * 5
+    assert a.post(f"{SET}/texts", json={"texts": {"coffee": "Coffee."}}).status_code == 202
+    assert everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 4}}}).status_code == 202
+    run_jobs(docs)
+    assert docs.read("tea") == "Tea."
+    assert everyone.get(f"{SET}/documents/tea").json()["labels"] == ["b"]
+
+
 def test_what_labels_do_not_allow(labelled):
     """A principal with labels gives no other labels, and does nothing that concerns all documents."""
     docs, _, a, _ = labelled

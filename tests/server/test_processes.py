@@ -57,6 +57,24 @@ def test_a_folder_is_served_and_followed(folder):
         assert not [pid for pid in children if is_running(pid)]
 
 
+def test_the_state_folder_is_no_part_of_the_served_folder(folder):
+    """Tokens, answers and uploads are no documents, and for no other users of the machine, wherever they lie."""
+    state = folder / "index" / "serve"
+    state.mkdir(parents=True)
+    state.chmod(0o755)
+    with serving(folder, "--store", str(state.parent), "--port", "0") as running:
+        running.wait_until_ready()
+        asked = httpx.post(f"{running.url}/api/v1/sets/files/answers", json={"question": "tea"}, timeout=30)
+        assert asked.status_code == 200, asked.text
+        (folder / "coffee.txt").write_text("Coffee is ground fine.")  # the next sync would see all files
+        wait_for(lambda: found(running.url, "files", "coffee") == ["coffee.txt"], "the new file")
+        documents = running.get("/api/v1/sets/files/documents").json()["documents"]
+        assert [one["id"] for one in documents if one["id"].startswith("index/serve/")] == []
+        assert running.get("/api/v1/sets/files/files/index/serve/access.db").status_code == 404
+        shown = {path.name for path in state.iterdir() if path.stat().st_mode & 0o077}
+        assert shown == {"lock", ".lazyragignore"}
+
+
 @pytest.mark.parametrize("role", ["web", "writer"])
 def test_a_process_that_dies_is_started_again(folder, role):
     """kill -9 of a process: another one takes its place and its work."""

@@ -94,6 +94,8 @@ def test_an_unknown_node_is_a_problem(client):
         {"query": "tea", "group": "nowhere"},
         {"query": "tea", "filters": {"field": "size", "op": "~", "value": 1}},
         {"query": "tea", "filters": {"nowhere": 1}},
+        {"query": "tea", "filters": {"or": [{"file_type": ".md"}] * 1_001}},
+        {"query": "tea", "filters": {"and": [{"not": {"or": [{"file_type": ".md"}] * 40}}] * 40}},
         {"query": "\ud800"},
     ],
 )
