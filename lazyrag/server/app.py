@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import re
 import time
 import uuid
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,13 +16,16 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
+from lazyrag.server import reader, routes_access, routes_answers, routes_documents, routes_search, uploads
 from lazyrag.server.access import AccessMiddleware
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
 
-ROUTES = ("reader", "routes_access", "routes_documents", "routes_search", "routes_answers", "uploads")
+ROUTERS = tuple(
+    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads)
+)
 
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:
@@ -41,10 +44,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _problem)
-    for name in ROUTES:
-        module = f"lazyrag.server.{name}"
-        if find_spec(module) is not None:
-            app.include_router(importlib.import_module(module).router)
+    for router in ROUTERS:
+        app.include_router(router)
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
@@ -109,15 +110,31 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
+    """An error of the framework: an unknown route, a method that a route has not, a limit of the middleware."""
     status, detail = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
-    headers = getattr(error, "headers", None)
-    return await _problem(
-        request, ProblemError(status, f"{detail}.", "GET /openapi.json lists the routes.", headers=headers)
-    )
+    headers, remedy = getattr(error, "headers", None), ""
+    if status in (404, 405):
+        detail = f"There is no route {request.method} {request.url.path}"
+        remedy = f"Allowed: {headers['Allow']}." if headers else "GET /openapi.json lists the routes."
+    return await _problem(request, ProblemError(status, f"{detail}.", remedy, headers=headers))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors() if isinstance(error, RequestValidationError) else []
     fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
-    said = "; ".join(f"{one['field']}: {one['message']}" for one in fields[:3])
+    said = "; ".join(map(_invalid_field, found[:3]))
     return await _problem(request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields))
+
+
+def _invalid_field(error: Mapping[str, Any]) -> str:
+    """What is wrong with a field: ``topk must be greater than or equal to 1; got 0``."""
+    where, *path = map(str, error["loc"])
+    name = ".".join(path) or f"The {where}"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{name} is no field of the {where}"
+    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
+    given = error["input"]
+    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
+    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"

@@ -94,11 +94,11 @@ class Texts(BaseModel):
     input_type: InputType = "document"
 
 
-@router.post("/sets/{name}/_schema")
-async def schema(name: str, request: Request, principal: Principal = READER) -> Response:
+@router.post("/sets/{set}/_schema")
+async def schema(set: str, request: Request, principal: Principal = READER) -> Response:  # noqa: A002
     """The fields, groups and embed keys of a set."""
     service = service_of(request)
-    return await service.run(lambda: _json(_schema(service.view(name, principal))))
+    return await service.run(lambda: _json(_schema(service.view(set, principal))))
 
 
 def _schema(docs: Document) -> Json:
@@ -108,13 +108,13 @@ def _schema(docs: Document) -> Json:
     return {"fields": schema_text(docs.fields), "groups": groups, "embed": identities}
 
 
-@router.post("/sets/{name}/_embed")
-async def embed(name: str, body: Texts, request: Request, principal: Principal = READER) -> Response:
+@router.post("/sets/{set}/_embed")
+async def embed(set: str, body: Texts, request: Request, principal: Principal = READER) -> Response:  # noqa: A002
     """Embed texts as the set does."""
     service = service_of(request)
 
     def run() -> Response:
-        [embedder] = service.view(name, principal).reader.embedders([body.embed_key])
+        [embedder] = service.view(set, principal).reader.embedders([body.embed_key])
         return _json([encode_vector(one) for one in embedder.embed(body.texts, input_type=body.input_type)])
 
     return await service.run(run)
@@ -357,13 +357,13 @@ _states: weakref.WeakKeyDictionary[Indexer, _States] = weakref.WeakKeyDictionary
 Method = Annotated[str, Path(json_schema_extra={"enum": sorted(_METHODS)})]
 
 
-@router.post("/sets/{name}/_{method}")
-async def read(name: str, method: Method, body: Call, request: Request, principal: Principal = READER) -> Response:
+@router.post("/sets/{set}/_{method}")
+async def read(set: str, method: Method, body: Call, request: Request, principal: Principal = READER) -> Response:  # noqa: A002
     """Read in the state and the scope of a call."""
     service = service_of(request)
 
     def run() -> Response:
-        reader = service.view(name, principal).reader
+        reader = service.view(set, principal).reader
         if method not in _METHODS:
             raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
         seen, scope = reader.scope, parse_filter(filter_of(body.scope))

@@ -28,3 +28,23 @@ def test_small_responses_are_sent_at_once():
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_unknown_routes_and_methods_say_what_there_is(client):
+    """The detail names the request; for a method, the remedy names those that the route has."""
+    unknown, method = client.get("/api/v1/xyz").json(), client.delete("/api/v1/sets").json()
+    assert unknown["detail"] == "There is no route GET /api/v1/xyz."
+    assert (method["status"], "GET" in method["remedy"]) == (405, True)
+
+
+def test_invalid_fields_are_named_with_what_they_must_be(client):
+    """In the form of the library's own errors: the argument, the expectation, the value."""
+    route = "/api/v1/sets/notes/search"
+    for body, said in (
+        ({"query": "tea", "topk": 0}, "topk must be greater than or equal to 1; got 0."),
+        ({"topk": 3}, "query is missing."),
+        ({"query": "tea", "top_k": 3}, "top_k is no field of the body."),
+        ({"query": ["tea"]}, "query must be a valid string."),
+    ):
+        answer = client.post(route, json=body)
+        assert (answer.status_code, answer.json()["detail"]) == (422, said)
