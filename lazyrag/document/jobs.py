@@ -231,6 +231,15 @@ class Jobs:
         with self.file.reading() as connection:
             return self._read(connection, id)
 
+    def find(self, key: str) -> Job | None:
+        """Return the newest job with an idempotency key; None if there is none."""
+        query = (
+            f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND key = ? "  # noqa: S608
+            "ORDER BY id DESC LIMIT 1"
+        )
+        with self.file.reading() as connection:
+            return next((_job(row) for row in _rows(connection, query, self.name, key)), None)
+
     def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
         """List jobs, the newest first.
 

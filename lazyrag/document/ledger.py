@@ -693,6 +693,11 @@ class DocumentTable(_Table):
         rows = self._db.select("SELECT identity, id FROM document WHERE ledger = ?", (self._db.id,))
         return sorted((read_text(identity), row) for identity, row in rows)
 
+    def content_hashes(self) -> set[str]:
+        """Content hashes of live documents and of stored versions."""
+        live = "SELECT content_hash FROM document WHERE ledger = ? AND status = 'live'"
+        return {*self._column(live, self._db.id), *self._column("SELECT content_hash FROM version")}
+
     def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
         """The rows of some documents, in their order; read lazily."""
         for some in chunks(list(numbers)):

@@ -163,7 +163,7 @@ async def get_document(call: Reading, document_id: str) -> Response:
 async def get_versions(call: Reading, document_id: str) -> Response:
     """The stored versions of a document, oldest first."""
     await call.visible(document_id)
-    return reply({"versions": await call.run(call.whole.versions, document_id)})
+    return reply({"versions": await call.run(call.docs.versions, document_id)})
 
 
 @router.get("/sets/{set}/diffs/{document_id:path}", response_model=_Diff)

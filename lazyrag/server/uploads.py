@@ -395,10 +395,7 @@ class Call:
         """A job that the principal may see; None if there is none."""
         jobs = self.whole.jobs
         if self.principal.labels is not None:
-            with jobs.file.reading() as connection:
-                query = "SELECT id FROM job WHERE key = ?"
-                row = connection.execute(query, (f"{self.principal.id}:{job_id}",)).fetchone()
-            job_id = "" if row is None else str(row[0])
+            return jobs.find(f"{self.principal.id}:{job_id}")
         with contextlib.suppress(NotRegisteredError):
             job = jobs.get(job_id)
             return job if self.owns(job) else None
@@ -779,9 +776,7 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
         return
     docs = call.whole
     needed = {path for state in _PENDING for path in _job_files(docs, state)}
-    table = docs._indexer.ledger.documents
-    hashes = {one.content_hash for one in table.all().values() if one.status == "live"}
-    hashes.update(one for (one,) in table._db.select("SELECT content_hash FROM version", ()))
+    hashes = docs._indexer.ledger.documents.content_hashes()
     for path in files:
         if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
             path.unlink(missing_ok=True)
