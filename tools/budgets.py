@@ -103,7 +103,7 @@ BOUNDS = (
 """The figures of the package. Those of the later parts follow."""
 
 LATER_PARTS = {
-    "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py"),
+    "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (1_200, 1_200, r"server/(openai|mcp|dify|rerank).*\.py"),
     "web page": (1_200, 1_200, r"server/(page|web).*\.py"),
     "service": (

@@ -18,8 +18,8 @@ import click
 from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
-from lazyrag.cli.project import Project, base_url, find_project, new_project
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document.project import Project, base_url, find_project, new_project
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
 from lazyrag.loaders.directory import STORE_FOLDER
 

@@ -235,9 +235,9 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         StoreError: If there is nothing to read yet.
         ConfigError: If the embedding model is not on this machine.
     """
+    import lazyrag.document.project as projects
     from lazyrag.document import Document
 
-    projects = importlib.import_module("lazyrag.cli.project")  # above: the command line's stores and models
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
@@ -269,7 +269,8 @@ def open_chat(chosen: ModelsConfig) -> Any:
     kind, _, name = chosen.chat.partition(":")
     if kind != "openai":
         return load_object(chosen.chat)
+    from lazyrag.document.project import base_url
     from lazyrag.models import HttpChatModel
 
-    url = chosen.url or importlib.import_module("lazyrag.cli.project").base_url()
+    url = chosen.url or base_url()
     return HttpChatModel(url, name, api_key=os.environ.get("OPENAI_API_KEY"))
