@@ -1,7 +1,7 @@
 """Jobs: calls of a Document that a worker runs, in this program or another one, and that survive the end of either.
 
 They are rows of a table in the ledger's file. Every kind of job is an idempotent method of Document: what was finished
-is stored, and the same call does the rest. So a worker can take over a job of a worker that died, at whatever point.
+is stored, and the same call does the rest. So a worker can take over a job of a worker that died, at any point.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def _placed_page(file: PdfFile, index: int) -> PlacedText:
 
 
 def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
-    """Boxes around characters of a page in reading order, united where they continue a line, whatever its direction."""
+    """Boxes around characters of a page in reading order, united where they continue a line of any direction."""
     with file.opened(number - 1) as (page, text):
         height = shown_height(page)
         lines: list[list[float]] = []

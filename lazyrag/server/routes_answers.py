@@ -338,7 +338,7 @@ async def _pieces(
 async def _write(
     scope: Scope, book: Notebook, answer: str, question: str, pieces: AsyncIterator[tuple[str, dict[str, Any]]]
 ) -> None:
-    """Store an answer's events, whatever happens; the last one is ``done``."""
+    """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     state, hits, stored, flushed = "SUCCESS", [], 0, 0.0
 
@@ -395,7 +395,7 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
 async def _follow(
     scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
-    """The events of an answer after a number, until the last one. A number of 0 stands for a silence.
+    """The events of an answer after a number, until the last one. A number of 0 means that none came for a while.
 
     They end where none came for long: the process that wrote them was killed.
     """

@@ -398,14 +398,14 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     server = _server(service, config.server, limits.connections)
-    told = threading.Event()
+    opened = threading.Event()
 
     def open_sets() -> None:
-        while service.pending and not stop.wait(_RETRY_S if told.is_set() else _RETRY_S / 5):
+        while service.pending and not stop.wait(_RETRY_S if opened.is_set() else _RETRY_S / 5):
             for name in tuple(service.pending):
                 _open_pending(service, name, config.sets[name])
-            if len(service.sets) == len(config.sets) and not told.is_set():
-                told.set()
+            if len(service.sets) == len(config.sets) and not opened.is_set():
+                opened.set()
                 ready()
 
     def close() -> None:

@@ -21,9 +21,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("fastapi")
-
 from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document

@@ -241,7 +241,7 @@ def test_a_token_with_labels_reads_what_it_sees(notes):
 
 
 def test_reads_see_one_state_while_documents_change(notes):
-    """All nodes of a document are of one version, whatever is written meanwhile."""
+    """All nodes of a document are of one version, also during writes."""
     docs, reading, folder = notes
     stop, versions = threading.Event(), []
 

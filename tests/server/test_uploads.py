@@ -136,7 +136,7 @@ def test_names_that_are_refused(name):
 
 @pytest.mark.parametrize("name", ["tea.md", "a/b c.txt", "茶" * 85, "..tea", "~x", "a:b", "🍵.md"])
 def test_names_that_are_accepted(name):
-    """Everything else is a name, whatever it would mean to a file system."""
+    """Everything else is a name, also where a file system gives it a meaning."""
     assert checked_name(name) == name
 
 

@@ -10,6 +10,7 @@ import pdfplumber
 import pypdf
 import pypdfium2
 import pytest
+from PIL import Image
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
@@ -236,7 +237,7 @@ def test_a_span_outside_of_the_text_is_refused(drawn, span):
 def test_the_image_of_a_page_is_a_png_of_the_wanted_width(drawn):
     """The image has the page's shape and shows what pdfium draws; a page that is not there is refused."""
     docs, path, _ = drawn
-    image = pytest.importorskip("PIL.Image").open(io.BytesIO(docs.page_image("tea.pdf", 3, width=300)))
+    image = Image.open(io.BytesIO(docs.page_image("tea.pdf", 3, width=300)))
     assert (image.format, image.size) == ("PNG", (300, 420))
     with pypdfium2.PdfDocument(path) as pdf:
         expected = pdf[2].render(scale=300 / 500).to_pil().convert("L")
