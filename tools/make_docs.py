@@ -1,4 +1,4 @@
-"""Write docs/registries.md, the list of all registered names, and the table of docs/formats.md.
+"""Write docs/registries.md, the list of all registered names, and the tables of docs/formats.md and docs/service.md.
 
 python tools/make_docs.py            rewrites the pages
 python tools/make_docs.py --check    exits with status 1 if that would change it
@@ -25,6 +25,8 @@ from lazyrag.ranking.fusion import fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
 from lazyrag.retrieval.similarity import indexes
+from lazyrag.server.app import create_app
+from lazyrag.server.service import Service
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -38,6 +40,7 @@ from lazyrag.transforms import transforms
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "registries.md"
 FORMATS_PAGE = ROOT / "docs" / "formats.md"
+SERVICE_PAGE = ROOT / "docs" / "service.md"
 SPEEDS = ROOT / "benchmarks" / "formats.json"
 
 INTRODUCTION = """\
@@ -303,11 +306,24 @@ def speed(row: dict[str, Any] | None) -> str:
     return shown if row["read"] == row["files"] else f"{shown} ({row['read']} of {row['files']} read)"
 
 
-def formats_page() -> str:
-    """The page on formats, with its table anew."""
-    before, mark, rest = FORMATS_PAGE.read_text(encoding="utf-8").partition("<!-- formats -->\n")
+def routes_table() -> str:
+    """The routes of the service by path, with the first sentence of each."""
+    paths = create_app(Service({}, ROOT)).openapi()["paths"]
+    lines = ["| route | does |", "|---|---|"]
+    for path, operations in paths.items():
+        if "/_" in path:  # of Document(url=...) alone
+            continue
+        for method, operation in operations.items():
+            does = re.split(r"(?<=\.)\s", operation.get("description", ""))[0].replace("``", "`").replace("|", "\\|")
+            lines.append(f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {does} |")
+    return "\n".join(lines)
+
+
+def with_table(path: Path, name: str, table: str) -> str:
+    """A page with the table after a comment of that name anew."""
+    before, mark, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
     _, end, after = rest.partition("<!-- end -->")
-    return f"{before}{mark}{formats_table()}\n{end}{after}"
+    return f"{before}{mark}{table}\n{end}{after}"
 
 
 def main() -> int:
@@ -315,9 +331,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is out of date")
     checking = parser.parse_args().check
-    pages = {PAGE: page()}
+    pages = {PAGE: page(), SERVICE_PAGE: with_table(SERVICE_PAGE, "routes", routes_table())}
     if FORMATS_PAGE.exists():
-        pages[FORMATS_PAGE] = formats_page()
+        pages[FORMATS_PAGE] = with_table(FORMATS_PAGE, "formats", formats_table())
     stale = {
         path: text for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     }

@@ -49,12 +49,12 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
-        """Whether the process runs."""
+        """Report that the process runs."""
         return {"status": "ok"}
 
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
-        """Whether every set can be read."""
+        """Report whether every set can be read."""
         for reason in service.pending.values():
             raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
         for docs in service.sets.values():

@@ -431,6 +431,13 @@ _LABELS = ("ids", "spans", "texts", "references")
 _as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
 
 
+_WORDS = {
+    "feedback": ("judgements", "a judgement"),
+    "golden": ("golden questions", "a golden question"),
+    "evaluations": ("evaluations", "an evaluation"),
+}
+
+
 def _list(kind: str, model: Any) -> None:
     """Add the routes that read the records of a kind."""
 
@@ -444,8 +451,11 @@ def _list(kind: str, model: Any) -> None:
         """Get a record."""
         return await scope.respond(book.record, scope, kind, number)
 
-    router.get(f"/{kind}", tags=["evaluation"], response_model=search.list_of(model))(list_records)
-    router.get(f"/{kind}/{{number}}", tags=["evaluation"], response_model=model)(one_record)
+    many, one = _WORDS[kind]
+    listed = f"List {many}, oldest first; `after` is the last id of the page before."
+    router.get(f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed)(list_records)
+    get = router.get(f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}.")
+    get(one_record)
 
 
 for _kind, _model in {"feedback": Feedback, "golden": GoldenModel, "evaluations": _Evaluation}.items():
@@ -471,7 +481,7 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
 
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
 async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
-    """Add a golden question, or make one of a good judgement: what was judged must be found."""
+    """Add a golden question, or make one of a good judgement, whose sources must be found."""
 
     def store() -> dict[str, Any]:
         given = body.model_dump()

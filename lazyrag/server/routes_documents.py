@@ -173,7 +173,7 @@ async def get_diff(
     before: Annotated[int, Query(ge=1)],
     after: Annotated[int | None, Query(ge=1)] = None,
 ) -> Response:
-    """What differs between two versions of a document; the second is the live one by default."""
+    """Compare two versions of a document; the second is the live one by default."""
     await call.visible(document_id)
     return reply(await call.run_slow(call.docs.diff, document_id, before, after))
 
@@ -219,7 +219,7 @@ async def get_page_image(
 
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
-    """Where the words of a span are: boxes on pages in 0 to 1, or characters of the shown text."""
+    """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
     await call.visible(document_id)
     path = await call.run(_file_of, call, document_id)
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
@@ -316,7 +316,7 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
 async def add_texts(call: Writing, wanted: Texts) -> Response:
-    """Add texts that are no files; the response has the id of each."""
+    """Add texts; the response has the id of each."""
 
     def submit() -> tuple[dict[str, str], Any]:
         key = call.key("add_texts", wanted.model_dump())
@@ -365,7 +365,11 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
     "compact": ("compact", Administration, "Give back the space of what is not live any more."),
     "activate": ("activate_group", Administration, "Build groups: ``names``, ``embed_keys``, ``analysers``."),
     "change-model": ("change_model", Administration, "Change the embedding model in the background."),
-    "purge": ("purge", Administration, "Remove every trace of a deleted ``document``, with a certificate."),
+    "purge": (
+        "purge",
+        Administration,
+        "Delete a ``document`` so that no byte of it remains in the stores, with a certificate.",
+    ),
 }
 
 
@@ -446,7 +450,7 @@ async def retry_job(call: Writing, job: OwnJob) -> Response:
 async def get_job_events(
     call: Reading, job: OwnJob, last_event_id: Annotated[str | None, Header()] = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """The job whenever it changes (``progress``), until it is finished (``done``).
+    """Stream a job: an event for each change (``progress``), and one at its end (``done``).
 
     Every event is the whole job: after ``Last-Event-ID`` the present one is all that was missed.
     """

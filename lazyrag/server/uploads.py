@@ -707,7 +707,7 @@ async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
 
 @router.get("/sets/{set}/uploads/{upload_id}")
 async def get_upload(call: Writing, upload_id: str) -> UploadState:
-    """Which parts have arrived, to continue after a cut."""
+    """List the parts that have arrived, to continue after a cut."""
     return await call.run(lambda: _Upload(call, upload_id).state())
 
 
