@@ -16,13 +16,12 @@ from pydantic import Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
-from lazyrag.data.filters import FilterLike
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
-from lazyrag.server.routes_search import filter_of, list_of, model_of
+from lazyrag.server.routes_search import count_nodes, json_filter, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
     ESTIMATED,
@@ -36,6 +35,7 @@ from lazyrag.server.uploads import (
     digest_of,
     documents_of,
     estimate,
+    remove_files,
     reply,
     uploaded_file,
 )
@@ -120,21 +120,9 @@ def _status(call: Call) -> dict[str, Any]:
     if call.principal.labels is None:
         found: dict[str, Any] = to_dict(call.docs.status())
         return found
-    groups: dict[str, dict[str, Any]] = {}
-    failed, count, after = [], 0, None
-    while page := call.docs.documents(after=after, limit=_PAGE):
-        after, count = page[-1].id, count + len(page)
-        failed += [(one.id, one.stage) for one in page if one.status == "FAILED"]
-        for group, facts in ((group, facts) for one in page for group, facts in (one.groups or {}).items()):
-            total = groups.setdefault(group, {"name": group, "documents": 0, "nodes": 0})
-            total["documents"] += facts["nodes"] > 0
-            total["nodes"] += facts["nodes"]
-    return {
-        "name": call.docs.name,
-        "documents": count,
-        "groups": [groups[one] for one in sorted(groups)],
-        "failed": failed,
-    }
+    failed: list[tuple[str, str]] = []
+    count, groups = count_nodes(call.docs, failed)
+    return {"name": call.docs.name, "documents": count, "groups": groups, "failed": failed}
 
 
 # Documents
@@ -149,7 +137,7 @@ async def list_documents(
     where: Annotated[str | None, Query(description='JSON, such as {"file_type": [".pdf"]}')] = None,
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
-    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=_filter(where))
+    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=json_filter(where))
     return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
 
 
@@ -225,16 +213,6 @@ async def get_marks(call: Reading, document_id: str, start: _Position, end: _Pos
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
 
-def _filter(text: str | None) -> FilterLike | None:
-    try:
-        found = None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        found = ()
-    if found is not None and not isinstance(found, dict):
-        raise ProblemError(422, "where must be a JSON object.", 'Such as {"file_type": [".pdf"]}.')
-    return filter_of(found)
-
-
 def _tagged(call: Call, value: Any) -> Response:
     """A value with a tag of what this principal sees of it; 304 if the client has it."""
     response = reply(value)
@@ -276,6 +254,12 @@ class Rollback(StrictModel):
     version: int | None = Field(default=None, ge=1)
 
 
+class Purge(StrictModel):
+    """A document to remove for good."""
+
+    document: str
+
+
 class Sync(StrictModel):
     """Bounds of a sync, see `Document.sync`."""
 
@@ -312,6 +296,15 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
     _require_all(call)
     await call.visible(wanted.document)
     return await call.accept("rollback", wanted.model_dump())
+
+
+@router.post("/sets/{set}/purge", **_accepted)
+async def purge(call: Administration, wanted: Purge) -> Response:
+    """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
+    _require_all(call)
+    await call.run(remove_files, call, wanted.document)
+    folders = [str(call.folder)] if call.folder.exists() else []
+    return await call.accept("purge", {**wanted.model_dump(), "folders": folders})
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
@@ -365,11 +358,6 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
     "compact": ("compact", Administration, "Give back the space of what is not live any more."),
     "activate": ("activate_group", Administration, "Build groups: ``names``, ``embed_keys``, ``analysers``."),
     "change-model": ("change_model", Administration, "Change the embedding model in the background."),
-    "purge": (
-        "purge",
-        Administration,
-        "Delete a ``document`` so that no byte of it remains in the stores, with a certificate.",
-    ),
 }
 
 

@@ -236,13 +236,14 @@ def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
     return And() if found is None else found
 
 
-def _json_filter(text: str | None) -> FilterLike | None:
+def json_filter(text: str | None) -> FilterLike | None:
+    """Read the filter of a query parameter."""
     try:
         found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
         found = text
     if found is not None and not isinstance(found, dict):
-        raise ProblemError(422, "filters must be a JSON object.", 'Such as filters={"file_type": [".pdf"]}.')
+        raise ProblemError(422, "The filter must be a JSON object.", 'Such as {"file_type": [".pdf"]}.')
     return filter_of(found)
 
 
@@ -294,7 +295,7 @@ async def list_nodes(
     """List the nodes of a group, by document in order of path, then by number."""
 
     def find() -> dict[str, Any]:
-        ids, where = None if document_id is None else [document_id], _json_filter(filters)
+        ids, where = None if document_id is None else [document_id], json_filter(filters)
         found = scope.docs.get_nodes(group, document_ids=ids, filters=where, limit=limit + 1, offset=offset)
         return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
 
@@ -352,20 +353,29 @@ async def tree(scope: Reading) -> Response:
 
 
 def _tree(docs: Document) -> dict[str, Any]:
-    counts: dict[str, list[int]] = {}
-    after: str | None = None
-    while page := docs.documents(after=after, limit=1_000):
-        after = page[-1].id
-        for name, built in (pair for document in page for pair in (document.groups or {}).items()):
-            of_group = counts.setdefault(name, [0, 0])
-            of_group[0] += built["nodes"] > 0
-            of_group[1] += built["nodes"]
     parents_of = {name: [*docs.reader.line(name)[1:], None][0] for name in docs.groups}
-    groups = [
-        {"name": name, "parent": parents_of.get(name), "documents": found[0], "nodes": found[1]}
-        for name, found in sorted(counts.items())
-    ]
+    groups = [{**one, "parent": parents_of.get(one["name"])} for one in count_nodes(docs)[1]]
     return {"groups": groups, "defined": list(docs.groups)}
+
+
+def count_nodes(docs: Document, failed: list[tuple[str, str]] | None = None) -> tuple[int, list[dict[str, Any]]]:
+    """Count the visible documents, and for each built group its documents and nodes.
+
+    Args:
+        docs: The set as a principal sees it.
+        failed: A list to extend by documents that failed, with the step.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    count, after = 0, None
+    while page := docs.documents(after=after, limit=1_000):
+        after, count = page[-1].id, count + len(page)
+        if failed is not None:
+            failed += [(one.id, one.stage) for one in page if one.status == "FAILED"]
+        for name, built in (pair for document in page for pair in (document.groups or {}).items()):
+            of_group = groups.setdefault(name, {"name": name, "documents": 0, "nodes": 0})
+            of_group["documents"] += built["nodes"] > 0
+            of_group["nodes"] += built["nodes"]
+    return count, [groups[name] for name in sorted(groups)]
 
 
 # The agent's tools

@@ -409,6 +409,7 @@ class Call:
         """A job as JSON, without its key and the server's paths."""
         found: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
         del found["key"]
+        found["arguments"].pop("folders", None)
         if isinstance(found["arguments"].get("files"), dict):
             found["arguments"]["files"] = list(found["arguments"]["files"])
         return found
@@ -780,6 +781,18 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
     for path in files:
         if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
             path.unlink(missing_ok=True)
+
+
+def remove_files(call: Call, identity: str) -> None:
+    """Remove the uploaded files of a document's versions, except those that other documents are made of."""
+    table = call.whole._indexer.ledger.documents
+    rows = table.all()
+    row = rows.pop(identity, None)
+    if row is not None:
+        own = {row.content_hash, *(one.content_hash for one in table.versions(row.id))}
+        for digest in own - {one.content_hash for one in rows.values()} - {""}:
+            for path in call.folder.glob(f"files/{digest}*"):
+                path.unlink(missing_ok=True)
 
 
 _PENDING = ("WAITING", "WORKING", "FAILED", "CANCELED")

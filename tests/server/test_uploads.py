@@ -368,3 +368,23 @@ def test_memory_of_large_uploads():
     figures = json.loads(run.stdout)
     assert figures["parts"]["memory_mb"] < 100
     assert figures["form"]["memory_mb"] < 100
+
+
+def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
+    """Nothing of the document remains: neither its file among the uploads nor that of its earlier version."""
+    for text in (SECRET, SECRET * 2):
+        post(client, ("secret.txt", text))
+        run_jobs()
+    post(client, ("other.txt", b"Oolong is half oxidised, between green and black tea."))
+    run_jobs()
+    answer = client.post(f"{SET}/purge", json={"document": "secret.txt"})
+    assert answer.status_code == 202
+    assert "folders" not in answer.json()["arguments"]
+    [job] = run_jobs()
+    assert (job.state, [one for one in job.result["checked"] if one["found"]]) == ("DELETED", [])
+    left = b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
+    assert SECRET not in left
+    assert docs.search("Oolong")[0].path == "other.txt"
+
+
+SECRET = "病人欧阳夏丹的病历：罕见的木质部侵染。 Patient Oberholzer, file number 77-4193-ZX.\n".encode()
