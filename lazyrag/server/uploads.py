@@ -784,7 +784,11 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
 
 
 def remove_files(call: Call, identity: str) -> None:
-    """Remove the uploaded files of a document's versions, except those that other documents are made of."""
+    """Remove the uploaded files of a document's versions, except those that other documents are made of.
+
+    Those of versions that are not stored go as `sweep` removes them: a minute after they arrived.
+    """
+    sweep(call, every_s=0)
     table = call.whole._indexer.ledger.documents
     rows = table.all()
     row = rows.pop(identity, None)

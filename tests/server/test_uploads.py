@@ -377,6 +377,8 @@ def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
         run_jobs()
     post(client, ("other.txt", b"Oolong is half oxidised, between green and black tea."))
     run_jobs()
+    for path in service.state.rglob("files/*"):
+        os.utime(path, (1, 1))  # they arrived long ago
     answer = client.post(f"{SET}/purge", json={"document": "secret.txt"})
     assert answer.status_code == 202
     assert "folders" not in answer.json()["arguments"]
