@@ -7,6 +7,7 @@ import functools
 import json
 import shutil
 import sqlite3
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -248,8 +249,19 @@ def _clean_files(path: Path, database: Path) -> None:
         connection.execute("VACUUM")
         segments = {name for (name,) in connection.execute("SELECT id FROM segments")} if path.is_dir() else ()
     for folder in path.iterdir() if path.is_dir() else ():
-        if folder.name not in segments and (folder / "header.bin").exists():
-            shutil.rmtree(folder)
+        if (folder / "header.bin").exists():
+            _clear_unused(folder) if folder.name in segments else shutil.rmtree(folder)
+
+
+def _clear_unused(folder: Path) -> None:
+    """Overwrite the unused part of a graph's files: Chroma writes there what was in memory, such as deleted vectors."""
+    version, _, size, count, width = struct.unpack("<i4Q", (folder / "header.bin").read_bytes()[:36])
+    for name, bytes_each in (("data_level0.bin", width), ("length.bin", 4)):
+        path = folder / name
+        if version == 1 and path.stat().st_size == size * bytes_each:
+            with path.open("r+b") as file:
+                file.seek(count * bytes_each)
+                file.write(bytes((size - count) * bytes_each))
 
 
 # Chroma keeps the vectors, lists of metadata and log of dropped collections (chroma-core/chroma#7594).

@@ -71,7 +71,7 @@ _Status = create_model(
     writer=(str, ""),
 )
 _Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
-_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
+_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]  # it is made at run time
 _Diff, _Marks = model_of(VersionDiff), model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
 _Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))

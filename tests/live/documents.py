@@ -51,7 +51,6 @@ class Letters:
 class StoreDocuments:
     """Documents on one store; subclass it as ``TestSomething`` and say how the store is configured."""
 
-    purges_reliably = True  # Chroma in a folder sometimes writes a piece again; the certificate says so then
     has_native_text = False
 
     def conf(self, folder: Path) -> Mapping[str, Any]:
@@ -176,9 +175,8 @@ class StoreDocuments:
             docs.activate_group("line", embed_keys=docs.embed_keys, analysers=["zh"])
             docs.add_texts({"clinic/oberholzer": secret + "A second version."})
             certificate = docs.purge("clinic/oberholzer")
-            if self.purges_reliably:
-                assert certificate.is_clean, str(certificate)
-                assert docs.deletion_certificate("clinic/oberholzer", text=secret).is_clean
+            assert certificate.is_clean, str(certificate)
+            assert docs.deletion_certificate("clinic/oberholzer", text=secret).is_clean
             assert docs.verify() == ()
             location = docs._indexer.nodes.vectors.location
             assert any("server" in one for one in certificate.not_checked) == location.is_server

@@ -14,8 +14,6 @@ from tests.live.documents import StoreDocuments
 class TestInAFolder(StoreDocuments):
     """Spec 001's sample: a folder of Chroma's beside a file of segments."""
 
-    purges_reliably = False
-
     def conf(self, folder: Path) -> Mapping[str, Any]:
         """The sample, its paths replaced."""
         graph = {"hnsw": {"space": "cosine", "ef_construction": 200}}
