@@ -331,9 +331,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is out of date")
     checking = parser.parse_args().check
-    pages = {PAGE: page(), SERVICE_PAGE: with_table(SERVICE_PAGE, "routes", routes_table())}
-    if FORMATS_PAGE.exists():
-        pages[FORMATS_PAGE] = with_table(FORMATS_PAGE, "formats", formats_table())
+    pages = {PAGE: page()}
+    for path, name, table in ((SERVICE_PAGE, "routes", routes_table), (FORMATS_PAGE, "formats", formats_table)):
+        if path.exists():
+            pages[path] = with_table(path, name, table())
     stale = {
         path: text for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     }

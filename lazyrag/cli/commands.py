@@ -706,17 +706,10 @@ def list_tokens(at: Path) -> Output:
     found = _access(at).tokens()
     rows = [["ID", "SCOPE", "LABELS", "EXPIRES", "LAST USED", "NAME"]]
     for one in found:
-        end = (
-            "revoked"
-            if one.revoked
-            else "never"
-            if one.expires is None
-            else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
-        )
+        end = "never" if one.expires is None else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
+        end = "revoked" if one.revoked else end
         rows.append([one.id, one.scope, ", ".join(one.labels or ["all"]), end, one.used or "never", one.name])
-    return Output(
-        {"tokens": [asdict(one) for one in found]}, terminal.table(rows) if found else ["There are no tokens."]
-    )
+    return Output({"tokens": found}, terminal.table(rows) if found else ["There are no tokens."])
 
 
 @token.command("revoke", cls=_Command)
