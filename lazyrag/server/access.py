@@ -48,8 +48,13 @@ _FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
+    (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
+    (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(r"POST /api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)")  # they change nothing
+_QUERIES = re.compile(  # they change nothing
+    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval)"
+)
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
@@ -438,7 +443,6 @@ class AccessMiddleware:
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
-        state = scope["state"]
         is_logged = refused = False
 
         async def guarded(message: Any) -> None:
@@ -450,7 +454,7 @@ class AccessMiddleware:
                         await self._record(scope, path, status)
                     except ProblemError as problem:
                         refused = True
-                        await problem.response(scope["path"], state["request_id"])(scope, receive, send)
+                        await problem.response(scope)(scope, receive, send)
                 message["headers"] = _headers(message["headers"])
             if not refused:
                 await send(message)
@@ -461,7 +465,7 @@ class AccessMiddleware:
         except ProblemError as problem:
             if problem.status in _DENIED and (wait := self.access.denials.take(_address(scope))):
                 problem = _too_many(wait)  # denied requests must not fill the audit log
-            await problem.response(scope["path"], state["request_id"])(scope, receive, guarded)
+            await problem.response(scope)(scope, receive, guarded)
         else:
             await self.app(scope, _limited(receive, limit), guarded)
 
@@ -515,7 +519,7 @@ class AccessMiddleware:
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": found[1][:100] if found else "",
+            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],

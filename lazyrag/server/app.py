@@ -104,7 +104,7 @@ async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    response = problem.response(request.url.path, request.state.request_id)
+    response = problem.response(request.scope)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
     return response
 
