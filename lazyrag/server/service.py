@@ -84,6 +84,7 @@ class Service:
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.records: Any = None  # of OpenAI's objects
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
