@@ -16,7 +16,16 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
+from lazyrag.server import (
+    openai_files,
+    reader,
+    routes_access,
+    routes_answers,
+    routes_documents,
+    routes_search,
+    sets,
+    uploads,
+)
 from lazyrag.server.access import AccessMiddleware
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
@@ -24,7 +33,17 @@ from lazyrag.server.service import Principal, Service
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
+    module.router
+    for module in (
+        reader,
+        routes_access,
+        routes_documents,
+        routes_search,
+        routes_answers,
+        uploads,
+        sets,
+        openai_files,
+    )
 )
 
 

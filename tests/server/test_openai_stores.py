@@ -12,3 +12,11 @@ def test_errors_have_openai_s_shape(client, access):
     refused = client.get("/v1/files", headers={"Authorization": "Bearer lrg_no"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
     assert client.get("/api/v1/nothing").json().keys() >= {"detail", "remedy", "request_id"}
+
+
+@pytest.fixture
+def openai(client):
+    """The official client."""
+    from openai import OpenAI
+
+    return OpenAI(base_url="http://127.0.0.1/v1", api_key="any", http_client=client, max_retries=0)
