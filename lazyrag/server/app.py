@@ -18,6 +18,7 @@ from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server import (
     openai_files,
+    openai_stores,
     reader,
     routes_access,
     routes_answers,
@@ -43,6 +44,7 @@ ROUTERS = tuple(
         uploads,
         sets,
         openai_files,
+        openai_stores,
     )
 )
 

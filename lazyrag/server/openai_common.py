@@ -362,6 +362,11 @@ def now() -> int:
     return int(time.time())
 
 
+def unknown(kind: str, given: str) -> ProblemError:
+    """The error for an id that the principal does not see; hidden ones are unknown ones."""
+    return ProblemError(404, f"No such {kind}: {given!a:.100}.", "List them to see the ids.")
+
+
 def or_404(found: Any, kind: str, given: str) -> Any:
     """What was found.
 
@@ -369,5 +374,5 @@ def or_404(found: Any, kind: str, given: str) -> Any:
         ProblemError: 404 if nothing was.
     """
     if found is None:
-        raise ProblemError(404, f"No such {kind}: {given!a:.100}.", "List them to see the ids.")
+        raise unknown(kind, given)
     return found

@@ -33,6 +33,7 @@ from lazyrag.server.openai_common import (
     page,
     records,
     sees,
+    unknown,
 )
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_documents import _FILE_HEADERS, _file_of
@@ -176,10 +177,12 @@ def file_path(service: Service, row: Mapping[str, Any]) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
-def documents_with(service: Service, principal: Principal, file_id: str) -> Iterator[tuple[Call, str]]:
-    """The visible documents of all sets that are made of a file, whose content tells it."""
+def documents_with(
+    service: Service, principal: Principal, file_id: str, only: str | None = None
+) -> Iterator[tuple[Call, str]]:
+    """The visible documents of all sets, or of one, that are made of a file."""
     if re.fullmatch("file-[0-9a-f]{40}", file_id):
-        for name in sorted(service.sets):
+        for name in sorted(service.sets) if only is None else [only]:
             try:
                 call = Call(None, service, name, principal, service.view(name, principal), None)  # type: ignore[arg-type]
                 identities = call.whole._indexer.ledger.documents.with_content(file_id[5:37])
@@ -190,8 +193,12 @@ def documents_with(service: Service, principal: Principal, file_id: str) -> Iter
                     yield call, identity
 
 
-def _known(service: Service, principal: Principal, file_id: str) -> tuple[dict[str, Any], Path | None]:
-    """A file and its content: an uploaded one, or one that a document of a set is made of."""
+def known_file(service: Service, principal: Principal, file_id: str) -> tuple[dict[str, Any], Path | None]:
+    """A file and its content: an uploaded one, or one that a document of a set is made of.
+
+    Raises:
+        ProblemError: 404 if there is none that the principal sees.
+    """
     row = find_file(service, principal, file_id)
     if row is not None:
         return row, file_path(service, row)
@@ -199,7 +206,7 @@ def _known(service: Service, principal: Principal, file_id: str) -> tuple[dict[s
         info = call.docs.document(identity)
         known = {"filename": file_id_of(identity, "")[1], "bytes": info.bytes or 0, "created": time_of(info.updated)}
         return {"id": file_id, "purpose": "assistants", "expires": None, **known}, _file_of(call, identity)
-    return or_404(None, "File object", file_id), None
+    raise unknown("File object", file_id)
 
 
 def time_of(text: str) -> int:
@@ -284,14 +291,14 @@ def _sole(form: Form) -> Any:
 async def get_file(request: Request, principal: Reader, file_id: Id) -> Response:
     """Get a file."""
     service = service_of(request)
-    return reply(file_object((await service.run(_known, service, principal, file_id))[0]))
+    return reply(file_object((await service.run(known_file, service, principal, file_id))[0]))
 
 
 @router.get("/files/{file_id}/content", response_class=FileResponse)
 async def get_file_content(request: Request, principal: Reader, file_id: Id) -> Response:
     """Get the bytes of a file."""
     service = service_of(request)
-    row, path = await service.run(_known, service, principal, file_id)
+    row, path = await service.run(known_file, service, principal, file_id)
     if path is None or not path.is_file():
         raise ProblemError(404, "The file is no longer stored.", "Read its text instead.")
     name = row["filename"].encode("utf-8", "replace").decode()
@@ -306,7 +313,7 @@ async def delete_file(request: Request, principal: Writer, file_id: Id) -> Respo
     def remove() -> None:
         row = find_file(service, principal, file_id)
         if row is None:
-            _known(service, principal, file_id)
+            known_file(service, principal, file_id)
             msg = "The file was not uploaded here, but belongs to a document of a vector store."
             raise ProblemError(400, msg, "Delete it from the vector store.", param="file_id")
         remove_file(service, principal, row)
