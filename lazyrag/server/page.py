@@ -15,7 +15,7 @@ import json
 import mimetypes
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +41,7 @@ CSP = (
 )
 _FRAGMENT = re.compile(r"fragment=([a-z_]+)")
 _VISIT = "lazyrag_visit"  # what the CSRF token is bound to where there is no session
+_NOTICE = "lazyrag_notice"
 _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
 
@@ -231,6 +232,7 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
         "root": request.scope.get("root_path", "").rstrip("/"),
         "theme": _theme(request),
         "principal": request.state.principal,
+        "flash": json.loads(unquote(request.cookies.get(_NOTICE, "[]"))),
         "frame": {} if fragment else _frame(request, name),
         "version": __version__,
         **context,
@@ -250,6 +252,8 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
         response.headers["X-Robots-Tag"] = "noindex"
     if not (request.cookies.get(COOKIE) or request.cookies.get(_VISIT)):
         set_cookie(request, response, _VISIT, visit, httponly=True)
+    if variables["flash"] and not fragment:
+        response.delete_cookie(_NOTICE, request.scope.get("root_path") or "/")
     if name and request.cookies.get("lazyrag_set") != quote(name):
         set_cookie(request, response, "lazyrag_set", quote(name))
     return _compressed(request, response)
@@ -334,9 +338,19 @@ Form = Annotated[FormData, Depends(_form)]
 """The fields of a form that changes something, checked for its CSRF token."""
 
 
-def redirect(request: Request, *parts: str, **query: Any) -> Response:
-    """The answer to a form: 303 to a page."""
-    return RedirectResponse(url_of(request, *parts, **query), 303)
+def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query: Any) -> Response:
+    """The answer to a form: 303 to a page.
+
+    Args:
+        request: The request.
+        parts: The page, see `url_of`.
+        notice: What the page shows above its content, once: the kind, a sentence, and perhaps a second one.
+        query: Its query.
+    """
+    response = RedirectResponse(url_of(request, *parts, **query), 303)
+    if notice:
+        set_cookie(request, response, _NOTICE, quote(json.dumps(notice)), max_age=60, httponly=True)
+    return response
 
 
 async def problem_page(request: Request, problem: ProblemError) -> Response:
@@ -347,6 +361,32 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     response = await render(request, "error.html", problem.status, problem=problem, request_id=request_id)
     response.headers.update(problem.headers)
     return response
+
+
+# Defaults of a set
+
+
+def defaults_of(service: Service, name: str) -> dict[str, Any]:
+    """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before`` it was changed."""
+    found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
+    with suppress(FileNotFoundError):
+        found |= json.loads(_defaults_file(service, name).read_text(encoding="utf-8"))
+    return found
+
+
+def change_defaults(service: Service, name: str, **values: Any) -> None:
+    """Change the defaults of a set, or take the last change back: without values."""
+    now = defaults_of(service, name)
+    new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
+    path = _defaults_file(service, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.write_text(json.dumps(new), encoding="utf-8")
+    draft.replace(path)
+
+
+def _defaults_file(service: Service, name: str) -> Path:
+    return service.state / "defaults" / f"{quote(name, safe='')}.json"
 
 
 # Sets
