@@ -166,7 +166,7 @@ class _FilePaging(openai.Paging):
 @in_pool
 def list_files(call: Reading, paging: Annotated[_FilePaging, Depends()], purpose: str | None = None) -> Response:
     """List the uploaded files."""
-    rows = records(call.service).select("SELECT * FROM file WHERE ifnull(expires, 1e12) > ?", now())
+    rows = records(call.service).select("SELECT * FROM file WHERE ifnull(expires, 1e12) > ? ORDER BY rowid", now())
     seen = [file_object(row) for row in rows if openai.sees(call.principal, row["labels"])]
     response = reply(paging.page([one for one in seen if purpose in (None, one["purpose"])]))
     response.background = BackgroundTask(call.run_slow, _sweep, call)

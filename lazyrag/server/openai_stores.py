@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from starlette.responses import Response
 import lazyrag.server.openai_common as openai
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
@@ -184,7 +184,7 @@ def store_ids(service: Service) -> dict[str, str]:
     """The names of all sets by the id of the vector store that each of them is."""
     made = {f"vs_{one.id}": one.name for one in made_sets(service).list() if not one.deleted}
     others = (service.sets.keys() | service.pending.keys()) - set(made.values())
-    return made | {openai.file_id("", name).replace("file-", "vs_"): name for name in others}
+    return {openai.file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | made
 
 
 def _store(call: Call, own: str, name: str) -> Store:
@@ -230,7 +230,7 @@ Administration: TypeAlias = Annotated[Store, _dependency(openai.Administration)]
 
 
 def _store_object(store: Store) -> dict[str, Any]:
-    details, entries = store.details, list(_entries(store))
+    details, entries = store.details, _entries(store)
     counts, is_late = _counts(entries), store.expires_at is not None and store.expires_at <= now()
     status = "expired" if is_late else "in_progress" if counts["in_progress"] else "completed"
     found = {"id": store.id, "object": "vector_store", "created_at": store.created, "last_active_at": store.active}
@@ -254,7 +254,7 @@ def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
     for own, name in store_ids(call.service).items():
         with suppress(ProblemError):  # its labels do not restrict every set
             stores[own] = _store(call, own, name)
-    found = paging.page([{"id": one.id, "created_at": one.created} for one in stores.values()])
+    found = paging.page([{"id": one.id} for one in sorted(stores.values(), key=lambda one: one.created)])
     return {**found, "data": [_store_object(stores[one["id"]]) for one in found["data"]]}
 
 
@@ -385,9 +385,10 @@ def _identity(store: Store, file_id: str, name: str, metadata: dict[str, Any]) -
     return store.call.owned(f"{file_id}/{name}", metadata, secrets.token_hex(8))
 
 
-def _entries(store: Store) -> Iterator[dict[str, Any]]:
-    """All files of a store that the principal sees: its documents, and what is not one yet, or never was."""
+def _entries(store: Store) -> list[dict[str, Any]]:
+    """All files of a store that the principal sees, oldest first: documents, and what is not one yet, or never was."""
     attached: dict[str, dict[str, Any]] = {}
+    found: list[tuple[int, dict[str, Any]]] = []
     for row in store.attached("1"):
         attached.setdefault(row["identity"], row)
     after = None
@@ -395,8 +396,10 @@ def _entries(store: Store) -> Iterator[dict[str, Any]]:
         after = infos[-1].id
         rows = store.call.whole._indexer.ledger.documents.named([one.id for one in infos])
         for info in infos:
-            yield _described(store, info, rows.get(info.id), attached.pop(info.id, None))
-    yield from (found for row in attached.values() if (found := _entry(store, row)) is not None)
+            own = attached.pop(info.id, None)
+            found.append((own["number"] if own else 0, _described(store, info, rows.get(info.id), own)))
+    found += [(row["number"], one) for row in attached.values() if (one := _entry(store, row)) is not None]
+    return [one for _, one in sorted(found, key=lambda pair: (pair[1]["created_at"], pair[0], pair[1]["id"]))]
 
 
 def _entry(store: Store, attached: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -466,7 +469,7 @@ def _filtered(paging: Paging, rows: Sequence[dict[str, Any]], status: str | None
 @in_pool
 def list_vector_store_files(call: Reading, paging: Pages, filter: FileFilter = None) -> dict[str, Any]:  # noqa: A002
     """List the files of a vector store."""
-    return _filtered(paging, list(_entries(call)), filter)
+    return _filtered(paging, _entries(call), filter)
 
 
 @router.post("/{vector_store_id}/files")
@@ -518,7 +521,7 @@ def delete_vector_store_file(call: Writing, file_id: Id) -> Any:
 @in_pool
 def get_vector_store_file_content(call: Reading, file_id: Id) -> dict[str, Any]:
     """Get the text of a file."""
-    nodes = call.call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[_find(call, file_id)[1]])
+    nodes = call.call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(_find(call, file_id)[1])])
     if sum(len(node.text) for node in nodes) > MAX_TEXT:
         raise ProblemError(413, f"The file has more than {MAX_TEXT:,} characters.", "Get its bytes instead.")
     data = [{"type": "text", "text": node.text} for node in nodes]
@@ -537,7 +540,7 @@ def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, 
     rows = store.attached("batch = ?", batch_id) if batch_id else []
     if not rows:
         raise openai.unknown("vector store file batch", batch_id)
-    entries = [one for row in rows if (one := _entry(store, row)) is not None]
+    entries = [one for row in reversed(rows) if (one := _entry(store, row)) is not None]
     counts = _counts(entries)
     status = "failed" if counts["failed"] == counts["total"] > 0 else "completed"
     status = next((one for one in ("in_progress", "cancelled") if counts[one]), status)
