@@ -35,8 +35,8 @@ _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
 _TITLES = {
     400: "The request is not valid",
-    401: "A token is needed",
-    403: "The token does not allow this",
+    401: "A valid token is needed",
+    403: "Not allowed",
     404: "Not found",
     405: "The method is not allowed",
     408: "The request is too slow",

@@ -336,13 +336,15 @@ class _JsonLines(logging.Formatter):
 def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.document import Worker
+    from lazyrag.server.guard import delete_old_answers, guarded
 
     os.nice(5)  # queries go first
     with ExitStack() as stack:
-        works: list[Callable[[], object]] = []
+        works: list[Callable[[], object]] = [functools.partial(delete_old_answers, config.server.state, stop)]
         for name, chosen in config.sets.items():
             docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
-            works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
+            guard = functools.partial(guarded, name, docs, config.server.state)
+            works += [functools.partial(Worker(docs, guard).run, stop), functools.partial(_follow, docs, chosen, stop)]
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
         ready()
@@ -486,6 +488,7 @@ class HostedService:
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
         from lazyrag.document import Worker
         from lazyrag.server.access import Access
+        from lazyrag.server.guard import delete_old_answers, guarded
         from lazyrag.server.service import Service
 
         try:
@@ -503,7 +506,9 @@ class HostedService:
         service = Service({docs.name: docs}, state, access=Access(state))
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
-        works += [] if file.read_only else [functools.partial(Worker(docs).run, self._stop)]
+        works += [functools.partial(delete_old_answers, state, self._stop)]
+        guard = functools.partial(guarded, docs.name, docs, state)
+        works += [] if file.read_only else [functools.partial(Worker(docs, guard).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
             thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -25,6 +26,7 @@ from lazyrag.server.app import create_app
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Service
 from lazyrag.server.uploads import checked_name
+from tests.server import running
 
 SET = "/api/v1/sets/notes"
 PART = 1 << 16
@@ -33,14 +35,7 @@ PART = 1 << 16
 @pytest.fixture
 def run_jobs(docs):
     """Run the waiting jobs, and return them."""
-
-    def run():
-        worker, done = Worker(docs), []
-        while (job := worker.run_one()) is not None:
-            done.append(job)
-        return done
-
-    return run
+    return functools.partial(running.run_jobs, docs)
 
 
 def post(client, *files, **more):
