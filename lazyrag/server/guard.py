@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import threading
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.document.jobs import documents_of
+from lazyrag.document.jobs import Worker, documents_of
 from lazyrag.errors import ConfigError
 from lazyrag.storage.database import Database, FileFormat
 
@@ -53,6 +54,11 @@ def open_book(state: Path) -> Database:
     return book
 
 
+def worker_of(name: str, docs: Document, state: Path) -> Worker:
+    """The worker of a set's jobs."""
+    return Worker(docs, functools.partial(guarded, name, docs, state))
+
+
 def delete_old_answers(state: Path, stop: threading.Event) -> None:
     """Delete answers that are no longer kept, until an event is set."""
     with open_book(state) as book:
@@ -82,15 +88,22 @@ def guarded(
             if present and set(given) != set(present):
                 raise ConfigError(f"The labels of {one!r} have changed meanwhile. Send the request again.")
     if kind == "purge":  # before the certificate, and after it for those that were begun meanwhile
-        _forget(name, state, documents, is_purge=True)
+        forget_answers(name, state, documents)
     yield
     if kind in ("purge", "delete_files"):
-        _forget(name, state, documents, is_purge=kind == "purge")
+        forget_answers(name, state, documents, is_purge=kind == "purge")
 
 
-def _forget(name: str, state: Path, documents: Sequence[str], *, is_purge: bool) -> None:
-    """Empty the answers that have read documents. A purge ends those that are being written, and deletes records."""
-    quoted = [json.dumps(one, ensure_ascii=False) for one in documents]
+def forget_answers(name: str, state: Path, documents: Sequence[str] | None = None, *, is_purge: bool = True) -> None:
+    """Empty the answers of a set that have read some documents.
+
+    Args:
+        name: The set.
+        state: The service's state folder.
+        documents: Paths or ids; None for all, also where nothing was read.
+        is_purge: Whether to end those that are being written, too, and to delete records about the documents.
+    """
+    quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in documents]
     body = {"text": None, "citations": [], "problems": [{"detail": _GONE, "remedy": "Ask again."}], "hits": []}
     with open_book(state) as book:
         with book.writing(durable=True) as connection:

@@ -335,16 +335,18 @@ class _JsonLines(logging.Formatter):
 
 def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
-    from lazyrag.document import Worker
-    from lazyrag.server.guard import delete_old_answers, guarded
+    from lazyrag.server.guard import delete_old_answers, worker_of
+    from lazyrag.server.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
+    state = config.server.state
     with ExitStack() as stack:
-        works: list[Callable[[], object]] = [functools.partial(delete_old_answers, config.server.state, stop)]
+        follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
+        works = [functools.partial(follower.run, stop), functools.partial(delete_old_answers, state, stop)]
         for name, chosen in config.sets.items():
-            docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
-            guard = functools.partial(guarded, name, docs, config.server.state)
-            works += [functools.partial(Worker(docs, guard).run, stop), functools.partial(_follow, docs, chosen, stop)]
+            docs = stack.enter_context(open_set(name, chosen, state, write=True))
+            worker = worker_of(name, docs, state)
+            works += [functools.partial(worker.run, stop), functools.partial(_follow, docs, chosen, stop)]
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
         ready()
@@ -393,12 +395,14 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.access import Access
     from lazyrag.server.service import Service
+    from lazyrag.server.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
     access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
+    service.made = MadeSets(state, config.models.embed)
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
 
@@ -406,7 +410,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
         while service.pending and not stop.wait(_RETRY_S if opened.is_set() else _RETRY_S / 5):
             for name in tuple(service.pending):
                 _open_pending(service, name, config.sets[name])
-            if len(service.sets) == len(config.sets) and not opened.is_set():
+            if config.sets.keys() <= service.sets.keys() and not opened.is_set():
                 opened.set()
                 ready()
 
@@ -414,7 +418,8 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
         stop.wait()
         server.should_exit = True
 
-    for work in (open_sets, close):
+    follow = functools.partial(SetFollower(service.made, service, write=False).run, stop)
+    for work in (open_sets, follow, close):
         threading.Thread(target=work, daemon=True).start()
     server.run(sockets=[listener])
 
@@ -486,10 +491,10 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
-        from lazyrag.document import Worker
         from lazyrag.server.access import Access
-        from lazyrag.server.guard import delete_old_answers, guarded
+        from lazyrag.server.guard import delete_old_answers, worker_of
         from lazyrag.server.service import Service
+        from lazyrag.server.sets import SetFollower, made_sets
 
         try:
             listener = listen("127.0.0.1", port or 0)
@@ -507,8 +512,9 @@ class HostedService:
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
         works += [functools.partial(delete_old_answers, state, self._stop)]
-        guard = functools.partial(guarded, docs.name, docs, state)
-        works += [] if file.read_only else [functools.partial(Worker(docs, guard).run, self._stop)]
+        if not file.read_only:
+            works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
+            works += [functools.partial(SetFollower(made_sets(service), service, write=True).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
             thread.start()

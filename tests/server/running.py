@@ -10,16 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
 
 from lazyrag import Document
-from lazyrag.document import Job, Worker
+from lazyrag.document import Job
 from lazyrag.server.config import make_state
-from lazyrag.server.guard import guarded
+from lazyrag.server.guard import worker_of
 
 READY_S = 60.0
 
@@ -86,7 +85,7 @@ def serving(folder: Path, *options: str, config: Path | None = None) -> Iterator
 def run_jobs(docs: Document) -> list[Job]:
     """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside the store."""
     state = Path(docs.jobs.file.path).parent / "state"
-    worker, done = Worker(docs, partial(guarded, "notes", docs, state)), []
+    worker, done = worker_of("notes", docs, state), []
     make_state(state)
     while (job := worker.run_one()) is not None:
         done.append(job)

@@ -293,6 +293,8 @@ def test_labels_need_a_field(client, access):
     problem = client.get("/api/v1/sets/notes", headers=headers).json()
     assert (problem["status"], "DocField" in problem["remedy"]) == (403, True)
     assert client.get("/api/v1/sets", headers=headers).json() == {"sets": []}
+    unknown = client.get("/api/v1/sets/note", headers=headers).json()
+    assert (unknown["status"], "notes" in unknown["remedy"]) == (404, False)
 
 
 def test_a_path_of_a_proxy(service, access):
