@@ -35,10 +35,10 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         service: What it serves.
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
-    app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
+    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
-    app.add_middleware(RequestMiddleware)
+    app.add_middleware(RequestMiddleware, root_path)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -71,14 +71,15 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
 class RequestMiddleware:
     """Gives every request an id and a principal, and logs it without its content."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, app: Any, root_path: str) -> None:
+        self.app, self.root_path = app, root_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope["root_path"] = scope.get("root_path") or self.root_path
         began = time.perf_counter()
         request_id = uuid.uuid4().hex
         state = scope.setdefault("state", {})

@@ -52,6 +52,8 @@ class ServerConfig(_Section):
     """Addresses and networks of proxies whose ``X-Forwarded-*`` headers count."""
     state: Located = Path(STATE_FOLDER)
     """Folder for tokens, uploads and the audit log."""
+    audit_texts: bool = False
+    """Whether the audit log has queries and questions, with their bodies up to 2,000 bytes."""
     log: Literal["text", "json"] = "text"
     """Format of the log on the standard error output; ``json`` for JSON lines."""
     shutdown_s: float = Field(default=10.0, gt=0, le=600)

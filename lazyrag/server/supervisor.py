@@ -398,7 +398,8 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     from lazyrag.server.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
-    access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
+    hosts, texts = config.server.allowed_hosts, config.server.audit_texts
+    access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
