@@ -416,8 +416,13 @@ class Buckets:
         return 0.0 if allowed else (1 - level) / self.rate
 
 
-def check_bind(host: str, access: Access) -> None:
+def check_bind(host: str, access: Access, at: Path) -> None:
     """Check that a service without tokens listens on this machine only.
+
+    Args:
+        host: The address.
+        access: The tokens.
+        at: The served folder, or the configuration file.
 
     Raises:
         ConfigError: If it would listen on another address.
@@ -426,7 +431,7 @@ def check_bind(host: str, access: Access) -> None:
     if _is_local(host) or any(one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()):
         return
     msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."
-    raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin")
+    raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin --at {at}")
 
 
 def _is_local(host: str) -> bool:
@@ -646,7 +651,7 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
     # None of these can be sent by a foreign page without a preflight, which fails.
     is_deliberate = kind == "application/json" or has_token or "idempotency-key" in headers
     if method == "POST" and not (is_own or is_deliberate):
-        remedy = "Send JSON with 'Content-Type: application/json', or a bearer token, or an Idempotency-Key."
+        remedy = "Add a header: 'Content-Type: application/json' to JSON, 'Idempotency-Key: 1' to a form, or a token."
         raise ProblemError(403, "The request could come from a page of another site.", remedy)
 
 

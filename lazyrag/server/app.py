@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
 from lazyrag.server.access import AccessMiddleware, wants_page
+from lazyrag.server.config import expectation
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -79,7 +79,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope["root_path"] = scope.get("root_path") or self.root_path
+        scope["root_path"] = self.root_path or scope.get("root_path", "")
         began = time.perf_counter()
         request_id = uuid.uuid4().hex
         state = scope.setdefault("state", {})
@@ -140,7 +140,7 @@ def _invalid_field(error: Mapping[str, Any]) -> str:
         return f"{name} is missing"
     if error["type"] == "extra_forbidden":
         return f"{name} is no field of the {where}"
-    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
-    given = error["input"]
-    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
-    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"
+    if error["type"] == "json_invalid":
+        return f"The body is no valid JSON ({error['ctx']['error']} at character {name})"
+    found = expectation(error)
+    return f"{name} {found}" if found.startswith("must") else f"{name}: {found}"
