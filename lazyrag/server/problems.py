@@ -64,6 +64,9 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
 }
 
 
+_BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
+
+
 class ProblemError(Exception):
     """An error with its HTTP status.
 
@@ -125,6 +128,9 @@ def problem_of(error: Exception) -> ProblemError:
         return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
+    what = str(error).partition(" cannot ")[2].partition(":")[0]
+    if what and isinstance(error, all_errors.ReadOnlyError):
+        return ProblemError(409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
