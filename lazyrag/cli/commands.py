@@ -334,8 +334,8 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
 
 
 _OPEN = (
-    "Every program on this machine may read and change everything, and so may those that a proxy lets in. To change "
-    "that, create a token: lazyrag token create --help"
+    "There is no token yet: every program on this machine may do everything, and so may clients of a proxy that sends "
+    "no X-Forwarded-For. See lazyrag token create --help."
 )
 
 
