@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -345,15 +346,15 @@ def test_a_path_of_a_proxy(service, access):
 def test_only_this_machine_without_a_token(access):
     """An open port to everybody is no default."""
     for host in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
-        check_bind(host, access)
+        check_bind(host, access, Path("notes"))
     for host in ("0.0.0.0", "::", "192.168.1.4", "example.com", ""):  # noqa: S104
-        with pytest.raises(ConfigError, match="lazyrag token create"):
-            check_bind(host, access)
+        with pytest.raises(ConfigError, match="lazyrag token create --scope admin --at notes"):
+            check_bind(host, access, Path("notes"))
     token, _ = access.create("read")
-    check_bind("0.0.0.0", access)  # noqa: S104
+    check_bind("0.0.0.0", access, Path("notes"))  # noqa: S104
     access.revoke(token.id)
     with pytest.raises(ConfigError, match="127"):
-        check_bind("0.0.0.0", access)  # noqa: S104
+        check_bind("0.0.0.0", access, Path("notes"))  # noqa: S104
 
 
 def test_buckets(monkeypatch):
@@ -440,7 +441,10 @@ def scope_of(text):
 
 
 def test_tokens_on_the_command_line(tmp_path, lazyrag):
-    """Create, list, revoke; the secret is printed once."""
+    """Create, list, revoke; the secret is printed once. A folder without a service is an error, and stays as it is."""
+    with pytest.raises(AssertionError):
+        lazyrag("token", "list")
+    assert not (tmp_path / ".lazyrag").exists()
     [text] = lazyrag("token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci")
     assert Access(tmp_path / ".lazyrag" / "serve").of_token(text).labels == ("hr",)
     header, row = lazyrag("token", "list")

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from lazyrag import migrate
 from lazyrag.errors import ConfigError
-from lazyrag.server.config import open_set, read_config
+from lazyrag.server.config import SetConfig, open_set, read_config
 
 
 def write(folder, text):
@@ -125,6 +126,25 @@ def test_index_of_the_command_line(tmp_path):
         assert "labels" in docs.fields
         assert "eighty degrees" in command("search", "tea")
     assert "tea.txt" not in command("sync")
+
+
+def test_a_set_moves_to_other_stores(tmp_path):
+    """`migrate` and `store_conf` are the whole move: nothing is loaded again, hits and labels stay."""
+    folder, state = tmp_path / "files", tmp_path / "state"
+    folder.mkdir()
+    (folder / "tea.md").write_text("Green tea is not roasted.")
+    old, new = (
+        {"segment_store": {"type": "map", "kwargs": {"uri": str(path)}}}
+        for path in (folder / ".lazyrag" / "store.db", tmp_path / "new.db")
+    )
+    with open_set("notes", SetConfig(path=folder, labels=["hr"]), state, write=True) as docs:
+        docs.activate_group("MediumChunk")
+        before = docs.search("tea", where={"labels": ["hr"]})
+    migrate(old, new)
+    with open_set("notes", SetConfig(path=folder, labels=["hr"], store_conf=new), state, write=True) as docs:
+        assert docs.sync().unchanged == ("tea.md",)
+        after = docs.search("tea", where={"labels": ["hr"]})
+    assert [(hit.uid, hit.score) for hit in after] == [(hit.uid, hit.score) for hit in before] != []
 
 
 def test_set_without_files(tmp_path):

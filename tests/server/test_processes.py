@@ -45,6 +45,7 @@ def reader(folder):
 def test_a_folder_is_served_and_followed(folder):
     """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all processes with status 0."""
     with serving(folder, "--port", "0", "--processes", "2") as running:
+        assert "no token" in running.process.stdout.readline()
         running.wait_until_ready()
         wait_for(lambda: len(running.children("web")) == 2, "the second web process")
         assert len(running.children("writer")) == 1
