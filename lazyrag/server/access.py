@@ -49,7 +49,8 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(r"POST /api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)")  # they change nothing
+# They change nothing.
+_QUERIES = re.compile(r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/mcp)")
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
