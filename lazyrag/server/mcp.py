@@ -10,8 +10,9 @@ import functools
 import itertools
 import json
 import logging
+import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -376,10 +377,12 @@ def serve_stdio(path: Path, url: str | None, token: str | None) -> None:
         call: Any = functools.partial(_relay, (url or "").rstrip("/"), token)
         if url is None:
             config = read_config(path)
+            sys.path.insert(0, str(path.absolute().parent))  # for modules that the configuration names
             service = Service({}, config.server.state, workers=config.limits.threads)
-            for name, chosen in config.sets.items():
-                docs = open_set(name, chosen, config.server.state, write=False, fields=None)
-                service.sets[name] = stack.enter_context(docs)
+            with redirect_stdout(sys.stderr):  # the output is for messages alone
+                for name, chosen in config.sets.items():
+                    docs = open_set(name, chosen, config.server.state, write=False, fields=None)
+                    service.sets[name] = stack.enter_context(docs)
             caller = Caller(service, Principal())
             call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
         server = _server(call)
