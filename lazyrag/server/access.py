@@ -516,7 +516,7 @@ class AccessMiddleware:
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": found[1][:100] if found else "",
+            "dataset": found[1][:100] if found else state.get("dataset", ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],

@@ -62,7 +62,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     async def mcp(_: Request) -> Any:  # only now it is imported
         return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
 
-    app.add_route("/mcp", mcp, methods=["POST"])
+    for path in ("/mcp", "/mcp/write"):
+        app.add_route(path, mcp, methods=["POST"])
     described = app.openapi
     app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
     return app

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -25,23 +26,27 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import Field, ValidationError, create_model
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document import Worker
 from lazyrag.document.catalogue import find_root
 from lazyrag.server.config import open_set, read_config
 from lazyrag.server.problems import ProblemError, describe_field, problem_of
+from lazyrag.server.routes_documents import Texts, submit_texts
 from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.uploads import Call
 
 log = logging.getLogger("lazyrag.server")
 
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
+_WAIT_S = 30.0  # for a job
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
     "exact words; outline and read go through a document. Cite documents by title and url."
@@ -55,12 +60,12 @@ class Caller:
     Args:
         service: The service.
         principal: What it may see.
-        base: URL of the service, with a slash at the end; "" on stdio.
+        request: The HTTP request; None on stdio.
     """
 
     service: Service
     principal: Principal
-    base: str = ""
+    request: Request | None = None
 
     def scopes(self, name: str = "") -> list[Scope]:
         """The named set, or all that the principal may read.
@@ -98,11 +103,11 @@ class Caller:
         """The address of a document: its own on the web, else that of its file."""
         if str(metadata.get("url", "")).startswith(("https://", "http://")):
             return str(metadata["url"])
-        file = None if self.base else self.service.sets[scope.name].reader.indexer.dataset.find(path)
-        if file is not None:
-            return file.path.absolute().as_uri()
-        base = f"{self.base}api/v1/sets/" if self.base else "lazyrag:"
-        return f"{base}{quote(scope.name)}/files/{quote(path.encode('utf-8', 'replace'))}"
+        quoted = f"{quote(scope.name)}/files/{quote(path.encode('utf-8', 'replace'))}"
+        if self.request is not None:
+            return f"{self.request.base_url}api/v1/sets/{quoted}"
+        file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
+        return f"lazyrag:{quoted}" if file is None else file.path.absolute().as_uri()
 
     def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
         """Nodes as results of a search."""
@@ -144,10 +149,7 @@ class Tool(Body):
 
     result: ClassVar[Any]
     is_slow: ClassVar[bool] = False
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """Call it; it blocks."""
-        raise NotImplementedError
+    writes: ClassVar[bool] = False
 
 
 class Search(Tool):
@@ -272,23 +274,45 @@ class ListSets(Tool):
         return {"sets": [{"name": name, "groups": [*docs.groups], "fields": [*docs.fields]} for name, docs in found]}
 
 
-_NAMES = ("search", "fetch", "outline", "read", "grep", "related", "list_sets")
-TOOLS: Mapping[str, type[Tool]] = dict(zip(_NAMES, Tool.__subclasses__(), strict=True))
+class AddText(Tool):
+    """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
+
+    result = create_model("Added", **_Place, state=(str, ...))
+    is_slow = writes = True
+    path: DocumentPath
+    text: Annotated[str, Field(min_length=1, max_length=500_000, description="Its text, plain or Markdown.")]
+    set: InSet = ""
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """Wait for the job, but not for long."""
+        if not caller.principal.may("write"):
+            raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
+        scope = caller.scope(self.set)
+        call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
+        ids, job = submit_texts(call, Texts(texts={self.path: self.text}))
+        if caller.request is not None:  # for the audit log
+            caller.request.state.documents, caller.request.state.dataset = list(ids.values()), scope.name
+        state = call.whole.jobs.wait(job.id, _WAIT_S).state
+        return {"set": scope.name, "path": ids[self.path], "state": state}
+
+
+_NAMES = ("search", "fetch", "outline", "read", "grep", "related", "list_sets", "add_text")
+TOOLS: Mapping[str, Any] = dict(zip(_NAMES, Tool.__subclasses__(), strict=True))
 
 
 @functools.cache
-def _described() -> list[types.Tool]:
-    hints = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    return [
-        types.Tool(
+def _described(*, writes: bool) -> dict[str, types.Tool]:
+    return {
+        name: types.Tool(
             name=name,
-            description=" ".join((tool.__doc__ or "").split()),
+            description=" ".join(tool.__doc__.split()),
             input_schema=tool.model_json_schema(),
             output_schema=tool.result.model_json_schema(),
-            annotations=hints,
+            annotations=types.ToolAnnotations(read_only_hint=not tool.writes, open_world_hint=False),
         )
         for name, tool in TOOLS.items()
-    ]
+        if writes or not tool.writes
+    }
 
 
 async def call_tool(caller: Caller, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
@@ -317,15 +341,16 @@ def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=content, structured_content=structured, is_error=is_error)
 
 
-def _server(call: Any) -> Server[Any]:
+def _server(call: Any, *, writes: bool) -> Server[Any]:
     """A server of the tools, which a function of the HTTP request (None on stdio), name and arguments calls."""
+    tools = _described(writes=writes)
 
     async def on_list(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=_described())
+        return types.ListToolsResult(tools=list(tools.values()))
 
     async def on_call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in TOOLS:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(TOOLS)}.")
+        if params.name not in tools:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.")
         found: types.CallToolResult = await call(context.request, params.name, params.arguments or {})
         return found
 
@@ -345,47 +370,51 @@ class McpApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
-        try:
-            body = await Request(scope, receive).body()  # its errors must not become groups of errors
-        except ClientDisconnect:
-            return
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-        async def replay() -> Any:
-            return next(messages, None) or await receive()
 
         def call(request: Request, name: str, arguments: dict[str, Any]) -> Any:
-            return call_tool(Caller(self.service, request.state.principal, str(request.base_url)), name, arguments)
+            return call_tool(Caller(self.service, request.state.principal, request), name, arguments)
 
-        manager = StreamableHTTPSessionManager(_server(call), json_response=True, stateless=True)
-        async with manager.run():
-            await manager.handle_request(scope, replay, send)
+        server = _server(call, writes=scope["path"].endswith("/write"))
+        manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+        try:
+            async with manager.run():
+                await manager.handle_request(scope, receive, send)
+        except ExceptionGroup as exc:  # of the limits of the body
+            raise exc.exceptions[0] from None
 
 
-def serve_stdio(path: Path, url: str | None, token: str | None) -> None:
+def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool) -> None:
     """Serve the tools on the standard input and output until the input ends.
 
     Args:
         path: A folder with an index, or a configuration file.
         url: A service to pass the calls to instead.
         token: A token of that service.
+        writes: Whether there are tools that write.
 
     Raises:
         StoreError: If there is no index to read.
     """
     with ExitStack() as stack:
-        call: Any = functools.partial(_relay, (url or "").rstrip("/"), token)
+        call: Any = functools.partial(_relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token)
         if url is None:
-            config = read_config(path)
+            config, ended = read_config(path), threading.Event()
             sys.path.insert(0, str(path.absolute().parent))  # for modules that the configuration names
             service = Service({}, config.server.state, workers=config.limits.threads)
             with redirect_stdout(sys.stderr):  # the output is for messages alone
                 for name, chosen in config.sets.items():
-                    docs = open_set(name, chosen, config.server.state, write=False, fields=None)
+                    docs = open_set(name, chosen, config.server.state, write=writes, fields=None)
                     service.sets[name] = stack.enter_context(docs)
+            threads = [
+                threading.Thread(target=Worker(one).run, args=[ended]) for one in service.sets.values() if writes
+            ]
+            for thread in threads:
+                thread.start()
+                stack.callback(thread.join)
+            stack.callback(ended.set)
             caller = Caller(service, Principal())
             call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
-        server = _server(call)
+        server = _server(call, writes=writes)
 
         async def serve() -> None:
             async with stdio_server() as (reading, writing):
@@ -400,7 +429,7 @@ async def _relay(url: str, token: str | None, _: Any, name: str, arguments: dict
     try:
         async with (
             httpx2.AsyncClient(headers=headers, timeout=300) as http,
-            Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+            Client(streamable_http_client(url, http_client=http)) as client,
         ):
             return await client.call_tool(name, arguments)
     except (ExceptionGroup, MCPError, httpx2.HTTPError) as exc:
@@ -408,4 +437,4 @@ async def _relay(url: str, token: str | None, _: Any, name: str, arguments: dict
     while isinstance(reason, BaseExceptionGroup):
         reason = reason.exceptions[0]
     remedy = "Check its address and the token, and that lazyrag serve runs."
-    return _result(f"The service at {url} does not answer ({reason}). {remedy}", is_error=True)
+    return _result(f"{url} does not answer ({reason}). {remedy}", is_error=True)

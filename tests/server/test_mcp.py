@@ -13,10 +13,10 @@ import json
 import random
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+import threading
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -25,10 +25,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 import lazyrag.server
 from lazyrag import DataType, DocField, Document
+from lazyrag.cli.commands import run
+from lazyrag.document import Worker
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
-from tests.interpreter import python
+from lazyrag.server.service import Principal, Service
 from tests.server.running import serving
 from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, WORLDS, sides  # noqa: F401  a fixture
 
@@ -87,7 +88,8 @@ async def use_every_tool(client, version):
 
     found = (await call("search", query="How hot is green tea brewed?"))["results"]
     assert {"id", "title", "url", "text"} <= found[0].keys()
-    assert "tea.md" in found[0]["title"] and found[0]["url"].endswith("/tea.md")
+    assert "tea.md" in found[0]["title"]
+    assert found[0]["url"].endswith("/tea.md")
     assert "eighty degrees" in found[0]["text"]
     fetched = await call("fetch", id=found[0]["id"])
     assert fetched.keys() == {"id", "title", "text", "url", "metadata"}
@@ -96,14 +98,16 @@ async def use_every_tool(client, version):
     sections = (await call("outline", path="tea.md"))["sections"]
     assert [one["label"] for one in sections] == ["Tea", "Tea > Storage"]
     part = await call("read", path="tea.md", start=sections[1]["start"], end=sections[1]["end"])
-    assert part["text"].startswith("## Storage") and part["end"] == part["length"]
+    assert part["text"].startswith("## Storage")
+    assert part["end"] == part["length"]
     [match] = (await call("grep", text="ESPRESSO"))["matches"]
     text = (await call("read", path=match["path"], start=match["span"][0], end=match["span"][1]))["text"]
     assert (match["path"], text) == ("coffee.txt", "espresso")
     related = await call("related", id=found[0]["id"])
     assert found[0]["id"] not in {one["id"] for one in related["results"]}
     [one] = (await call("list_sets"))["sets"]
-    assert "MediumChunk" in one["groups"] and "file_type" in one["fields"]
+    assert "MediumChunk" in one["groups"]
+    assert "file_type" in one["fields"]
     with pytest.raises(MCPError, match="Unknown tool"):
         await client.call_tool("delete", {})
 
@@ -119,11 +123,28 @@ def test_every_tool_over_http(app, mode):
     asyncio.run(use())
 
 
+def test_the_command_adds_texts_if_it_may(tmp_path):
+    """``--write`` opens the index for writing; the text is found at once, and later."""
+    (tmp_path / "tea.txt").write_text("Tea.")
+    assert run(["index", str(tmp_path)]) == 0
+
+    async def use(*more):
+        command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path), *more])
+        async with Client(command) as client:
+            if more:
+                added = await client.call_tool("add_text", {"path": "oolong", "text": "Oolong."})
+                assert added.structured_content["state"] == "SUCCESS"
+            return (await client.call_tool("search", {"query": "oolong"})).structured_content["results"]
+
+    assert [one["path"] for one in asyncio.run(use("--write"))] == ["oolong"]
+    assert [one["path"] for one in asyncio.run(use())] == ["oolong"]
+
+
 @pytest.mark.parametrize("mode", ERAS)
 def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     """``lazyrag mcp PATH`` reads the index that ``lazyrag index`` made."""
     folder = tmp_path / "files"
-    assert python("-m", "lazyrag", "index", str(folder)).returncode == 0
+    assert run(["index", str(folder)]) == 0
     command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)])
 
     async def use():
@@ -175,14 +196,17 @@ def test_a_long_document_comes_in_parts(tmp_path):
         while start < len(text):
             part = ask(app, "read", path="long.md", start=start)
             parts, start = [*parts, part["text"]], part["end"]
-        assert "".join(parts) == text and len(parts) > 2
+        assert "".join(parts) == text
+        assert len(parts) > 2
         [match] = ask(app, "grep", text="number1199")["matches"]
         assert text[slice(*match["span"])] == "number1199"
 
 
 def test_a_page_of_the_web_has_its_own_address(service, app, docs):
     """It is what citations show."""
-    docs.add_texts({"page": "Matcha is ground."}, metadata={"page": {"url": "https://tea.example/matcha", "title": "M"}})
+    docs.add_texts(
+        {"page": "Matcha is ground."}, metadata={"page": {"url": "https://tea.example/matcha", "title": "M"}}
+    )
     docs.activate_group("MediumChunk", analysers=["en", "zh"])
     [hit, *_] = ask(app, "search", query="matcha")["results"]
     assert (hit["url"], hit["title"]) == ("https://tea.example/matcha", "M (line 1)")
@@ -271,10 +295,43 @@ def test_the_guards_of_the_service_hold(labelled, client_for):
     assert status(Origin="https://evil.example") == 403
     assert client.get("/mcp", headers=allowed).status_code == 405
     assert client.post("/mcp", content=b"x" * 1_000_001, headers=allowed).status_code == 413
+    assert client.post("/mcp", content=iter([b"x"] * 2 + [b"x" * 1_000_000]), headers=allowed).status_code == 413
     rows = len(access.audit(access.of_token(whole)))
-    assert status() == 200 and len(access.audit(access.of_token(whole))) == rows  # reading is not logged
+    assert status() == 200
+    assert len(access.audit(access.of_token(whole))) == rows
     access.revoke(access.of_token(whole).id)
     assert status() == 401
+
+
+def test_writing_needs_its_address_and_a_scope(docs, service, access):
+    """``/mcp/write`` has one more tool; what it adds is in the audit log, and has the labels of the token."""
+    app, tokens = create_app(service), {scope: access.create(scope)[1] for scope in ("read", "write")}
+
+    async def add(url, scope):
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 50_000))
+        headers = {"Authorization": f"Bearer {tokens[scope]}"}
+        async with (
+            httpx2.AsyncClient(transport=transport, headers=headers) as http,
+            Client(streamable_http_client(f"http://127.0.0.1{url}", http_client=http)) as client,
+        ):
+            with suppress(MCPError):
+                return await client.call_tool("add_text", {"path": "oolong.md", "text": "Oolong is half fermented."})
+
+    assert asyncio.run(add("/mcp", "write")) is None
+    assert "scope" in asyncio.run(add("/mcp/write", "read")).content[0].text
+    stop = threading.Event()
+    worker = threading.Thread(target=Worker(docs).run, args=[stop])
+    worker.start()
+    try:
+        added = asyncio.run(add("/mcp/write", "write")).structured_content
+    finally:
+        stop.set()
+        worker.join()
+    assert added == {"set": "notes", "path": "oolong.md", "state": "SUCCESS"}
+    assert docs.read("oolong.md") == "Oolong is half fermented."
+    rows = [(one.action, one.status, one.dataset, one.documents) for one in access.audit(Principal())]
+    assert ("POST /mcp/write", None, "", ()) in rows
+    assert ("POST /mcp/write", 200, "notes", ("oolong.md",)) in rows
 
 
 @pytest.fixture
@@ -297,7 +354,7 @@ def draw_call(draw, ids, uids):
     given = {
         "search": {"query": words, "set": of_set, "limit": draw.randint(1, 9), "filters": where, "group": group},
         "grep": {"text": words.split()[0], "set": of_set, "filters": where, "limit": draw.randint(1, 9)},
-        **dict.fromkeys(("fetch", "related"), {"id": uid}),
+        **{key: {"id": uid} for key in ("fetch", "related")},
         **dict.fromkeys(("read", "outline"), place),
         "list_sets": {},
     }
@@ -308,7 +365,9 @@ def draw_call(draw, ids, uids):
 def test_it_equals_a_service_of_what_may_be_seen(sides):  # noqa: F811
     """Bodies, statuses and headers do not depend on hidden documents; see test_noninterference.py."""
     draw, world, both, current = sides
-    uids = sorted({node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)})
+    uids = sorted(
+        {node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)}
+    )
     for _ in range(PER_WORLD):
         current.append(replace(both[0], numbers=itertools.count(draw.getrandbits(80))))
         name, arguments = draw_call(draw, [*world.ids, "unknown.md", "../x"], [*uids, "unknown"])
@@ -326,7 +385,21 @@ def test_it_equals_a_service_of_what_may_be_seen(sides):  # noqa: F811
 
 def hostile(draw, depth=0):
     """Some JSON."""
-    kinds = ["", "\ud800", "x" * 5_000, "notes:", "../../etc/passwd", "\0", 0, -1, 2**70, 1e400, None, True, float("nan")]
+    kinds = [
+        "",
+        "\ud800",
+        "x" * 5_000,
+        "notes:",
+        "../../etc/passwd",
+        "\0",
+        0,
+        -1,
+        2**70,
+        1e400,
+        None,
+        True,
+        float("nan"),
+    ]
     if depth > 3 or draw.random() < 0.5:
         return draw.choice(kinds)
     if draw.random() < 0.5:
@@ -366,7 +439,7 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
     """Whatever modules print goes to the standard error output."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "tea.txt").write_text("Tea.")
-    assert python("-m", "lazyrag", "index", str(tmp_path / "notes")).returncode == 0
+    assert run(["index", str(tmp_path / "notes")]) == 0
     (tmp_path / "noisy.py").write_text("print('imported')\ndef define(docs):\n    print('defined')\n")
     config = tmp_path / "serve.toml"
     config.write_text('[sets.notes]\npath = "notes"\nsetup = "noisy:define"\n')
@@ -374,7 +447,12 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
     lines = [content.replace(b"\n", b" ") for _, content in (hostile_request(draw) for _ in range(40))]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     first = {"jsonrpc": "2.0", "id": "first", "method": "initialize", "params": hello}
-    last = {"jsonrpc": "2.0", "id": "last", "method": "tools/call", "params": {"name": "grep", "arguments": {"text": "Tea"}}}
+    last = {
+        "jsonrpc": "2.0",
+        "id": "last",
+        "method": "tools/call",
+        "params": {"name": "grep", "arguments": {"text": "Tea"}},
+    }
     started = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
     given = [json.dumps(first).encode(), started, b"\xff\xfe", b"{", *lines, json.dumps(last).encode()]
     command = [sys.executable, "-m", "lazyrag", "mcp", str(config)]
@@ -389,48 +467,54 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
         rest, errors = process.communicate(timeout=30)
     assert answers["last"]["result"]["structuredContent"]["matches"][0]["path"] == "tea.txt"
     assert (process.returncode, rest) == (0, b"")
-    assert b"imported" in errors and b"defined" in errors
+    assert b"imported" in errors
+    assert b"defined" in errors
 
 
 # Processes
 
 
-def test_the_command_passes_calls_on_to_a_service(docs, tmp_path):
-    """``--url`` with a token; every web process gives the same answers, also after the service was started again."""
+def test_the_command_passes_calls_on_to_a_service(tmp_path):
+    """``--url`` with a token; every web process gives the same answers. It survives a revocation and the service."""
     folder = tmp_path / "served"
-    (folder).mkdir()
+    folder.mkdir()
     (folder / "tea.md").write_text("# Tea\n\nGreen tea.", encoding="utf-8")
+    access = Access(folder / ".lazyrag" / "serve")
+    token, text = access.create("read")
 
-    async def answers(url, token, count):
-        parameters = ["-m", "lazyrag", "mcp", "--url", url, "--token", token]
-        async with Client(StdioServerParameters(command=sys.executable, args=parameters)) as client:
-            return [(await client.call_tool("search", {"query": "tea"})).content[0].text for _ in range(count)]
+    async def use(running, stack):
+        arguments = ["-m", "lazyrag", "mcp", "--url", running.url, "--token", text]
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
 
-    created = python("-m", "lazyrag", "token", "create", "--at", str(folder))
-    token = created.stdout.strip()
-    with serving(folder, "--port", "0", "--processes", "4") as running:
-        found = asyncio.run(answers(running.url, token, 8))
-        refused = asyncio.run(answers(running.url, "lrg_wrong", 1))
-    assert len(set(found)) == 1 and json.loads(found[0])["results"][0]["path"] == "tea.md"
-    assert "token" in refused[0]
-    gone = asyncio.run(answers(running.url, token, 1))
-    assert "lazyrag serve" in gone[0]
+            async def call():
+                return (await client.call_tool("search", {"query": "tea"})).content[0].text
+
+            found = {await call() for _ in range(8)}
+            access.revoke(token.id)
+            refused = await call()
+            stack.close()
+            return found, refused, await call()
+
+    with ExitStack() as stack:
+        running = stack.enter_context(serving(folder, "--port", "0", "--processes", "3"))
+        [found], refused, gone = asyncio.run(use(running, stack))
+    assert json.loads(found)["results"][0]["path"] == "tea.md"
+    assert "token" in refused
+    assert "lazyrag serve" in gone
+    access.close()
 
 
-def test_a_missing_extra_is_named(client, monkeypatch):
+def test_a_missing_extra_is_named(client, monkeypatch, capsys):
     """By the route and by the command."""
     monkeypatch.setattr(lazyrag.server, "find_spec", lambda name: None if name == "mcp" else find_spec(name))
     answer = client.post("/mcp", json={})
     assert (answer.status_code, "lazyrag[mcp]" in answer.text) == (501, True)
-    from click.testing import CliRunner
-
-    from lazyrag.cli.commands import app as command
-
-    result = CliRunner().invoke(command, ["mcp", "--debug"])
-    assert "lazyrag[mcp]" in str(result.exception)
+    assert run(["mcp"]) == 1
+    assert "lazyrag[mcp]" in capsys.readouterr().err
 
 
-def test_no_index_is_named(tmp_path):
-    """With what to do."""
-    done = python("-m", "lazyrag", "mcp", str(tmp_path))
-    assert (done.returncode, "lazyrag index" in done.stderr, done.stdout) == (1, True, "")
+def test_no_index_is_named(tmp_path, capsys):
+    """With what to do; nothing is written to the standard output."""
+    assert run(["mcp", str(tmp_path)]) == 1
+    output, error = capsys.readouterr()
+    assert (output, "lazyrag index" in error) == ("", True)
