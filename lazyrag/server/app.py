@@ -14,15 +14,15 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import load, reader, routes_access, routes_answers, routes_documents, routes_search, uploads
-from lazyrag.server.access import AccessMiddleware
+from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
+from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads)
+    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
 )
 
 
@@ -35,7 +35,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """
     app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.add_middleware(AccessMiddleware, service)
+    app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
@@ -44,6 +44,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(Exception, _problem)
     for router in ROUTERS:
         app.include_router(router)
+
+    page.include_page(app)
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
@@ -59,7 +61,9 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
-    async def mcp(_: Request) -> Any:  # only now it is imported
+    async def mcp(_: Request) -> Any:  # the first request imports what it needs
+        from lazyrag.server import load
+
         return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
 
     for path in ("/mcp", "/mcp/write"):
@@ -107,7 +111,10 @@ async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    response = problem.response(request.url.path, request.state.request_id)
+    if wants_page(request.scope):
+        response = await page.problem_page(request, problem)
+    else:
+        response = problem.response(request.scope)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
     return response
 
