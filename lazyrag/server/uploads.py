@@ -309,7 +309,7 @@ class Call:
     """A request about a set.
 
     Args:
-        request: The request.
+        request: The request; None for one that is none of HTTP.
         service: The service.
         name: The set.
         principal: Who sends it.
