@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import reader, routes_access, routes_answers, routes_documents, routes_search, uploads
-from lazyrag.server.access import AccessMiddleware
+from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, uploads
+from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -37,7 +37,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """
     app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.add_middleware(AccessMiddleware, service)
+    app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
@@ -46,6 +46,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(Exception, _problem)
     for router in ROUTERS:
         app.include_router(router)
+
+    page.include_page(app)
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
@@ -104,7 +106,10 @@ async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    response = problem.response(request.url.path, request.state.request_id)
+    if wants_page(request.scope):
+        response = await page.problem_page(request, problem)
+    else:
+        response = problem.response(request.url.path, request.state.request_id)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
     return response
 
