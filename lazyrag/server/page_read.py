@@ -30,11 +30,11 @@ from lazyrag.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.generation.citations import CLAIM_CHARACTERS, cited_with, claim_before, quote_checks, snippet
 from lazyrag.generation.markers import read_marker, replace_markers, scan
-from lazyrag.retrieval.explain import build_explanation, filter_text
+from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
-from lazyrag.server.page import Form, redirect, render, url_of
+from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, translate, url_of
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions, filter_of
+from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
 from lazyrag.server.uploads import Call, Reading, Writing
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language, sentence_spans
@@ -389,8 +389,8 @@ class Knobs(BaseModel):
 
     q: str = Field("", max_length=MAX_QUERY)
     group: Name = ""
-    retriever: Name = "default"
-    topk: int = Field(6, ge=1, le=100)
+    retriever: Name = ""
+    topk: int | None = Field(None, ge=1, le=100)
     rerank: Literal["", "mmr"] = ""
     filter: list[str] = Field([], max_length=50)
     field: Name = ""
@@ -402,9 +402,7 @@ class Knobs(BaseModel):
     def query(self, **changes: Any) -> dict[str, Any]:
         """The query of a URL with these settings; defaults are left out."""
         own = self.model_dump(include={"q", "group", "retriever", "topk", "rerank", "filter", "explain", "why_not"})
-        default = {"retriever": "default", "topk": 6, "explain": False}
-        pairs = {**own, **changes}.items()
-        return {name: "1" if one is True else one for name, one in pairs if one and default.get(name) != one}
+        return {name: 1 if one is True else one for name, one in {**own, **changes}.items() if one}
 
     def conditions(self, docs: Document) -> list[Filter]:
         """The conditions, with the new one; its text becomes a value of the field's type."""
@@ -441,9 +439,10 @@ def _groups(call: Call) -> list[tuple[str, int]]:
 
 def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     """What the query bar and the knobs show."""
-    groups = _groups(call)
+    groups, default = _groups(call), defaults_of(call.service, call.name)
     names = [name for name, _ in groups]
-    given.group = given.group if given.group in names else "MediumChunk" if "MediumChunk" in names else names[0]
+    given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
+    given.retriever, given.topk = given.retriever or default["retriever"], given.topk or default["topk"]
     found: list[Filter] = []
     problem = None
     try:
@@ -456,7 +455,7 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
         "page": "ask",
         "set": call.name,
         "given": given,
-        "groups": groups,
+        "group_options": [(name, f"{name} ({count:,})" if count else name) for name, count in groups],
         "retrievers": ["default", *retrievers],
         "has_vectors": bool(call.docs.embed_keys),
         "conditions": [(filter_text(one), text) for one, text in zip(found, given.filter, strict=True)],
@@ -465,7 +464,35 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
         "filters": And(*found) if found else None,
         "problem": problem,
         "has_chat": call.service.chat is not None,
+        **_words_for(call.request),
     }
+
+
+_PLACE = re.compile(r"(page|line|row|slide|sheet)s? (.+)")
+
+
+def _words_for(request: Request) -> dict[str, Any]:
+    """What templates call: the language of a text, a place and a stage in the reader's language."""
+    language = language_of(request)
+
+    def place(location: str) -> str:
+        found = _PLACE.fullmatch(location)
+        if not found:
+            return location
+        return translate(language, f"place.{found[1]}", count=1 if found[2].isdecimal() else 2, n=found[2])
+
+    def stage_name(name: str) -> str:
+        key = f"stage.{name}"
+        text = translate(language, key)
+        return name if text == key else text
+
+    def lang_of(text: str) -> str:
+        return {"zh": "zh-CN", "en": "en"}[resolve_language("auto", text)]
+
+    return {"place": place, "stage_name": stage_name, "lang_of": lang_of, "stage_is_vector": _VECTOR.__contains__}
+
+
+_VECTOR = ("cosine", "ip", "l2", "vector", "max_sim")
 
 
 @router.get("/ask")
@@ -513,7 +540,7 @@ async def ask(request: Request, call: Reading, book: answers.Book, form: Form) -
         question=given.q,
         history=history,
         filters={"and": wanted} if wanted else None,
-        topk=given.topk,
+        topk=given.topk or 6,
         group=given.group,
         retriever=given.retriever,
         stream=True,
@@ -818,17 +845,20 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
     uid = nodes[0].uid
     retriever = _retriever(scope, given)
     reason = retriever.why_not(uid, given.q, filters, given.topk)
-    stages = build_explanation(retriever.trace(given.q, filters, given.topk), given.q, filters).stages
+    trace = retriever.trace(given.q, filters, given.topk)
+    stages, tracks = build_explanation(trace, given.q, filters).stages, Tracks(trace).stages
+    ranks = {at: rank for at, one in enumerate(tracks, 1) for rank, node in enumerate(one.nodes, 1) if node.uid == uid}
     reasons = {one.stage: one for one in (reason, *reason.inputs)}
     changes: list[dict[str, Any]] = []
     if reason.cause != "found":
-        deeper = [{"topk": one} for one in (reason.rank, 20, 50, 100) if one and given.topk < one <= 100]
+        deeper = [{"topk": one} for one in (reason.rank, 20, 50, 100) if one and (given.topk or 0) < one <= 100]
         others = [{"retriever": one} for one in (["hybrid", "vector"] if scope.docs.embed_keys else []) + ["bm25"]]
         changes = [{"filter": []}] if given.filter else []
         changes += [{"group": nodes[0].group}] if nodes[0].group != given.group else []
         changes += [*deeper, *(one for one in others if one["retriever"] != given.retriever)]
     change = next((one for one in changes if _admits(scope, given, filters, uid, one)), None)
-    return {"nodes": nodes, "node": nodes[0], "reason": reason, "reasons": reasons, "stages": stages, "change": change}
+    return {"nodes": nodes, "node": nodes[0], "reason": reason, "reasons": reasons, "stages": stages,
+            "ranks": ranks, "change": change}  # fmt: skip
 
 
 def _admits(scope: Scope, given: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]) -> bool:
@@ -902,6 +932,7 @@ async def document_page(
             raise ProblemError(404, f"There is no document {document_id!a:.200}.", "It may have been deleted.")
         folder, _, name = info.path.rpartition("/")
         context = {"page": "files", "set": call.name, "info": info, "tab": tab, "folder": folder, "name": name}
+        context |= _words_for(request)
         context |= {
             "groups": [(one, n["nodes"]) for one, n in info.groups.items() if n["nodes"] and one != LAZY_ROOT_NAME]
         }
