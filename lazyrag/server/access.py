@@ -50,10 +50,13 @@ _FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
+    (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
+    (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(
-    r"POST /(api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|s/[^/]+/ask)"
-)  # they change nothing
+_QUERIES = re.compile(  # they change nothing
+    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/s/[^/]+/ask)"
+)
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
@@ -500,7 +503,7 @@ class AccessMiddleware:
 
     async def _refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
         """Send a problem: as a page to a browser that shows one, else as JSON."""
-        response = problem.response(scope["path"], scope["state"]["request_id"])
+        response = problem.response(scope)
         if self.problem_page is not None and wants_page(scope):
             response = await self.problem_page(Request(scope), problem)
         await response(scope, receive, send)
@@ -555,7 +558,7 @@ class AccessMiddleware:
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": found[1][:100] if found else "",
+            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],
