@@ -430,7 +430,7 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
     except ProblemError as problem:
         return await _sets(request, principal, problem.status, error=problem, name=name)
     with anyio.move_on_after(5):  # until this process has opened it
-        while name not in service.sets:
+        while name not in service.sets:  # noqa: ASYNC110  another thread fills it
             await anyio.sleep(0.05)
     return redirect(request, "s", name, "ask")
 

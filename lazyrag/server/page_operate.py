@@ -312,7 +312,7 @@ async def health(call: Administration) -> Response:
     return await _activity(
         call,
         "health",
-        status=status,
+        contents=status,
         nodes=sum(group.nodes for group in status.groups),
         verified=_job_row(call, verified, {}) if verified else None,
         disk=disk,
