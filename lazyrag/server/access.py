@@ -50,10 +50,13 @@ _FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
+    (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
+    (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
 )
-_QUERIES = re.compile(
-    r"POST /(api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|s/[^/]+/ask)"
-)  # they change nothing
+_QUERIES = re.compile(  # they change nothing
+    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/s/[^/]+/ask)"
+)
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
 _DENIED = (401, 403, 421)
@@ -285,6 +288,14 @@ class Access:
                 connection.execute("UPDATE token SET used = ? WHERE id = ?", (today, row[0]))
         return Principal(row[0], row[1], _labels(row[2]))
 
+    def take_once(self, text: str) -> Principal | None:
+        """The principal of a token whose text is valid this one time; its sessions go on until it expires."""
+        principal = self.of_token(text)
+        if principal is not None:
+            with self._writer.writing(durable=True) as connection:
+                connection.execute("UPDATE token SET digest = '' WHERE id = ?", (principal.id,))
+        return principal
+
     def open_session(self, principal: Principal) -> str:
         """Begin a browser session of a token, and return its secret id."""
         now, text = int(time.time()), secrets.token_hex(32)
@@ -327,15 +338,36 @@ class Access:
         content = [last + 1, own, int(time.time() * 1000), principal, address, action, dataset, ids, status, request]
         connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
 
-    def audit(self, principal: Principal, *, after: int = 0, limit: int = 100) -> list[AuditRow]:
-        """Rows of the audit log that a principal sees, oldest first; with labels only its own."""
+    def audit(
+        self,
+        principal: Principal,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        before: int = 2**53,
+        by: str = "",
+        action: str = "",
+    ) -> list[AuditRow]:
+        """Rows of the audit log that a principal sees, oldest first; with labels only its own.
+
+        Args:
+            principal: Who looks.
+            after: Only rows with a higher number.
+            limit: At most so many.
+            newest: The newest first.
+            before: Only rows with a lower number.
+            by: Only those of this principal.
+            action: Only those whose action has this text.
+        """
         is_whole = principal.labels is None
-        where, key = ("id > ?", ()) if is_whole else ("own > ? AND principal = ?", (principal.id,))
+        number, who = ("id", by) if is_whole else ("own", principal.id)
         # A hash would depend on the rows of others.
         select = _SELECT_AUDIT if is_whole else _SELECT_AUDIT.replace("hash", "''")
-        statement = f"{select} WHERE {where} ORDER BY id LIMIT ?"
+        where = f"{number} > ? AND {number} < ? AND ? IN (principal, '') AND instr(action, ?)"
+        statement = f"{select} WHERE {where} ORDER BY id{' DESC' if newest else ''} LIMIT ?"
         with self._reader.reading() as connection:
-            rows = connection.execute(statement, (after, *key, limit)).fetchall()
+            rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
         return [
             AuditRow(
                 one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, digest
@@ -471,7 +503,7 @@ class AccessMiddleware:
 
     async def _refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
         """Send a problem: as a page to a browser that shows one, else as JSON."""
-        response = problem.response(scope["path"], scope["state"]["request_id"])
+        response = problem.response(scope)
         if self.problem_page is not None and wants_page(scope):
             response = await self.problem_page(Request(scope), problem)
         await response(scope, receive, send)
@@ -526,7 +558,7 @@ class AccessMiddleware:
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": found[1][:100] if found else "",
+            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, uploads
+from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
 from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
@@ -24,7 +24,7 @@ from lazyrag.server.service import Principal, Service
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads)
+    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
 )
 
 
@@ -109,7 +109,7 @@ async def _problem(request: Request, error: Exception) -> Response:
     if wants_page(request.scope):
         response = await page.problem_page(request, problem)
     else:
-        response = problem.response(request.url.path, request.state.request_id)
+        response = problem.response(request.scope)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
     return response
 

@@ -76,6 +76,8 @@ class ModelsConfig(_Section):
 
     chat: str = ""
     """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited passages."""
+    embed: str = ""
+    """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
     url: str = ""
     """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
 
@@ -200,7 +202,7 @@ def make_state(state: Path) -> None:
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in ("keys", "sets", "uploads"):
         (state / name).mkdir(exist_ok=True, mode=0o700)
-    for name in ("access.db", "answers.db"):
+    for name in ("access.db", "answers.db", "openai.db", "sets.db"):
         (state / name).touch(mode=0o600)
     if not (ignored := state / ".lazyragignore").exists():
         ignored.write_text("*\n", encoding="ascii")

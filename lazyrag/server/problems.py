@@ -53,6 +53,15 @@ _TITLES = {
     503: "The service is busy",
     507: "The disk is full",
 }
+_INVALID = "invalid_request_error"
+_OPENAI_STATUS = {422: 400}  # its clients raise BadRequestError for what is not valid
+_OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
+    401: (_INVALID, "invalid_api_key"),
+    403: (_INVALID, "insufficient_permissions"),
+    404: (_INVALID, "not_found"),
+    429: ("requests", "rate_limit_exceeded"),
+    507: ("insufficient_quota", "insufficient_quota"),
+}
 
 
 class ProblemError(Exception):
@@ -76,20 +85,36 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
         self.more = more
 
-    def response(self, instance: str, request_id: str) -> Response:
-        """The response: ``application/problem+json``."""
-        body = {
-            "type": "about:blank",
-            "title": _TITLES.get(self.status, "The request failed"),
-            "status": self.status,
-            "detail": self.detail,
-            "remedy": self.remedy,
-            "instance": instance,
-            "request_id": request_id,
-            **self.more,
-        }
+    def response(self, scope: Mapping[str, Any]) -> Response:
+        """The response to a request: ``application/problem+json``, or what OpenAI's clients read.
+
+        Args:
+            scope: The request, see ASGI.
+        """
+        path, headers = scope["path"], self.headers
+        if path.removeprefix(scope.get("root_path", "").rstrip("/")).startswith("/v1/"):
+            status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
+        else:
+            status, kind = self.status, "application/problem+json"
+            body = {
+                "type": "about:blank",
+                "title": _TITLES.get(status, "The request failed"),
+                "status": status,
+                "detail": self.detail,
+                "remedy": self.remedy,
+                "instance": path,
+                "request_id": scope["state"]["request_id"],
+                **self.more,
+            }
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")  # it may quote half a surrogate pair
-        return Response(text, self.status, self.headers, "application/problem+json")
+        return Response(text, status, headers, kind)
+
+    def as_openai(self) -> dict[str, Any]:
+        """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the problem."""
+        kind, code = _OPENAI_TYPES.get(self.status, ("server_error" if self.status >= 500 else _INVALID, None))
+        fields = [one["field"].partition(".")[2] for one in self.more.get("errors", ())]
+        named = {"param": self.more.get("param", next(iter(fields), None)), "code": self.more.get("code", code)}
+        return {"error": {"message": f"{self.detail} {self.remedy}".strip(), "type": kind, **named}}
 
 
 def problem_of(error: Exception) -> ProblemError:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from lazyrag.document import Document
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.server.access import Access
+    from lazyrag.server.sets import MadeSets
 
 R = TypeVar("R")
 
 SCOPES = ("read", "write", "admin")
 """Each includes those before it."""
+
+
+_SOON = {"Retry-After": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Service:
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
+        self.made: MadeSets | None = None  # the table of sets that are made at run time
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -107,8 +112,10 @@ class Service:
             ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
         """
         if name in self.pending and name not in self.sets:
-            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers={"Retry-After": "1"})
+            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
         if name not in self.sets:
+            if self.made is not None and self.made.find(name) is not None:  # by another process, just now
+                raise ProblemError(503, "The set is being opened.", "Try again in a moment.", headers=_SOON)
             raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
         docs = self.sets[name]
         if principal.labels is None:
@@ -122,6 +129,13 @@ class Service:
                 remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
                 raise ProblemError(403, msg, remedy) from exc
         return self._views[key]
+
+    def forget(self, name: str) -> None:
+        """Show a set no longer."""
+        self.sets.pop(name, None)
+        for key in [one for one in self._views if one[0] == name]:
+            del self._views[key]
+        self.retriever.cache_clear()
 
 
 def make_retriever(

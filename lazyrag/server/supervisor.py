@@ -336,10 +336,12 @@ class _JsonLines(logging.Formatter):
 def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.document import Worker
+    from lazyrag.server.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
     with ExitStack() as stack:
-        works: list[Callable[[], object]] = []
+        table = MadeSets(config.server.state, config.models.embed)
+        works: list[Callable[[], object]] = [functools.partial(SetFollower(table, None, write=True).run, stop)]
         for name, chosen in config.sets.items():
             docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
             works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
@@ -391,12 +393,14 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.access import Access
     from lazyrag.server.service import Service
+    from lazyrag.server.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
     access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
+    service.made = MadeSets(state, config.models.embed)
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
 
@@ -404,7 +408,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
         while service.pending and not stop.wait(_RETRY_S if opened.is_set() else _RETRY_S / 5):
             for name in tuple(service.pending):
                 _open_pending(service, name, config.sets[name])
-            if len(service.sets) == len(config.sets) and not opened.is_set():
+            if config.sets.keys() <= service.sets.keys() and not opened.is_set():
                 opened.set()
                 ready()
 
@@ -412,7 +416,8 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
         stop.wait()
         server.should_exit = True
 
-    for work in (open_sets, close):
+    follow = functools.partial(SetFollower(service.made, service, write=False).run, stop)
+    for work in (open_sets, follow, close):
         threading.Thread(target=work, daemon=True).start()
     server.run(sockets=[listener])
 
@@ -487,6 +492,7 @@ class HostedService:
         from lazyrag.document import Worker
         from lazyrag.server.access import Access
         from lazyrag.server.service import Service
+        from lazyrag.server.sets import SetFollower, made_sets
 
         try:
             listener = listen("127.0.0.1", port or 0)
@@ -503,7 +509,9 @@ class HostedService:
         service = Service({docs.name: docs}, state, access=Access(state))
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
-        works += [] if file.read_only else [functools.partial(Worker(docs).run, self._stop)]
+        if not file.read_only:
+            works += [functools.partial(Worker(docs).run, self._stop)]
+            works += [functools.partial(SetFollower(made_sets(service), service, write=True).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
             thread.start()

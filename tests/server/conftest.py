@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from lazyrag import Document
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
+from lazyrag.server.sets import SetFollower, made_sets
 
 TEXTS = {
     "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",
@@ -40,6 +43,17 @@ def access(service):
     """Its tokens: with this fixture every request passes the guards."""
     service.access = Access(service.state)
     return service.access
+
+
+@pytest.fixture
+def following(service):
+    """The state folder; sets that are created at run time are opened, and their jobs run."""
+    stop = threading.Event()
+    thread = threading.Thread(target=SetFollower(made_sets(service), service, write=True).run, args=[stop])
+    thread.start()
+    yield service.state
+    stop.set()
+    thread.join()
 
 
 @pytest.fixture

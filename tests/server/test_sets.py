@@ -1,0 +1,70 @@
+"""Sets that are created and deleted while the service runs."""
+
+from __future__ import annotations
+
+import sys
+
+import httpx2 as httpx
+import pytest
+
+from lazyrag.server.service import Principal
+from tests.server.running import serving, wait_for
+
+SETS = "/api/v1/sets"
+
+
+def names(client):
+    """The names of the sets."""
+    return [one["name"] for one in client.get(SETS).json()["sets"]]
+
+
+def test_a_set_is_created_filled_and_deleted(client, following):
+    """A set that is created takes documents and is searched; after it is deleted its name is free."""
+    for _ in range(2):
+        assert client.post(SETS, json={"name": "teas"}).status_code == 201
+        assert client.get(f"{SETS}/teas").status_code in (200, 503)
+        assert client.post(SETS, json={"name": "teas"}).status_code == 409
+        wait_for(lambda: names(client) == ["notes", "teas"], "the set")
+        assert client.get(f"{SETS}/teas").json()["documents"] == 0
+        job = client.post(f"{SETS}/teas/texts", json={"texts": {"tea": "Oolong is between green and black."}})
+        assert job.status_code == 202, job.text
+        wait_for(lambda: client.get(f"{SETS}/teas").json()["documents"] == 1, "the text")
+        [hit] = client.post(f"{SETS}/teas/search", json={"query": "oolong"}).json()["hits"]
+        assert hit["path"] == "tea"
+        assert client.delete(f"{SETS}/teas").status_code == 204
+        assert client.get(f"{SETS}/teas").status_code == client.delete(f"{SETS}/teas").status_code == 404
+        wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", "a b", "a" * 101, "\ud800", "notes"])
+def test_names_that_no_set_can_have(client, name):
+    """They are refused, as is the name of a set of the configuration, which cannot be deleted either."""
+    assert client.post(SETS, content=f'{{"name": {name!a}}}'.replace("'", '"')).status_code in (409, 422)
+    assert client.delete(f"{SETS}/notes").status_code == 409
+
+
+@pytest.mark.parametrize("principal", [Principal("w", "write"), Principal("a", "admin", ("hr",))])
+def test_who_may_not_create_sets(client, app, principal, monkeypatch):
+    """Only administrators of all documents create and delete sets."""
+    monkeypatch.setattr("lazyrag.server.app.Principal", lambda: principal)
+    assert client.post(SETS, json={"name": "teas"}).status_code == 403
+    assert client.delete(f"{SETS}/notes").status_code == 403
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
+    """No web process answers 404 about it, each one has it within a second, and a later start finds it."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for start in range(2):
+        with serving(folder, "--port", "0", "--processes", "3") as running:
+            running.wait_until_ready()
+            if not start:
+                assert httpx.post(f"{running.url}{SETS}", json={"name": "teas"}).status_code == 201
+                found = {running.get(f"{SETS}/teas").status_code for _ in range(20)}
+                assert found <= {200, 503}
+            wait_for(lambda: all(running.get(f"{SETS}/teas").status_code == 200 for _ in range(20)), "the set", 10)
+            if start:
+                assert httpx.delete(f"{running.url}{SETS}/teas").status_code == 204
+                gone = lambda: all(running.get(f"{SETS}/teas").status_code == 404 for _ in range(20))  # noqa: E731
+                wait_for(gone, "the deletion", 3)
