@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_answers as answers
 import lazyrag.server.routes_documents as documents
 from lazyrag.data.filters import OPERATORS, And, Condition, Filter
-from lazyrag.data.node import DocNode
+from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.result import Hit
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span, root_uid
 from lazyrag.document import Document
@@ -33,6 +33,7 @@ from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, translate, url_of
+from lazyrag.server.page_operate import first_run
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
 from lazyrag.server.uploads import Call, Reading, Writing
@@ -45,7 +46,7 @@ WAIT_S = 60.0
 """How long a browser without scripts waits for an answer."""
 _SHOWN, _AROUND = 40_000, 8_000  # characters of a text that is shown at once, and around a mark of a longer one
 _PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
-_SNIPPET, _WIDTH = 300, 1000
+_SNIPPET, _WIDTH = 240, 1000
 _TABS = ("nodes", "versions", "details")
 _PANE = ("source",)
 
@@ -115,7 +116,7 @@ def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> lis
 # Answers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
     """A citation of a thread: words of a passage.
 
@@ -124,17 +125,23 @@ class Source:
         hit: The passage as it was read.
         span: The cited words in its text.
         asked: When the question was asked.
+        there: The words in the present text of the document; None if they are not there any more.
+        place: The same for people.
+        is_gone: Whether the principal does not see the document any more.
     """
 
     number: int
     hit: Hit
     span: Span
     asked: float
+    there: Span | None = None
+    place: str = ""
+    is_gone: bool = False
 
     @property
     def quote(self) -> str:
         """The cited words."""
-        return " ".join(self.hit.text[slice(*self.span)].split())
+        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(self.hit.text[slice(*self.span)].split()))
 
 
 @dataclass
@@ -224,7 +231,7 @@ class LiveText:
         return piece
 
 
-_LIST = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)、])\s+")
+_LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
@@ -248,11 +255,11 @@ def read_answer(turn: Turn, first: int) -> None:
         spans = {one.found: one.span for one in quoted}
         cited = [(hits[one - 1], spans.get(one) or _best_span(hits[one - 1].text, claim)) for one in numbers]
         chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one, first) for one in cited]))
-    prose = [(start, end) for kind, start, end in lines if kind in ("p", "li")]
+    prose = [(start, end) for kind, start, end in lines if kind not in ("h", "pre")]
     claims = [
         (start, end)
         for start, end in sentence_spans(text)
-        if hits and any(one <= start < two for one, two in prose) and _is_claim(text[start:end])
+        if hits and any(one < end and start < two for one, two in prose) and _is_claim(text[start:end])
     ]
     sourced = cited_with(text, scanned.markers, claims, sources=len(hits))
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
@@ -287,7 +294,8 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
             item = _LIST.match(line)
             head = re.match(r"#{1,6} ", line)
             begins = item or head
-            yield "li" if item else "h" if head else "p", start + (begins.end() if begins else 0), at
+            kind = f"ol {item[1]}" if item and item[1] else "ul" if item else "h" if head else "p"
+            yield kind, start + (begins.end() if begins else 0), at
     if code >= 0:
         yield "pre", code, at
 
@@ -361,7 +369,7 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE."""
     turns: list[Turn] = []
     for one in _questions(scope, book, "json_extract(body, '$.thread') = ?", thread):
-        turn = Turn(one["id"], one["question"], one["options"], one["asked"], {"state": "GONE", "problems": []})
+        turn = Turn(one["id"], one["question"], one["options"], one["asked"], dict(_GONE))
         first = 1 + sum(len(before.sources) for before in turns)
         with suppress(ProblemError):
             book.question(scope, turn.id)
@@ -380,6 +388,8 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
         raise ProblemError(404, f"There is no question {thread!a:.80}.", "It was asked with another token, or is old.")
     return turns
 
+
+_GONE: Mapping[str, Any] = {"state": "GONE", "text": None, "problems": [], "hits": [], "measures": {}}
 
 # Ask
 
@@ -406,7 +416,7 @@ class Knobs(BaseModel):
 
     def conditions(self, docs: Document) -> list[Filter]:
         """The conditions, with the new one; its text becomes a value of the field's type."""
-        found = [Condition(**json.loads(one)) for one in self.filter]
+        found: list[Filter] = [Condition(**json.loads(one)) for one in self.filter]
         if self.field and (self.value.strip() or self.op == "exists"):
             values = [_value(docs, self.field, one) for one in re.split(r"[\s,，]+", self.value.strip()) if one]
             whole = _value(docs, self.field, self.value.strip()) if self.op != "exists" else True
@@ -468,7 +478,7 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     }
 
 
-_PLACE = re.compile(r"(page|line|row|slide|sheet)s? (.+)")
+_PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
 
 
 def _words_for(request: Request) -> dict[str, Any]:
@@ -478,8 +488,10 @@ def _words_for(request: Request) -> dict[str, Any]:
     def place(location: str) -> str:
         found = _PLACE.fullmatch(location)
         if not found:
-            return location
-        return translate(language, f"place.{found[1]}", count=1 if found[2].isdecimal() else 2, n=found[2])
+            return location.rpartition(" > ")[2]
+        heading, kind, n = found.groups()
+        text = translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–"))
+        return f"{heading.rpartition(' > ')[2]}, {text}" if heading else text
 
     def stage_name(name: str) -> str:
         key = f"stage.{name}"
@@ -500,11 +512,9 @@ async def ask_page(request: Request, call: Reading, book: answers.Book, given: G
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
     def find() -> dict[str, Any]:
-        bar = _bar(call, given)
-        some = call.docs.documents(limit=12)
-        return {**bar, "is_empty": not some, "recent": _recent(_scope(call), book), "suggested": _suggested(call.docs)}
+        return {**_bar(call, given), "recent": _recent(_scope(call), book), "suggested": _suggested(call.docs)}
 
-    return await render(request, "ask.html", **await call.run(find))
+    return await first_run(call) or await render(request, "ask.html", **await call.run(find))
 
 
 def _suggested(docs: Document) -> list[str]:
@@ -569,6 +579,7 @@ async def answer_page(
         turns = _thread(scope, book, thread)
         given = Knobs.model_validate(turns[-1].options)
         sources = [one for turn in turns for one in turn.sources]
+        _locate(call, sources)
         pane = _pane(call, sources, cite) if cite else None
         return {**_bar(call, given), "thread": turns, "turn": turns[-1], "sources": sources, "pane": pane}
 
@@ -691,14 +702,11 @@ def _page_sheets(
             continue
         if page in boxes or not size[0]:
             size = struct.unpack(">2I", _image(call.docs, identity, content, page, _WIDTH, file)[16:24])
-        own = [
-            {"n": number, "first": at == 0 or boxes[page][at - 1][0] != number, "x": box.x0, "y": box.y0,
-             "width": box.x1 - box.x0, "height": box.y1 - box.y0}
-            for at, (number, box) in enumerate(boxes.get(page, ()))
-        ]  # fmt: skip
         links = {w: url_of(call.request, "s", call.name, "pages", identity, page=page, width=w, v=content[:12])
                  for w in (_WIDTH, 2 * _WIDTH)}  # fmt: skip
-        sheets.append({"page": page, "of": last, "width": size[0], "height": size[1], "src": links, "boxes": own})
+        sheets.append(
+            {"page": page, "of": last, "width": size[0], "height": size[1], "src": links, "boxes": boxes.get(page, ())}
+        )
     return sheets, missing
 
 
@@ -711,15 +719,16 @@ def _root_span(node: DocNode, span: Span) -> Span | None:
     return node.span[0] + span[0], node.span[0] + span[1]
 
 
-def _places(scope: Scope, sources: Sequence[Source]) -> list[tuple[int, Span]]:
-    """The places of citations in the present text of their document, of those that are still there."""
-    found = []
+def _locate(call: Call, sources: Sequence[Source]) -> None:
+    """Find citations in the present text of their document."""
+    known = {path: call.find(path) for path in {one.hit.source for one in sources}}
     for one in sources:
+        one.place, one.is_gone = one.hit.location, known[one.hit.source] is None
         with suppress(ProblemError, LazyRAGError):
-            node = scope.node(one.hit.id)
-            place = _root_span(node, one.span) if node.get_content() == one.hit.text else None
-            found += [] if place is None else [(one.number, place)]
-    return found
+            node = _scope(call).node(one.hit.id)
+            if node.get_content() == one.hit.text:
+                one.there = _root_span(node, one.span)
+                one.place = describe_span(node.source.segment, one.there) if one.there else node.location
 
 
 def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
@@ -732,11 +741,11 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     info = call.find(path)
     folder, _, name = path.rpartition("/")
     pane = {"kind": "gone", "n": number, "count": len(sources), "path": path, "name": name, "folder": folder,
-            "place": one.hit.location, "places": {str(s.number): s.hit.location for s in sources if s.hit.source == path},
+            "place": one.place,
             "info": info, "as_text": False, "older": None}  # fmt: skip
     if info is None or not info.version:
         return pane
-    places = dict(_places(_scope(call), [s for s in sources if s.hit.source == path]))
+    places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
     pane["hash"] = _content_hash(call, path)
     if number not in places:  # another version, or a text that a group rewrote
         versions = [v for v in call.docs.versions(path) if v.created_at.timestamp() <= one.asked]
@@ -827,11 +836,12 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
 
 def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     """Some lines of a text from before its first match, with the matches; cut between words."""
-    text = " ".join(text.split())
+    text = re.sub(r"(^| )#{1,6} ", " ", " ".join(text.split())).strip()
+    size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
     spans = [(start, end) for start, end, _ in term_spans(text, terms)]
-    first = max(0, (spans[0][0] if spans else 0) - _SNIPPET // 5)
+    first = max(0, (spans[0][0] if spans else 0) - size // 5)
     first = max(0, text.find(" ", first) + 1) if first and " " in text[first : first + 30] else first
-    last = min(len(text), first + _SNIPPET)
+    last = min(len(text), first + size)
     last = text.rfind(" ", last - 20, last) if last < len(text) and " " in text[last - 20 : last] else last
     parts = _marked(text, (first, last), [(1, *one) for one in spans])
     return [*([("… ", 0)] if first else []), *parts, *([(" …", 0)] if last < len(text) else [])]
@@ -895,7 +905,13 @@ def _wanted(scope: Scope, given: Knobs) -> list[DocNode]:
 
 def _api_call(call: Call, given: Knobs) -> dict[str, str]:
     """The search as a request, and as Python."""
-    body = {"query": given.q, "group": given.group, "retriever": given.retriever, "topk": given.topk, "explain": True}
+    body: dict[str, Any] = {
+        "query": given.q,
+        "group": given.group,
+        "retriever": given.retriever,
+        "topk": given.topk,
+        "explain": True,
+    }
     wanted = [json.loads(one) for one in given.filter]
     body |= {"filters": {"and": wanted}} if wanted else {}
     path = f"/api/v1/sets/{call.name}/search"
@@ -953,10 +969,11 @@ async def document_page(
 
 def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
     """The text or pages of a document, with a node of it marked."""
-    node, places = None, {}
+    node: DocNode | None = None
+    places: dict[int, Span] = {}
     with suppress(ProblemError):
-        node = _scope(call).node(uid) if uid else None
-        place = _root_span(node, (0, len(node.text))) if node is not None and node.path == info.path else None
+        node = _scope(call).node(uid)
+        place = _root_span(node, (0, len(node.text))) if node and node.path == info.path else None
         places = {} if place is None else {1: place}
     found: dict[str, Any] = {"node": node, "sheets": [], "blocks": [], "cut": (False, False), "as_text": False}
     if info.pages:

@@ -19,8 +19,9 @@ export function source() {
     root.classList.add("open");
     pane.hidden = false;
     pane.setAttribute("aria-labelledby", "pane-h");
-    const { count, places } = header().dataset;
-    const place = JSON.parse(places)[n] ?? "";
+    const { count } = header().dataset;
+    const label = pane.querySelector("#pane-place");
+    const place = root.querySelector(`[data-src="${n}"] .place`)?.textContent ?? label.textContent;
     for (const chip of root.querySelectorAll("[data-cite]")) {
       if (+chip.dataset.cite === n) chip.setAttribute("aria-current", "true");
       else chip.removeAttribute("aria-current");
@@ -28,7 +29,7 @@ export function source() {
     for (const row of root.querySelectorAll("[data-src]")) row.classList.toggle("on", +row.dataset.src === n);
     for (const box of pane.querySelectorAll("[data-mark]")) box.classList.toggle("on", +box.dataset.mark === n);
     header().dataset.n = n;
-    pane.querySelector("#pane-place").textContent = place;
+    label.textContent = place;
     pane.querySelector("#pane-count").textContent = `${n} / ${count}`;
     for (const step of pane.querySelectorAll("[data-step]")) step.href = `${address(turned(n, +step.dataset.step, +count))}`;
     if (keep) history.replaceState(history.state, "", `${address(n)}#mark-${n}`);
@@ -47,9 +48,10 @@ export function source() {
       const zoom = phone.matches ? Math.min(2, Math.max(1, 0.93 / widest)) : 1;
       for (const sheet of view.querySelectorAll(".sheet")) sheet.style.width = zoom === 1 ? "" : `${Math.round(zoom * view.clientWidth)}px`;
     }
-    const box = boxes[0].getBoundingClientRect();
+    const places = boxes.map((one) => one.getBoundingClientRect());
     const frame = view.getBoundingClientRect();
-    view.scrollTo({ top: box.top - frame.top + view.scrollTop - view.clientHeight / 3, left: box.left - frame.left + view.scrollLeft - 12 });
+    const left = Math.min(...places.map((one) => one.left));
+    view.scrollTo({ top: places[0].top - frame.top + view.scrollTop - view.clientHeight / 3, left: left - frame.left + view.scrollLeft - 12 });
   }
 
   const turned = (n, by, count) => ((n - 1 + by + count) % count) + 1;
