@@ -748,9 +748,8 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
     pane["hash"] = _content_hash(call, path)
     if number not in places:  # another version, or a text that a group rewrote
-        versions = [v for v in call.docs.versions(path) if v.created_at.timestamp() <= one.asked]
-        replaced = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
-        pane["older"] = (versions[-1].number if versions else None, replaced[0].created_at) if replaced else None
+        later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
+        pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
         marks = [(number, *one.span)]
         whole = (0, len(one.hit.text))
         return {**pane, "kind": "text", "as_text": True, "blocks": text_blocks(one.hit.text, whole, marks, (), [whole])}
@@ -972,8 +971,8 @@ def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
     node: DocNode | None = None
     places: dict[int, Span] = {}
     with suppress(ProblemError):
-        node = _scope(call).node(uid)
-        place = _root_span(node, (0, len(node.text))) if node and node.path == info.path else None
+        node = found_node = _scope(call).node(uid)
+        place = _root_span(found_node, (0, len(found_node.text))) if found_node.path == info.path else None
         places = {} if place is None else {1: place}
     found: dict[str, Any] = {"node": node, "sheets": [], "blocks": [], "cut": (False, False), "as_text": False}
     if info.pages:
@@ -1040,4 +1039,5 @@ async def restore(request: Request, call: Writing, document_id: str, form: Form)
     number = str(form.get("version", ""))
     wanted = documents.Rollback(document=document_id, version=int(number) if number.isdecimal() else None)
     await documents.roll_back(call, wanted)
-    return redirect(request, "s", call.name, "files", document_id, "versions", restored=number)
+    notice = "info", translate(language_of(request), "doc.restored", version=number)
+    return redirect(request, "s", call.name, "files", document_id, "versions", notice=notice)

@@ -347,24 +347,32 @@ async def _write(
 ) -> None:
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
-    state, found, stored, flushed = "SUCCESS", {"hits": [], "measures": {}}, 0, 0.0
+    found: dict[str, Any] = {"hits": [], "measures": {}}
+    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
 
     async def flush() -> None:
-        rows = [(answer, *event) for event in events[stored:]]
-        await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+        nonlocal stored
+        async with lock:  # readers go on behind the last event: none may come before another
+            rows = [(answer, *event) for event in events[stored:]]
+            if rows:
+                await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+            stored += len(rows)
 
+    async def flush_often() -> None:  # also while the model pauses
+        while True:
+            await flush()
+            await asyncio.sleep(POLL_S)
+
+    flushing = asyncio.create_task(flush_often())
     try:
         async for name, data in pieces:
             if name == "hits":
                 found = data
                 continue
             add(name, **data)
-            if time.monotonic() - flushed > POLL_S:
-                await flush()
-                stored, flushed = len(events), time.monotonic()
     except asyncio.CancelledError:
         state = "CANCELED"
         add("problem", detail="The answer was stopped, as nobody read it any more.", remedy="Ask again.")
@@ -373,6 +381,7 @@ async def _write(
         if problem.status >= 500:
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
+    flushing.cancel()
     add("done", **{**_answer(answer, question, events), "state": state, **found})
     await flush()
 
