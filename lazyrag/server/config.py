@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
-from lazyrag.text.analyzers import term_function
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -252,7 +251,7 @@ def load_object(target: str) -> Any:
         ) from exc
 
 
-def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Document:
+def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: str | None = "labels") -> Document:
     """Open the Document of a set.
 
     Args:
@@ -260,6 +259,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         chosen: Its configuration.
         state: The folder of the service, where sets without files have their stores.
         write: Open it for writing, or read-only.
+        fields: Field to declare in the index of a folder; None for what it has.
 
     Raises:
         StoreError: If there is nothing to read yet.
@@ -267,6 +267,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
     """
     import lazyrag.document.project as projects
     from lazyrag.document import Document
+    from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
@@ -275,7 +276,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own:
-        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields="labels")
+        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
         docs: Document = project.open(write=write, files=path is not None, **more)
         if write:
             project.save()

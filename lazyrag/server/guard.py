@@ -104,7 +104,7 @@ def forget_answers(name: str, state: Path, documents: Sequence[str] | None = Non
         is_purge: Whether to end those that are being written, too, and to delete records about the documents.
     """
     quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in documents]
-    body = {"text": None, "citations": [], "problems": [{"detail": _GONE, "remedy": "Ask again."}], "hits": []}
+    body = {"text": None, "citations": [], "problems": [{"detail": _GONE, "remedy": "Ask again."}]}
     with open_book(state) as book:
         with book.writing(durable=True) as connection:
             answers = connection.execute(
@@ -115,7 +115,9 @@ def forget_answers(name: str, state: Path, documents: Sequence[str] | None = Non
             gone = [one for one, done in answers if (any(map(done.__contains__, quoted)) if done else is_purge)]
             connection.executemany("UPDATE answer SET question = '' WHERE id = ?", [(one,) for one in gone])
             connection.executemany("DELETE FROM event WHERE answer = ?", [(one,) for one in gone])
-            ends = [{"id": one, "state": "CANCELED", "question": "", **body} for one in gone]
+            ends = [
+                {"id": one, "state": "CANCELED", "question": "", **body, "hits": [], "measures": {}} for one in gone
+            ]
             rows = [(one["id"], _LAST, "done", json.dumps(one)) for one in ends]
             connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", rows)
             records = connection.execute("SELECT id, body FROM record WHERE set_name = ?", (name,)).fetchall()

@@ -13,6 +13,7 @@ from starlette.responses import Response
 import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
+from lazyrag.server.config import expectation
 
 _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.NotRegisteredError: 404,
@@ -139,6 +140,20 @@ def problem_of(error: Exception) -> ProblemError:
             detail = all_errors.sentence(found.detail)
             return ProblemError(status, detail, found.remedy, headers=headers, error=type(error).__name__)
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
+
+
+def describe_field(error: Mapping[str, Any]) -> str:
+    """Describe an error of pydantic: ``topk must be greater than or equal to 1; got 0``."""
+    where, *path = map(str, error["loc"])
+    name = ".".join(path) or f"The {where}"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{name} is no field of the {where}"
+    if error["type"] == "json_invalid":
+        return f"The body is no valid JSON ({error['ctx']['error']} at character {name})"
+    found = expectation(error)
+    return f"{name} {found}" if found.startswith("must") else f"{name}: {found}"
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class Service:
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
+        self.records: Any = None  # of OpenAI's objects
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -135,6 +137,10 @@ class Service:
             with suppress(ConfigError):
                 self._views[name, labels] = self.sets[name].restricted({"labels": list(labels)})
         return self._views.get((name, labels))
+
+    def group_of(self, name: str) -> str:
+        """The node group of a set whose nodes are its chunks: the first one of its configuration."""
+        return self.groups.get(name, "MediumChunk")
 
     def forget(self, name: str) -> None:
         """Show a set no longer."""

@@ -301,7 +301,7 @@ def test_another_whole(client):
     upload = begin(client, b"tea", sha256="0" * 64)
     put(client, upload, 1, b"tea")
     answer = client.post(f"{SET}/uploads/{upload['id']}/complete")
-    assert (answer.status_code, "SHA-256" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "sha256" in answer.json()["detail"]) == (422, True)
 
 
 def test_declared_limits(client, service):
