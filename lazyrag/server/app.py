@@ -27,6 +27,7 @@ from lazyrag.server import (
     uploads,
 )
 from lazyrag.server.access import AccessMiddleware, wants_page
+from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -91,7 +92,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     for path in ("/mcp", "/mcp/write"):
         app.add_route(path, mcp, methods=["POST"])
     described = app.openapi
-    app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
+    app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
 
 
