@@ -648,12 +648,12 @@ async def judge(request: Request, call: Reading, book: answers.Book, thread: str
 
 
 @functools.lru_cache(maxsize=96)
-def _image(docs: Document, identity: str, content: str, page: int, width: int, file: Any) -> bytes:
+def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
     return docs.page_image(identity, page, width=width, file=file)  # in memory only: a deletion leaves nothing
 
 
 @functools.lru_cache(maxsize=2_048)
-def _boxes(docs: Document, identity: str, content: str, span: Span, file: Any) -> tuple[Any, ...]:
+def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) -> tuple[Any, ...]:
     return docs.marks(identity, span, file=file).boxes
 
 
@@ -818,7 +818,7 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
         bars = bars or [(one.name, hit.score or 0.0, one) for one in hit.standings[:1]]
         edges = list(itertools.accumulate((100 * max(0.0, share) / best for _, share, _ in bars), initial=0.0))
         hits.append({
-            "hit": hit, "node": hit.node, "snippet": _snippet(hit.node.text, terms), "score": hit.score,
+            "hit": hit, "node": hit.node, "snippet": _snippet(str(hit.node and hit.node.text), terms), "score": hit.score,
             "fused": fused.rank if given.rerank and fused else None,
             "bars": [(*one, x, x2 - x) for one, x, x2 in zip(bars, edges, edges[1:], strict=False)],
         })  # fmt: skip
