@@ -145,7 +145,7 @@ CLICK = """async (number) => {
 }"""
 
 
-def test_a_click_on_a_citation_shows_its_words_at_once(tab, base, record_property):
+def test_a_click_on_a_citation_shows_its_words_at_once(tab, base):
     """95 of 100 citations are marked within 300 ms; the marked text is the quotation."""
     seen = []
     for question in QUESTIONS:
@@ -154,8 +154,7 @@ def test_a_click_on_a_citation_shows_its_words_at_once(tab, base, record_propert
         seen += [tab.evaluate(CLICK, number) for number in random.Random(question).sample(numbers, len(numbers))]
     times = sorted(one["ms"] for one in seen)
     p95 = times[int(0.95 * (len(times) - 1))]
-    record_property("p95_ms", p95)
-    record_property("citations", len(times))
+    print(f"{len(times)} citations, p95 {p95:.0f} ms, longest {times[-1]:.0f} ms")
     assert len(times) > 40
     assert all(one["boxes"] for one in seen)
     for one in seen:
