@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -355,12 +355,7 @@ async def _write(
                 await scope.service.run(book.write, _ADD_EVENT, *rows)
             stored += len(rows)
 
-    async def flush_often() -> None:  # also while the model pauses
-        while True:
-            await flush()
-            await asyncio.sleep(POLL_S)
-
-    flushing = asyncio.create_task(flush_often())
+    flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
     try:
         async for name, data in pieces:
             if name == "hits":
@@ -378,6 +373,12 @@ async def _write(
     flushing.cancel()
     add("done", **{**_answer(answer, question, events), "state": state, **found})
     await flush()
+
+
+async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await call()
+        await asyncio.sleep(POLL_S)
 
 
 async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
@@ -398,7 +399,13 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
         return found
     of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
     text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
-    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": [], "measures": {}}
+    more: dict[str, Any] = {
+        "text": text,
+        "citations": of["citation"],
+        "problems": of["problem"],
+        "hits": [],
+        "measures": {},
+    }
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
