@@ -42,6 +42,7 @@ CSP = (
 )
 _FRAGMENT = re.compile(r"fragment=([a-z_]+)")
 _VISIT = "lazyrag_visit"  # what the CSRF token is bound to where there is no session
+_SET = re.compile(r"(?:/.*)?/s/([^/]+)")
 _NOTICE = "lazyrag_notice"
 _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
@@ -302,7 +303,7 @@ def _frame(request: Request, name: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
     principal: Principal = request.state.principal
     if name is None:
-        return found
+        return {**found, "sets": visible_sets(service, principal)[:20]}
     with suppress(ProblemError):
         docs = service.view(name, principal)
         found["failed"] = len(docs.documents(status="FAILED", limit=100))
@@ -359,8 +360,22 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     """A problem as a page; without a valid token the way to the log-in."""
     if problem.status == 401 and request.method in ("GET", "HEAD"):
         return redirect(request, "login", next=_here(request).removeprefix(request.scope.get("root_path", "")))
-    request_id = request.state.request_id
-    response = await render(request, "error.html", problem.status, problem=problem, request_id=request_id)
+    t, found = functools.partial(translate, language_of(request)), _SET.match(request.scope["path"])
+    title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
+    if detail.startswith("There is no route "):
+        detail, remedy = t("error.no_page"), ""
+    known = found and unquote(found[1]) in visible_sets(service_of(request), request.state.principal)
+    response = await render(
+        request,
+        "error.html",
+        problem.status,
+        set=unquote(found[1]) if found and known else None,
+        title=t("error.title") if title.startswith("error.") else title,
+        detail=detail,
+        remedy=remedy,
+        request_id=request.state.request_id,
+        code=problem.status,
+    )
     response.headers.update(problem.headers)
     return response
 

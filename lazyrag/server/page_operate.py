@@ -59,7 +59,7 @@ _KINDS = {
 @router.get("/login")
 async def show_login(request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
     """The form for a token."""
-    return await render(request, "login.html", next=_local(next))
+    return await render(request, "login.html", page="login", next=_local(next))
 
 
 @router.post("/login")
@@ -70,7 +70,7 @@ async def log_in(request: Request, form: Form) -> Response:
     principal = await service.run(find, str(form.get("token", "")).strip())
     target = _local(str(form.get("next", "/")))
     if principal is None:
-        return await render(request, "login.html", 401, next=target, invalid=True)
+        return await render(request, "login.html", 401, page="login", next=target, invalid=True)
     request.state.principal = principal
     response = redirect(request, target)
     session = await service.run(access.open_session, principal)
@@ -96,7 +96,7 @@ def _local(target: str) -> str:
 @router.get("/more")
 async def more(request: Request, principal: Annotated[Principal, needs("read")], set: str | None = None) -> Response:  # noqa: A002
     """The menu of phones."""
-    name = set if set in visible_sets(service_of(request), principal) else None
+    name = set if set in visible_sets(service_of(request), principal) else _last_set(request)
     return await render(request, "more.html", page="more", set=name)
 
 
@@ -198,6 +198,7 @@ def _job_row(call: Call, job: Any, names: Mapping[str, str]) -> dict[str, Any]:
         for name in ("added", "updated", "deleted", "moved", "unchanged", "withheld", "failed")
         if counts.get(name)
     ]
+    words = words or [", ".join(job.arguments.get("names") or ())]
     if job.kind == "verify" and job.state == "SUCCESS":
         words = [t("act.problems", count=counts.get("value", 0))]
     failed = [str(one.get("path", "")) for one in result.get("failed") or () if isinstance(one, dict)]
