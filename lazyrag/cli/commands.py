@@ -350,7 +350,7 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     from lazyrag.server import load
 
     def show(url: str) -> None:
-        line = f"Listening on {url}. Ctrl-C ends it."
+        line = f"Listening on {url}. Open it in a browser; Ctrl-C ends it."
         output.write([output.as_json("serve", {"url": url}) if as_json else line])
 
     status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
