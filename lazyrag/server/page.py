@@ -154,11 +154,12 @@ _UNITS = (("", 0, 45), ("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_
 
 @functools.cache
 def _environment(language: str) -> jinja2.Environment:
-    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
     loader = jinja2.FileSystemLoader(FOLDER / "templates")
-    found = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **options)
+    found = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
     found.filters.update(
-        {"number": format_number, "size": format_size},
+        number=format_number,
+        size=format_size,
         when=functools.partial(format_when, language),
         duration=functools.partial(format_duration, language),
     )

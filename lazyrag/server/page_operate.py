@@ -347,11 +347,13 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
 async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Change the defaults of a set, or take the last change back."""
     _whole(principal)
-    service, name, values = service_of(request), str(form.get("set", "")), {}
+    service, name = service_of(request), str(form.get("set", ""))
+    values: dict[str, Any] = {}
     if not form.get("undo"):
-        values = {one: str(form.get(one, "")) for one in ("group", "retriever", "topk")}
-        if not (values["topk"].isdecimal() and 1 <= int(values["topk"]) <= 100):
-            raise ProblemError(422, f"topk must be an integer from 1 to 100; got {values['topk']!a:.20}.")
+        topk = str(form.get("topk", ""))
+        if not (topk.isdecimal() and 1 <= int(topk) <= 100):
+            raise ProblemError(422, f"topk must be an integer from 1 to 100; got {topk!a:.20}.")
+        values = {"group": str(form.get("group")), "retriever": str(form.get("retriever")), "topk": int(topk)}
         docs = service.view(name, principal)  # which also checks the name
         await service.run(service.retriever, docs, values["group"], values["retriever"], None, None)
     await service.run(functools.partial(change_defaults, service, name, **values))
