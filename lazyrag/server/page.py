@@ -52,7 +52,7 @@ router = APIRouter(include_in_schema=False)
 
 def include_page(app: Any) -> None:
     """Add the page to the application."""
-    for name in ("page", "page_operate", "page_read", "page_manage"):
+    for name in ("page", "page_operate", "page_manage", "page_read"):
         if find_spec(f"lazyrag.server.{name}"):
             app.include_router(importlib.import_module(f"lazyrag.server.{name}").router)
 

@@ -310,23 +310,24 @@ async def purge(call: Administration, wanted: Purge) -> Response:
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
 async def add_texts(call: Writing, wanted: Texts) -> Response:
     """Add texts; the response has the id of each."""
-
-    def submit() -> tuple[dict[str, str], Any]:
-        key = call.key("add_texts", wanted.model_dump())
-        unknown = set(wanted.metadata) - set(wanted.texts)
-        if unknown:
-            raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
-        ids: dict[str, str] = {}
-        metadata: dict[str, dict[str, Any]] = {}
-        for given in wanted.texts:
-            ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
-            metadata |= {ids[given]: own} if own else {}
-        texts = {ids[given]: text for given, text in wanted.texts.items()}
-        call.require_unclaimed(*texts)
-        return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
-
-    ids, job = await call.run(submit)
+    ids, job = await call.run(submit_texts, call, wanted)
     return call.accepted(job, ids=ids)
+
+
+def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
+    """Submit the job that adds texts; returns their ids by name, and the job."""
+    key = call.key("add_texts", wanted.model_dump())
+    unknown = set(wanted.metadata) - set(wanted.texts)
+    if unknown:
+        raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
+    ids: dict[str, str] = {}
+    metadata: dict[str, dict[str, Any]] = {}
+    for given in wanted.texts:
+        ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
+        metadata |= {ids[given]: own} if own else {}
+    texts = {ids[given]: text for given, text in wanted.texts.items()}
+    call.require_unclaimed(*texts)
+    return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
 @router.post("/sets/{set}/sync", responses=ESTIMATED, **_accepted)
