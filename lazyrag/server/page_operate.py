@@ -100,9 +100,14 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 # First run
 
 
+async def first_run(call: Call) -> Response | None:
+    """The first steps in place of the page Ask, as long as no document can be searched."""
+    return None if await call.run(call.docs.documents, limit=1, status="SUCCESS") else await start(call)
+
+
 @router.get("/s/{set}/start")
 async def start(call: Reading) -> Response:
-    """The three steps from an empty set to an answer; the page Ask of an empty set leads here."""
+    """The three steps from an empty set to an answer."""
     facts = await call.run(_first_facts, call)
     fragments = ("first_steps",)
     return await render(call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts)
