@@ -47,8 +47,10 @@ _ADMIN = Annotated[Principal, needs("admin")]
 
 
 @router.get("/login")
-async def show_login(request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
-    """The form for a token."""
+async def show_login(request: Request, next: str = "/", other: bool = False) -> Response:  # noqa: A002  the name in the address
+    """The form for a token; who is signed in, and wants no other token, goes on."""
+    if request.state.principal.id != "anonymous" and not other:
+        return redirect(request, _local(next))
     return await render(request, "login.html", page="login", next=_local(next), invalid=False)
 
 

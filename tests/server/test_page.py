@@ -29,7 +29,7 @@ PAGES = (
     "/settings/retrieval",
     "/settings/network",
     "/more",
-    "/login",
+    "/login?other=1",
 )
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 
@@ -41,7 +41,7 @@ def browser(client, access):
     return client
 
 
-def csrf(browser, path="/login"):
+def csrf(browser, path="/login?other=1"):
     """The token of the forms of a page."""
     return re.search(r'<meta name="csrf" content="(\w+)"', browser.get(path).text)[1]
 
