@@ -356,7 +356,7 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     from lazyrag.server import load
 
     def show(url: str, needs_token: bool) -> None:
-        lines = [f"Listening on {url}. Ctrl-C ends it."]
+        lines = [f"Listening on {url}. Open it in a browser; Ctrl-C ends it."]
         if not needs_token:
             lines += terminal.wrapped(_OPEN, terminal.width())
         output.write([output.as_json("serve", {"url": url, "needs_token": needs_token})] if as_json else lines)

@@ -518,7 +518,8 @@ class HostedService:
         scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
         state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
         state.mkdir(mode=0o700, exist_ok=True)
-        service = Service({docs.name: docs}, state, access=Access(state))
+        access = Access(state)
+        service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
         works += [functools.partial(delete_old_answers, state, self._stop)]
@@ -531,7 +532,9 @@ class HostedService:
         if opens:
             import webbrowser
 
-            webbrowser.open(f"{self.url}/")
+            # Where tokens are needed, the address has one that is valid once, behind the #, which is sent to no server.
+            once = access.create("admin", name="browser", expires="12h")[1] if access.is_closed() else ""
+            webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
 
     def close(self) -> None:
         """Finish requests and hand back the running job. Idempotent."""
