@@ -542,7 +542,7 @@ def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
     servers = [one for block in blocks for one in (block.get("servers") or block.get("mcpServers") or {}).values()]
     started = [one["args"] for one in servers if "command" in one]
-    commands = [command.split() for command in re.findall(r"lazyrag (mcp .*)$", text, re.MULTILINE)]
+    commands = [command.split() for command in re.findall(r" -- lazyrag (mcp .*)$", text, re.MULTILINE)]
     assert (len(started), len(commands)) == (3, 2)
     for name, *arguments in [*started, *commands]:
         assert name == "mcp"
