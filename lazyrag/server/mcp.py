@@ -46,7 +46,7 @@ log = logging.getLogger("lazyrag.server")
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
-_WAIT_S = 30.0  # for a job
+_WAIT_S = 10.0  # for a job, in a thread of the pool
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
     "exact words; outline and read go through a document. Cite documents by title and url."
