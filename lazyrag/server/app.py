@@ -14,7 +14,18 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
+from lazyrag.server import (
+    openai_files,
+    openai_stores,
+    page,
+    reader,
+    routes_access,
+    routes_answers,
+    routes_documents,
+    routes_search,
+    sets,
+    uploads,
+)
 from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
@@ -22,7 +33,18 @@ from lazyrag.server.service import Principal, Service
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
+    module.router
+    for module in (
+        reader,
+        routes_access,
+        routes_documents,
+        routes_search,
+        routes_answers,
+        uploads,
+        sets,
+        openai_files,
+        openai_stores,
+    )
 )
 
 

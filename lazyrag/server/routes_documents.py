@@ -394,21 +394,22 @@ async def _own_job(call: Reading, job_id: str) -> Any:
 OwnJob = Annotated[Any, Depends(_own_job)]
 
 
+def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:
+    """A page of the jobs that a principal submitted, the newest first; administrators see all."""
+    found: list[Any] = []
+    last = None if after is None else getattr(call.job(after), "id", "")
+    while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
+        last = page[-1].id
+        found += [job for job in page if call.owns(job)]
+    return found[:limit]
+
+
 @router.get("/sets/{set}/jobs", response_model=_Jobs)
 async def list_jobs(
     call: Reading, after: str | None = None, limit: _Limit = 100, state: State | None = None
 ) -> Response:
     """A page of jobs, the newest first."""
-
-    def select() -> list[Any]:
-        found: list[Any] = []
-        last = None if after is None else getattr(call.job(after), "id", "")
-        while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
-            last = page[-1].id
-            found += [job for job in page if call.owns(job)]
-        return found[:limit]
-
-    jobs = await call.run(select)
+    jobs = await call.run(own_jobs, call, after, limit, state)
     following = call.job_id(jobs[-1]) if len(jobs) == limit else None
     return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
 
