@@ -357,6 +357,22 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     return Output({"stopped": True}, [], status)
 
 
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
+@click.option("--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400.")
+@click.option("--token", envvar="LAZYRAG_TOKEN", help="Token of that service. Default: LAZYRAG_TOKEN.")
+@click.option("--write", is_flag=True, help="Also offer the tool add_text; without it, nothing is changed.")
+def mcp(path: Path, url: str | None, token: str | None, write: bool) -> Output:
+    """Serve the index of PATH to an MCP client.
+
+    Assistants start this command, and talk to it on its standard input and output: see docs/mcp.md.
+    """
+    from lazyrag.server import load
+
+    load("mcp", "lazyrag mcp").serve_stdio(path, url, token, writes=write)
+    return Output({"stopped": True}, [])
+
+
 # Query
 
 

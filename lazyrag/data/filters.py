@@ -8,6 +8,8 @@ Every store is held to what `matches` says:
 - ``gt``, ``ge``, ``lt``, ``le`` are false for a missing field. Text is ordered by code point, dates by day.
 - On an ARRAY, ``in`` means that any element is among the values, ``contains`` that the value is an element, and
   ``eq`` that the whole arrays are equal. On text, ``contains`` means substring, case-sensitive.
+- ``in range`` is true where the value, or any element of an ARRAY, is not below the first bound and below the second;
+  it is false for a missing field.
 - ``exists`` is true where the field is not missing; ``exists`` with False where it is.
 - ``not`` negates: ``~Condition("year", ">", 2000)`` matches a missing year.
 """
@@ -34,7 +36,7 @@ from lazyrag.types import Fields, FieldValue
 from lazyrag.validation import require
 
 _SYMBOLS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
-OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "contains", "exists")
+OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "in range", "contains", "exists")
 _MISSING: Any = object()
 _ORDERINGS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": operator.le}
 
@@ -65,9 +67,9 @@ class Condition(_Combinable):
 
     Args:
         field: Name of a built-in or declared field.
-        op: One of eq ne in "not in" gt ge lt le contains exists; ``== != > >= < <=`` are accepted as well.
-        value: The value to compare with: a list for ``in`` and ``not in``, True or False for ``exists`` (default True),
-            None for a missing field with ``eq`` and ``ne``.
+        op: One of eq ne in "not in" gt ge lt le "in range" contains exists; ``== != > >= < <=`` are accepted as well.
+        value: The value to compare with: a list for ``in`` and ``not in``, two bounds for ``in range``, True or False
+            for ``exists`` (default True), None for a missing field with ``eq`` and ``ne``.
 
     Raises:
         ConfigError: If the operator is unknown or the value does not suit it.
@@ -93,9 +95,10 @@ class Condition(_Combinable):
             if op != "exists":
                 raise ConfigError(f"{name} is missing. Pass it: Condition(field, op, value).")
             value = True
-        if op in ("in", "not in"):
+        if op in ("in", "not in", "in range"):
             require(_is_list(value), name, value, "a list of values")
             value = tuple(value)
+            require(op != "in range" or len(value) == 2, name, value, "a list of two bounds")
         elif isinstance(value, list):
             value = tuple(value)
         require(op != "exists" or isinstance(value, bool), name, value, "True or False")
@@ -278,6 +281,9 @@ def _holds(op: str, found: FieldValue, value: Any) -> bool:
     if op in ("in", "not in"):
         present = any(one in value for one in found) if isinstance(found, tuple) else found in value
         return present == (op == "in")
+    if op == "in range":
+        elements: Any = found if isinstance(found, tuple) else () if found is None else (found,)
+        return any(value[0] <= one < value[1] for one in elements)
     if op == "contains":
         return isinstance(found, (str, tuple)) and value in found
     return found is not None and bool(_ORDERINGS[op](found, value))
@@ -301,10 +307,11 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
             not isinstance(value, tuple), f"The filter 'contains' on {name!r}", value, f"one {scalar_type.name}", hint
         )
         return check_scalar(name, scalar_type, value)  # not _bind_scalar: a part of a MIME type is no suffix
-    if op in _ORDERINGS:
-        is_ordered = not is_array and field.data_type is not DataType.BOOLEAN
+    if op in _ORDERINGS or op == "in range":
+        is_ordered = (not is_array or op == "in range") and scalar_type is not DataType.BOOLEAN
         require(is_ordered, f"The field of filter {op!r}", field.data_type.name, "ordered", f"It is {name!r}.")
-        return _bind_scalar(name, scalar_type, value)
+        bounds = [_bind_scalar(name, scalar_type, one) for one in (value if op == "in range" else (value,))]
+        return tuple(bounds) if op == "in range" else bounds[0]
     if is_array and value is not None:
         return check_value(name, DocField(DataType.ARRAY, field.element_type), value)
     return None if value is None else _bind_scalar(name, scalar_type, value)

@@ -209,10 +209,10 @@ def make_embedder(model: str) -> Any:
 
 
 def label_fields() -> dict[str, DocField]:
-    """The field of a document's labels, by which tokens are restricted."""
+    """The fields of a document's labels, by which tokens are restricted, and of its attributes in OpenAI's API."""
     from lazyrag.data.fields import DataType, DocField
 
-    return {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
+    return dict.fromkeys(("labels", "attributes"), DocField(DataType.ARRAY, DataType.VARCHAR))
 
 
 def base_url() -> str:

@@ -55,7 +55,7 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
 )
 _QUERIES = re.compile(  # they change nothing
     r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
-    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/s/[^/]+/ask)"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp|/s/[^/]+/ask)"
 )
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
@@ -288,6 +288,14 @@ class Access:
                 connection.execute("UPDATE token SET used = ? WHERE id = ?", (today, row[0]))
         return Principal(row[0], row[1], _labels(row[2]))
 
+    def take_once(self, text: str) -> Principal | None:
+        """The principal of a token whose text is valid this one time; its sessions go on until it expires."""
+        principal = self.of_token(text)
+        if principal is not None:
+            with self._writer.writing(durable=True) as connection:
+                connection.execute("UPDATE token SET digest = '' WHERE id = ?", (principal.id,))
+        return principal
+
     def open_session(self, principal: Principal) -> str:
         """Begin a browser session of a token, and return its secret id."""
         now, text = int(time.time()), secrets.token_hex(32)
@@ -330,15 +338,36 @@ class Access:
         content = [last + 1, own, int(time.time() * 1000), principal, address, action, dataset, ids, status, request]
         connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
 
-    def audit(self, principal: Principal, *, after: int = 0, limit: int = 100) -> list[AuditRow]:
-        """Rows of the audit log that a principal sees, oldest first; with labels only its own."""
+    def audit(
+        self,
+        principal: Principal,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        before: int = 2**53,
+        by: str = "",
+        action: str = "",
+    ) -> list[AuditRow]:
+        """Rows of the audit log that a principal sees, oldest first; with labels only its own.
+
+        Args:
+            principal: Who looks.
+            after: Only rows with a higher number.
+            limit: At most so many.
+            newest: The newest first.
+            before: Only rows with a lower number.
+            by: Only those of this principal.
+            action: Only those whose action has this text.
+        """
         is_whole = principal.labels is None
-        where, key = ("id > ?", ()) if is_whole else ("own > ? AND principal = ?", (principal.id,))
+        number, who = ("id", by) if is_whole else ("own", principal.id)
         # A hash would depend on the rows of others.
         select = _SELECT_AUDIT if is_whole else _SELECT_AUDIT.replace("hash", "''")
-        statement = f"{select} WHERE {where} ORDER BY id LIMIT ?"
+        where = f"{number} > ? AND {number} < ? AND ? IN (principal, '') AND instr(action, ?)"
+        statement = f"{select} WHERE {where} ORDER BY id{' DESC' if newest else ''} LIMIT ?"
         with self._reader.reading() as connection:
-            rows = connection.execute(statement, (after, *key, limit)).fetchall()
+            rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
         return [
             AuditRow(
                 one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, digest

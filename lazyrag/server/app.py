@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,15 +14,37 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import page, reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
+from lazyrag.server import (
+    openai_files,
+    openai_stores,
+    page,
+    reader,
+    routes_access,
+    routes_answers,
+    routes_documents,
+    routes_search,
+    sets,
+    uploads,
+)
 from lazyrag.server.access import AccessMiddleware, wants_page
-from lazyrag.server.problems import ProblemError, problem_of, with_problems
+from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
+    module.router
+    for module in (
+        reader,
+        routes_access,
+        routes_documents,
+        routes_search,
+        routes_answers,
+        uploads,
+        sets,
+        openai_files,
+        openai_stores,
+    )
 )
 
 
@@ -63,6 +83,13 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
+    async def mcp(_: Request) -> Any:  # the first request imports what it needs
+        from lazyrag.server import load
+
+        return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
+
+    for path in ("/mcp", "/mcp/write"):
+        app.add_route(path, mcp, methods=["POST"])
     described = app.openapi
     app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
     return app
@@ -127,19 +154,5 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors() if isinstance(error, RequestValidationError) else []
     fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
-    said = "; ".join(map(_invalid_field, found[:3]))
+    said = "; ".join(map(describe_field, found[:3]))
     return await _problem(request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields))
-
-
-def _invalid_field(error: Mapping[str, Any]) -> str:
-    """What is wrong with a field: ``topk must be greater than or equal to 1; got 0``."""
-    where, *path = map(str, error["loc"])
-    name = ".".join(path) or f"The {where}"
-    if error["type"] == "missing":
-        return f"{name} is missing"
-    if error["type"] == "extra_forbidden":
-        return f"{name} is no field of the {where}"
-    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
-    given = error["input"]
-    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
-    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"

@@ -224,7 +224,7 @@ def load_object(target: str) -> Any:
         ) from exc
 
 
-def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Document:
+def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: str | None = "labels") -> Document:
     """Open the Document of a set.
 
     Args:
@@ -232,6 +232,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         chosen: Its configuration.
         state: The folder of the service, where sets without files have their stores.
         write: Open it for writing, or read-only.
+        fields: Field to declare in the index of a folder; None for what it has.
 
     Raises:
         StoreError: If there is nothing to read yet.
@@ -247,7 +248,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool) -> Docum
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own:
-        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields="labels")
+        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
         docs: Document = project.open(write=write, files=path is not None, **more)
         if write:
             project.save()

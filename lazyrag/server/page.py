@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode
 
+import anyio
 import jinja2
 from fastapi import APIRouter, Depends, Request
 from markupsafe import Markup
@@ -50,7 +51,7 @@ router = APIRouter(include_in_schema=False)
 
 def include_page(app: Any) -> None:
     """Add the page to the application."""
-    for name in ("page", "page_operate", "page_read", "page_manage"):
+    for name in ("page", "page_operate", "page_manage", "page_read"):
         if find_spec(f"lazyrag.server.{name}"):
             app.include_router(importlib.import_module(f"lazyrag.server.{name}").router)
 
@@ -232,6 +233,7 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
         "root": request.scope.get("root_path", "").rstrip("/"),
         "theme": _theme(request),
         "principal": request.state.principal,
+        "has_session": COOKIE in request.cookies,
         "flash": json.loads(unquote(request.cookies.get(_NOTICE, "[]"))),
         "frame": {} if fragment else _frame(request, name),
         "version": __version__,
@@ -395,7 +397,7 @@ def _defaults_file(service: Service, name: str) -> Path:
 @router.get("/")
 async def home(request: Request, principal: Principal = needs("read")) -> Response:
     """The last set that was used, the only one, or the list of sets."""
-    names = _visible_sets(service_of(request), principal)
+    names = visible_sets(service_of(request), principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
     if len(names) == 1 or last in names:
         return redirect(request, "s", last if last in names else names[0], "ask")
@@ -405,13 +407,36 @@ async def home(request: Request, principal: Principal = needs("read")) -> Respon
 @router.get("/sets")
 async def list_sets(request: Request, principal: Principal = needs("read")) -> Response:
     """The sets that the principal may read, with their numbers."""
+    return await _sets(request, principal)
+
+
+async def _sets(request: Request, principal: Principal, status: int = 200, **context: Any) -> Response:
     service = service_of(request)
-    rows = await service.run(lambda: [_set_row(service, one, principal) for one in _visible_sets(service, principal)])
+    rows = await service.run(lambda: [_set_row(service, one, principal) for one in visible_sets(service, principal)])
     pending = sorted(set(service.pending) - set(service.sets))
-    return await render(request, "sets.html", page="sets", rows=rows, pending=pending)
+    can_create = principal.may("admin") and principal.labels is None
+    context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
+    return await render(request, "sets.html", status, page="sets", **context)
 
 
-def _visible_sets(service: Service, principal: Principal) -> list[str]:
+@router.post("/sets")
+async def new_set(request: Request, form: Form, principal: Principal = needs("admin")) -> Response:
+    """Create a set, and go to its first steps."""
+    from lazyrag.server.sets import create_set
+
+    service, name = service_of(request), str(form.get("name", "")).strip()
+    try:
+        await service.run(create_set, service, name, principal)
+    except ProblemError as problem:
+        return await _sets(request, principal, problem.status, error=problem, name=name)
+    with anyio.move_on_after(5):  # until this process has opened it
+        while name not in service.sets:  # noqa: ASYNC110  another thread fills it
+            await anyio.sleep(0.05)
+    return redirect(request, "s", name, "ask")
+
+
+def visible_sets(service: Service, principal: Principal) -> list[str]:
+    """The names of the sets that a principal may read."""
     found = []
     for name in sorted(service.sets):
         with suppress(ProblemError):

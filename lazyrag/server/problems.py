@@ -135,6 +135,20 @@ def problem_of(error: Exception) -> ProblemError:
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
 
 
+def describe_field(error: Mapping[str, Any]) -> str:
+    """Describe an error of pydantic: ``topk must be greater than or equal to 1; got 0``."""
+    where, *path = map(str, error["loc"])
+    name = ".".join(path) or f"The {where}"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{name} is no field of the {where}"
+    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
+    given = error["input"]
+    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
+    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"
+
+
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:
     """Describe problems in an OpenAPI document: the response of every operation where no other is described."""
     texts = ("type", "title", "detail", "remedy", "instance", "request_id")

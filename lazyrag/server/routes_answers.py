@@ -96,6 +96,7 @@ _Answer = create_model(
     citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
     hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    measures=(dict[str, Any], Field(description="`query` (what was searched), `seconds`, `usage` (tokens).")),
 )
 
 
@@ -217,6 +218,10 @@ class Notebook:
         query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
         return self.rows(query, answer, after)
 
+    def stop(self, answer: str) -> None:
+        """Let the process that writes an answer stop within some seconds."""
+        self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
+
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
         made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
@@ -318,7 +323,7 @@ async def _pieces(
     if scope.service.chat is None:
         hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
-        yield "hits", {"hits": to_dict(hits)}
+        yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
     pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
     history = [turn.model_dump() for turn in body.history]
@@ -332,7 +337,9 @@ async def _pieces(
             if delta.answer is not None:
                 for problem in delta.answer.problems:
                     yield "problem", {"detail": problem}
-                yield "hits", {"hits": to_dict(list(delta.answer.context.sources))}
+                usage = (delta.answer.generation.metadata or {}).get("usage")
+                measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
+                yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
 
 
 async def _write(
@@ -340,33 +347,42 @@ async def _write(
 ) -> None:
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
-    state, hits, stored, flushed = "SUCCESS", [], 0, 0.0
+    found: dict[str, Any] = {"hits": [], "measures": {}}
+    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
 
     async def flush() -> None:
-        rows = [(answer, *event) for event in events[stored:]]
-        await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+        nonlocal stored
+        async with lock:  # readers go on behind the last event: none may come before another
+            rows = [(answer, *event) for event in events[stored:]]
+            if rows:
+                await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+            stored += len(rows)
 
+    async def flush_often() -> None:  # also while the model pauses
+        while True:
+            await flush()
+            await asyncio.sleep(POLL_S)
+
+    flushing = asyncio.create_task(flush_often())
     try:
         async for name, data in pieces:
             if name == "hits":
-                hits = data["hits"]
+                found = data
                 continue
             add(name, **data)
-            if time.monotonic() - flushed > POLL_S:
-                await flush()
-                stored, flushed = len(events), time.monotonic()
     except asyncio.CancelledError:
         state = "CANCELED"
-        add("problem", detail="Nobody read the answer any more, so it was not finished.", remedy="Ask again.")
+        add("problem", detail="The answer was stopped, as nobody read it any more.", remedy="Ask again.")
     except Exception as exc:
         state, problem = "FAILED", problem_of(exc)
         if problem.status >= 500:
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
-    add("done", **{**_answer(answer, question, events), "state": state, "hits": hits})
+    flushing.cancel()
+    add("done", **{**_answer(answer, question, events), "state": state, **found})
     await flush()
 
 
@@ -388,7 +404,7 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
         return found
     of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
     text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
-    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": []}
+    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": [], "measures": {}}
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
@@ -403,7 +419,8 @@ async def _follow(
     quiet = last
     while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
         if now - noted > GRACE_S / 4:
-            await scope.service.run(book.write, "UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
+            query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"  # it may have been stopped
+            await scope.service.run(book.write, query, (time.time(), answer))
             noted = now
         for event in await scope.service.run(book.events, answer, after):
             yield event

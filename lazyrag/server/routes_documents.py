@@ -310,23 +310,24 @@ async def purge(call: Administration, wanted: Purge) -> Response:
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
 async def add_texts(call: Writing, wanted: Texts) -> Response:
     """Add texts; the response has the id of each."""
-
-    def submit() -> tuple[dict[str, str], Any]:
-        key = call.key("add_texts", wanted.model_dump())
-        unknown = set(wanted.metadata) - set(wanted.texts)
-        if unknown:
-            raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
-        ids: dict[str, str] = {}
-        metadata: dict[str, dict[str, Any]] = {}
-        for given in wanted.texts:
-            ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
-            metadata |= {ids[given]: own} if own else {}
-        texts = {ids[given]: text for given, text in wanted.texts.items()}
-        call.require_unclaimed(*texts)
-        return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
-
-    ids, job = await call.run(submit)
+    ids, job = await call.run(submit_texts, call, wanted)
     return call.accepted(job, ids=ids)
+
+
+def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
+    """Submit the job that adds texts; returns their ids by name, and the job."""
+    key = call.key("add_texts", wanted.model_dump())
+    unknown = set(wanted.metadata) - set(wanted.texts)
+    if unknown:
+        raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
+    ids: dict[str, str] = {}
+    metadata: dict[str, dict[str, Any]] = {}
+    for given in wanted.texts:
+        ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
+        metadata |= {ids[given]: own} if own else {}
+    texts = {ids[given]: text for given, text in wanted.texts.items()}
+    call.require_unclaimed(*texts)
+    return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
 @router.post("/sets/{set}/sync", responses=ESTIMATED, **_accepted)
@@ -393,21 +394,22 @@ async def _own_job(call: Reading, job_id: str) -> Any:
 OwnJob = Annotated[Any, Depends(_own_job)]
 
 
+def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:
+    """A page of the jobs that a principal submitted, the newest first; administrators see all."""
+    found: list[Any] = []
+    last = None if after is None else getattr(call.job(after), "id", "")
+    while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
+        last = page[-1].id
+        found += [job for job in page if call.owns(job)]
+    return found[:limit]
+
+
 @router.get("/sets/{set}/jobs", response_model=_Jobs)
 async def list_jobs(
     call: Reading, after: str | None = None, limit: _Limit = 100, state: State | None = None
 ) -> Response:
     """A page of jobs, the newest first."""
-
-    def select() -> list[Any]:
-        found: list[Any] = []
-        last = None if after is None else getattr(call.job(after), "id", "")
-        while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
-            last = page[-1].id
-            found += [job for job in page if call.owns(job)]
-        return found[:limit]
-
-    jobs = await call.run(select)
+    jobs = await call.run(own_jobs, call, after, limit, state)
     following = call.job_id(jobs[-1]) if len(jobs) == limit else None
     return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
 

@@ -93,6 +93,8 @@ FILTERS: tuple[Filter, ...] = tuple(
         Condition("rating", "eq", 2.5),
         Condition("public", "eq", False),
         Condition("public", "ne", True),
+        Condition("year", "in range", [2001, 2004]),
+        Condition("tags", "in range", ["p", "q"]),
         Condition("tags", "contains", "plain"),
         Condition("tags", "in", ["quote ' and \" and `", "nothing"]),
         Condition("tags", "not in", ["plain"]),

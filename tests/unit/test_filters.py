@@ -51,6 +51,7 @@ SAID_OF_ORDERED = [
     ("lt", 1, {LOW}),
     ("lt", 0, set()),
     ("le", 1, {LOW, MID}),
+    ("in range", [0, 2], {LOW, MID}),
     ("exists", True, {LOW, MID, HIGH}),
     ("exists", False, {MISSING}),
 ]
@@ -164,6 +165,17 @@ def test_operators_on_arrays(element_type, op, operand, expected):
         operand = [value(at) for at in operand] if isinstance(operand, list) else value(operand)
     rows = {"empty": [], "one": [values[1]], "two": [values[0], values[1]], MISSING: None}
     assert _let_through(Condition("f", op, operand), DocField(ARRAY, element_type), rows) == expected
+
+
+def test_a_range_of_an_array():
+    """It is true if any element is in it; booleans have no order, and a range has two bounds."""
+    rows, field = {"none": [], "one": [1], "far": [0, 9], MISSING: None}, DocField(ARRAY, INT32)
+    assert _let_through(Condition("f", "in range", [1, 9]), field, rows) == {"one"}
+    assert _let_through(Condition("f", "in range", [9, 1]), field, rows) == set()
+    with pytest.raises(ConfigError, match="two bounds"):
+        Condition("f", "in range", [1, 2, 3])
+    with pytest.raises(ConfigError, match="ordered"):
+        bind_filter(Condition("f", "in range", [True, False]), make_schema({"f": DocField(BOOLEAN)}))
 
 
 def test_a_part_of_a_mime_type_can_be_asked_for():
@@ -381,7 +393,7 @@ def test_an_unknown_operator_names_the_nearest(op, near):
         Condition("year", op, 1)
     message = str(caught.value)
     assert repr(op) in message
-    assert "contains, eq, exists, ge, gt, in, le, lt, ne, not in" in message
+    assert "contains, eq, exists, ge, gt, in, in range, le, lt, ne, not in" in message
     assert f"Did you mean {near!r}?" in message
 
 
@@ -445,6 +457,8 @@ def _conditions(name: str, field: DocField):
     kinds += [("ne", kinds[0][1]), ("not in", several)]
     if field.element_type is None and field.data_type is not BOOLEAN:
         kinds += [(op, scalars) for op in ("gt", "ge", "lt", "le", ">", "<=")]
+    if (field.element_type or field.data_type) is not BOOLEAN:
+        kinds.append(("in range", st.lists(scalars, min_size=2, max_size=2)))
     if field.element_type is not None or field.data_type is VARCHAR:
         kinds.append(("contains", scalars))
     return st.one_of([values.map(functools.partial(Condition, name, op)) for op, values in kinds])
