@@ -45,7 +45,11 @@ def start(tmp_path_factory) -> Iterator[Callable[..., Running]]:
     with ExitStack() as stack:
 
         def begin(
-            files: Path | dict[str, str | bytes] = CORPUS, *, name: str = "qingshan", config: str = "", settings: str = ""
+            files: Path | dict[str, str | bytes] = CORPUS,
+            *,
+            name: str = "qingshan",
+            config: str = "",
+            settings: str = "",
         ) -> Running:
             root = tmp_path_factory.mktemp("service")
             folder = root / "files"
