@@ -822,7 +822,7 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
         bars = bars or [(one.name, hit.score or 0.0, one) for one in hit.standings[:1]]
         edges = list(itertools.accumulate((100 * max(0.0, share) / best for _, share, _ in bars), initial=0.0))
         hits.append({
-            "hit": hit, "node": hit.node, "snippet": _snippet(str(hit.node and hit.node.text), terms)
+            "hit": hit, "node": hit.node, "snippet": _snippet(str(hit.node and hit.node.text), terms),
             "score": hit.score,
             "fused": fused.rank if given.rerank and fused else None,
             "bars": [(*one, x, x2 - x) for one, x, x2 in zip(bars, edges, edges[1:], strict=False)],
