@@ -227,30 +227,40 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
     If the program is killed meanwhile, the rows that are lost are built again, as after any loss.
     """
     nodes, path = indexer.nodes, local_path(indexer.nodes.vectors)
+    if path is None:
+        return
     query = "SELECT collection, dimension, name FROM space WHERE collection <> '' AND dimension <> 0"
-    for collection, dimension, embed_key in indexer.ledger.select(query, ()) if path is not None else ():
-        if collection in collections:
-            kept = list(pages(functools.partial(nodes.vectors.scan, collection)))
-            nodes.vectors_to_write.drop(collection)
-            nodes.create_vectors(collection, dimension, embed_key)
-            for rows in kept:
-                nodes.vectors.upsert(collection, rows)
-    if path is not None and (database := Path(path) if Path(path).is_file() else Path(path, "chroma.sqlite3")).exists():
+    spaces = indexer.ledger.select(query, ())
+    for collection, dimension, embed_key in spaces:
+        if collection not in collections:
+            continue
+        kept = list(pages(functools.partial(nodes.vectors.scan, collection)))
+        nodes.vectors_to_write.drop(collection)
+        nodes.create_vectors(collection, dimension, embed_key)
+        for rows in kept:
+            nodes.vectors.upsert(collection, rows)
+    database = Path(path) if Path(path).is_file() else Path(path, "chroma.sqlite3")
+    if database.exists():
         nodes.vectors.close()
-        _clean_files(Path(path), database)
+        _clean_database(database)
         nodes.vectors.open()
+        for collection, _, _ in spaces:  # the first read of an opened Chroma writes its graph once more
+            nodes.vectors.get(collection, [""])
+        for header in database.parent.glob("*/header.bin") if Path(path).is_dir() else ():
+            _clear_unused(header.parent)
 
 
-def _clean_files(path: Path, database: Path) -> None:
+def _clean_database(database: Path) -> None:
     """Remove what a closed Chroma, or a Milvus Lite of one file, keeps of rows and collections that it has deleted."""
+    is_chroma = database.name == "chroma.sqlite3"
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        for statement in _CHROMA_LEFTOVERS if path.is_dir() else ():
+        for statement in _CHROMA_LEFTOVERS if is_chroma else ():
             connection.execute(statement)
         connection.execute("VACUUM")
-        segments = {name for (name,) in connection.execute("SELECT id FROM segments")} if path.is_dir() else ()
-    for folder in path.iterdir() if path.is_dir() else ():
-        if (folder / "header.bin").exists():
-            _clear_unused(folder) if folder.name in segments else shutil.rmtree(folder)
+        segments = {name for (name,) in connection.execute("SELECT id FROM segments")} if is_chroma else ()
+    for header in database.parent.glob("*/header.bin") if is_chroma else ():
+        if header.parent.name not in segments:
+            shutil.rmtree(header.parent)
 
 
 def _clear_unused(folder: Path) -> None:
@@ -399,6 +409,8 @@ def _search(
             missing.append(f"the embedding cache that was given for the embed key {key!r}")
     if any(place.is_dir() and next(place.rglob("*.parquet"), None) for place, _, _ in scanned):
         missing.append("what the vector store has compressed")
+    if any((place / "chroma.sqlite3").exists() for place, _, _ in scanned):
+        missing.append("unused memory of this program, which Chroma may write to its files until the program ends")
     pieces = len(needles.windows | needles.paths)
     return DeletionCertificate(document, tuple(checked), tuple(missing), pieces, len(found & shared), notes)
 

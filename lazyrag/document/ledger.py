@@ -693,6 +693,11 @@ class DocumentTable(_Table):
         rows = self._db.select("SELECT identity, id FROM document WHERE ledger = ?", (self._db.id,))
         return sorted((read_text(identity), row) for identity, row in rows)
 
+    def with_content(self, content_hash: str) -> list[str]:
+        """Identities of the live documents with some content."""
+        query = "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND content_hash = ?"
+        return [read_text(identity) for (identity,) in self._db.select(query, (self._db.id, content_hash))]
+
     def content_hashes(self) -> set[str]:
         """Content hashes of live documents and of stored versions."""
         live = "SELECT content_hash FROM document WHERE ledger = ? AND status = 'live'"

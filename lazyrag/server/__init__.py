@@ -19,7 +19,13 @@ def load(module: str, what: str) -> Any:
     Raises:
         MissingDependencyError: If a package of the extra ``server`` is not installed.
     """
-    for package in ("fastapi", "multipart", "pydantic", "uvicorn"):  # some are imported later, in other processes
+    for package in (
+        "fastapi",
+        "jinja2",
+        "multipart",
+        "pydantic",
+        "uvicorn",
+    ):  # some are imported later, in other processes
         if find_spec(package) is None:
             raise missing_package(what, ModuleNotFoundError(name=package), "server")
     return importlib.import_module(f"lazyrag.server.{module}")

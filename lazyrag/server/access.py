@@ -20,7 +20,7 @@ import anyio
 import h11
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError, known_names
@@ -39,21 +39,23 @@ MAX_BODY = 1_000_000
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 _HEALTH = ("/healthz", "/readyz")
-_LOGIN = "/api/v1/session"
+PUBLIC = re.compile(r"POST /api/v1/session|(GET|HEAD|POST) /login|(GET|HEAD) /static/.*")
+"""Methods and paths that need no token."""
+_NO_PAGE = re.compile(r"/(api|v1|v2|mcp|dify|static|healthz|readyz|metrics|openapi\.json)(/.*)?")
 _TOKEN = re.compile(r"lrg_([0-9a-f]{12})_[0-9a-f]{48}")
 _PERIOD = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_SET = re.compile(r"/api/v1/sets/([^/]+)")
+_SET = re.compile(r"/(?:api/v1/sets|s)/([^/]+)")
 _FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 # Uploads have limits of their own; texts and the reader protocol carry more than a form.
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
-    (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)"), float("inf")),
+    (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"), float("inf")),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
     (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
     (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
 )
 _QUERIES = re.compile(  # they change nothing
     r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
-    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval)"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/s/[^/]+/ask)"
 )
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
@@ -422,9 +424,10 @@ def _is_local(host: str) -> bool:
 class AccessMiddleware:
     """Guards every route: hosts, origins, limits, tokens, audit log, headers of responses."""
 
-    def __init__(self, app: Any, service: Service) -> None:
+    def __init__(self, app: Any, service: Service, problem_page: Callable[..., Any] | None = None) -> None:
         self.app = app
         self.service = service
+        self.problem_page = problem_page
 
     @property
     def access(self) -> Access:
@@ -454,7 +457,7 @@ class AccessMiddleware:
                         await self._record(scope, path, status)
                     except ProblemError as problem:
                         refused = True
-                        await problem.response(scope)(scope, receive, send)
+                        await self._refuse(problem, scope, receive, send)
                 message["headers"] = _headers(message["headers"])
             if not refused:
                 await send(message)
@@ -465,9 +468,16 @@ class AccessMiddleware:
         except ProblemError as problem:
             if problem.status in _DENIED and (wait := self.access.denials.take(_address(scope))):
                 problem = _too_many(wait)  # denied requests must not fill the audit log
-            await problem.response(scope)(scope, receive, guarded)
+            await self._refuse(problem, scope, receive, guarded)
         else:
             await self.app(scope, _limited(receive, limit), guarded)
+
+    async def _refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
+        """Send a problem: as a page to a browser that shows one, else as JSON."""
+        response = problem.response(scope)
+        if self.problem_page is not None and wants_page(scope):
+            response = await self.problem_page(Request(scope), problem)
+        await response(scope, receive, send)
 
     async def _admit(self, scope: Any, path: str, limit: float) -> bool:
         """Give a request its principal, and return whether it changes something, and is in the audit log.
@@ -493,7 +503,7 @@ class AccessMiddleware:
             scope["state"]["principal"] = principal
             if wait := self.access.requests.take(principal.id):
                 raise _too_many(wait)
-        elif path != _LOGIN or scope["method"] != "POST":
+        elif not PUBLIC.fullmatch(f"{scope['method']} {path}"):
             challenge = 'Bearer realm="lazyrag"' + (', error="invalid_token"' if bearer is not None else "")
             msg = "The token is not valid." if bearer is not None else "The request has no token."
             raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
@@ -539,6 +549,12 @@ _BEARER_REMEDY = "Send the header 'Authorization: Bearer lrg_...'; lazyrag token
 def _too_many(wait: float) -> ProblemError:
     remedy = "Wait for the time in Retry-After."
     return ProblemError(429, "Too many requests.", remedy, headers={"Retry-After": str(int(wait) + 1)})
+
+
+def wants_page(scope: Any) -> bool:
+    """Whether a request comes from a browser that shows a page, and not from a program."""
+    path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+    return not _NO_PAGE.fullmatch(path) and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _address(scope: Any) -> str:

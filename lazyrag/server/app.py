@@ -16,15 +16,38 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import reader, routes_access, routes_answers, routes_documents, routes_search, sets, uploads
-from lazyrag.server.access import AccessMiddleware
+from lazyrag.server import (
+    openai_files,
+    openai_stores,
+    page,
+    reader,
+    routes_access,
+    routes_answers,
+    routes_documents,
+    routes_search,
+    sets,
+    uploads,
+)
+from lazyrag.server.access import AccessMiddleware, wants_page
+from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
 
 ROUTERS = tuple(
-    module.router for module in (reader, routes_access, routes_documents, routes_search, routes_answers, uploads, sets)
+    module.router
+    for module in (
+        reader,
+        routes_access,
+        routes_documents,
+        routes_search,
+        routes_answers,
+        uploads,
+        sets,
+        openai_files,
+        openai_stores,
+    )
 )
 
 
@@ -37,7 +60,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """
     app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.add_middleware(AccessMiddleware, service)
+    app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
@@ -46,6 +69,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(Exception, _problem)
     for router in ROUTERS:
         app.include_router(router)
+
+    page.include_page(app)
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
@@ -62,7 +87,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         return {"status": "ready"}
 
     described = app.openapi
-    app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
+    app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
 
 
@@ -104,7 +129,10 @@ async def _problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status >= 500 and not isinstance(error, ProblemError):
         log.error("request %s failed", request.state.request_id, exc_info=error)
-    response = problem.response(request.scope)
+    if wants_page(request.scope):
+        response = await page.problem_page(request, problem)
+    else:
+        response = problem.response(request.scope)
     response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
     return response
 

@@ -84,6 +84,7 @@ class Service:
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
@@ -130,6 +131,10 @@ class Service:
                 remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
                 raise ProblemError(403, msg, remedy) from exc
         return self._views[key]
+
+    def group_of(self, name: str) -> str:
+        """The node group of a set whose nodes are its chunks: the first one of its configuration."""
+        return self.groups.get(name, "MediumChunk")
 
     def forget(self, name: str) -> None:
         """Show a set no longer."""

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,19 +19,24 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
+from lazyrag.document.groups import INDEX_FIELDS
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.server.config import SetConfig, make_state, open_set
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.storage.database import Database, FileFormat
+from lazyrag.transforms.splitters import SectionSplitter
 
 if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
     from lazyrag.document import Document
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
 log = logging.getLogger("lazyrag.server")
 
+CHUNK_SIZES = (256, 25)
+"""Tokens of a chunk, and of what two of them share, unless the metadata ``chunking`` of a file has others."""
 MOST_SETS = 1_000
 """Sets that are made at run time: each one has a thread of the writer process."""
 
@@ -215,6 +221,15 @@ async def delete_a_set(set: str, request: Request, principal: Annotated[Principa
 # In every process
 
 
+class FileSplitter(SectionSplitter):
+    """Splits as the built-in groups do, a file with the metadata ``chunking`` in sizes of its own."""
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split a document."""
+        sizes = node.global_metadata.get("chunking") or node.metadata.get("chunking")
+        return super().transform(node) if sizes is None else SectionSplitter(*sizes).transform(node)
+
+
 class SetFollower:
     """Opens the sets of a table in this process, and closes those that are deleted.
 
@@ -269,6 +284,7 @@ class SetFollower:
         """Open a set; for reading, as soon as the writer process has built its groups."""
         chosen = SetConfig(store=self.table.folder(made), embed=made.embed or None, watch=False)
         docs = open_set(made.name, chosen, self.table.state, write=self.write)
+        docs.create_node_group("MediumChunk", FileSplitter(*CHUNK_SIZES), index_fields=INDEX_FIELDS)
         try:
             if not self.write:
                 for group in chosen.groups:

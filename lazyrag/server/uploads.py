@@ -16,7 +16,7 @@ import shutil
 import time
 import unicodedata
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
@@ -130,26 +130,27 @@ class FileResult(BaseModel):
         self.problem = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
 
 
-class _Form:
-    """A multipart request: files go to disk while they arrive, the field ``metadata`` to memory."""
+class Form:
+    """A multipart request: files go to disk while they arrive, other fields to memory."""
 
     def __init__(self, content_type: str, folder: Path, limit: int) -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or b"boundary" not in options:
             raise ProblemError(415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so.")
         self.files: list[FileResult] = []
-        self.metadata = b""
+        self.fields: dict[str, bytes] = {}
         self.is_complete = False
         self._folder, self._limit = folder, limit
         self._drafts = folder / "incoming" / uuid.uuid4().hex  # not among the files before there is a job for them
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
-        self._is_metadata, self._line, self._disposition = False, b"", b""
+        self._field, self._line, self._disposition = "", b"", b""
         names = "header_field header_value header_end headers_finished part_data part_end end"
         calls: Any = {f"on_{name}": getattr(self, f"_{name}") for name in names.split()}
         self._parser = MultipartParser(options[b"boundary"][:MAX_BOUNDARY_LENGTH], calls)
 
     def write(self, data: bytes) -> None:
+        """Take a block of the body."""
         try:
             self._parser.write(data)
         except FormParserError as exc:
@@ -183,7 +184,7 @@ class _Form:
 
     def _headers_finished(self) -> None:
         options, self._disposition = parse_options_header(self._disposition)[1], b""
-        self._is_metadata = options.get(b"name") == b"metadata" and b"filename" not in options
+        self._field = "" if b"filename" in options else options.get(b"name", b"").decode("utf-8", "replace")
         if b"filename" not in options:
             return
         if len(self.files) == MOST_FILES:
@@ -200,10 +201,10 @@ class _Form:
         self._out = (self._drafts / str(len(self.files) - 1)).open("xb")
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
-        if self._is_metadata:
-            self.metadata += data[start:end]
-            if len(self.metadata) > _METADATA_BYTES:
-                raise ProblemError(413, "The field metadata is too large.", "At most 1 MiB is allowed.")
+        if self._field:
+            self.fields[self._field] = self.fields.get(self._field, b"") + data[start:end]
+            if sum(map(len, self.fields.values())) > _METADATA_BYTES:
+                raise ProblemError(413, f"The field {self._field!a:.80} is too large.", "At most 1 MiB is allowed.")
         elif self._out is not None:
             file = self.files[-1]
             file.bytes += end - start
@@ -243,13 +244,39 @@ def _write(out: BinaryIO, block: bytes | memoryview, *digests: Any) -> None:
         digest.update(block)
 
 
-def _store(draft: BinaryIO, path: Path) -> None:
+def _store(out: BinaryIO, path: Path) -> None:
     """Give a complete file its name, durably."""
-    draft.flush()
-    os.fsync(draft.fileno())
+    out.flush()
+    os.fsync(out.fileno())
     path.parent.mkdir(parents=True, exist_ok=True)
-    Path(draft.name).replace(path)
+    Path(out.name).replace(path)
     sync_folder(path.parent)
+
+
+def assemble(folder: Path, parts: Iterable[Path], name: str, digest: Any, expected: str | None) -> str:
+    """Put parts together to a stored file, and return its content hash.
+
+    Args:
+        folder: Of the uploads.
+        parts: Files with the parts.
+        name: Of the file.
+        digest: A new object of `hashlib`.
+        expected: The digest of the whole; None for any.
+
+    Raises:
+        ProblemError: 422 if it has another digest.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    with _draft(folder) as out:
+        for one in parts:
+            with one.open("rb") as part:
+                while block := part.read(_BLOCK):
+                    _write(out, block, content, digest)
+        if expected not in {None, digest.hexdigest()}:
+            msg = f"The file has another digest ({digest.name}) than was declared."
+            raise ProblemError(422, msg, "Delete the upload and begin again.")
+        _store(out, stored_path(folder, content.hexdigest(), name))
+    return content.hexdigest()
 
 
 def _save(folder: Path, path: Path, value: Any) -> None:
@@ -529,20 +556,30 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     With ``dry_run=1`` nothing is added: the response estimates model calls, tokens and, at a ``price`` of a million
     embedded tokens, cost.
     """
-    form = _Form(call.request.headers.get("content-type", ""), call.folder, call.service.upload_bytes)
+    form = await receive_form(call.request, call.service, call.folder)
+    metadata = _metadata_field(form.fields.get("metadata", b"{}"))
+    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
+    return await _add(call, form.files, metadata, key, price if dry_run else None)
+
+
+async def receive_form(request: Request, service: Service, folder: Path) -> Form:
+    """Receive a multipart request; its files are stored below a folder.
+
+    Raises:
+        ProblemError: If it has no files, or is none.
+    """
+    form = Form(request.headers.get("content-type", ""), folder, service.upload_bytes)
     try:
-        async for block in _blocks(call.request):
-            await call.run(form.write, block)
+        async for block in _blocks(request):
+            await service.run(form.write, block)
         if not form.is_complete or not form.files:
             raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
-        await call.run(form.store)
+        await service.run(form.store)
     except ClientDisconnect as exc:
         raise ProblemError(400, "The request was cut off.", "Send it again, or in parts.") from exc
     finally:
-        await call.run(form.close)
-    metadata = _metadata_field(form.metadata or b"{}")
-    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    return await _add(call, form.files, metadata, key, price if dry_run else None)
+        await service.run(form.close)
+    return form
 
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
@@ -662,17 +699,8 @@ class _Upload:
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
                 raise ProblemError(409, msg, "Send them, then complete the upload.", missing=missing[:1000])
-            content, whole = hashlib.blake2b(digest_size=16), hashlib.sha256()
-            with _draft(self.set_folder) as out:
-                for number in range(1, self.parts + 1):
-                    with (self.folder / f"{number}.part").open("rb") as part:
-                        while block := part.read(_BLOCK):
-                            _write(out, block, content, whole)
-                if about["sha256"] not in {None, whole.hexdigest()}:
-                    msg = "The file has another SHA-256 than was declared."
-                    raise ProblemError(422, msg, "Delete the upload and begin again.")
-                about["content_hash"] = content.hexdigest()
-                _store(out, stored_path(self.set_folder, content.hexdigest(), about["name"]))
+            parts = [self.folder / f"{number}.part" for number in range(1, self.parts + 1)]
+            about["content_hash"] = assemble(self.set_folder, parts, about["name"], hashlib.sha256(), about["sha256"])
             _save(self.set_folder, self.folder / "about", about)
         return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
 

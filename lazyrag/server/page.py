@@ -1,0 +1,430 @@
+"""The web page: how its parts are rendered and guarded, and the list of sets. Other parts have modules of their own.
+
+A page calls the functions behind the API's routes, and renders one template; a fragment is a part of the same page.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import gzip
+import hashlib
+import hmac
+import importlib
+import json
+import mimetypes
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, unquote, urlencode
+
+import jinja2
+from fastapi import APIRouter, Depends, Request
+from markupsafe import Markup
+from starlette.datastructures import FormData
+from starlette.responses import RedirectResponse, Response
+
+from lazyrag._version import __version__
+from lazyrag.server.access import COOKIE
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.service import Principal, Service, needs, service_of
+
+FOLDER = Path(__file__).parent
+LANGUAGES = {"en": "English", "zh": "中文"}
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_FRAGMENT = re.compile(r"fragment=([a-z_]+)")
+_VISIT = "lazyrag_visit"  # what the CSRF token is bound to where there is no session
+_NOTICE = "lazyrag_notice"
+_YEAR_S = 365 * 86_400
+_THEMES = ("light", "dark")
+
+router = APIRouter(include_in_schema=False)
+
+
+def include_page(app: Any) -> None:
+    """Add the page to the application."""
+    for name in ("page", "page_operate", "page_read", "page_manage"):
+        if find_spec(f"lazyrag.server.{name}"):
+            app.include_router(importlib.import_module(f"lazyrag.server.{name}").router)
+
+
+@functools.cache
+def _static_files() -> tuple[str, Mapping[str, tuple[bytes, str]]]:
+    """A stamp of all static files, and these by name, with their media types."""
+    folder = FOLDER / "static"
+    found = {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), mimetypes.guess_type(path.name)[0] or "text/plain")
+        for path in sorted(folder.rglob("*.*"))
+    }
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:12], found
+
+
+@router.get("/static/{stamp}/{name:path}")
+async def static_file(request: Request, stamp: str, name: str) -> Response:
+    """A style sheet, script or icon; kept for ever, as the address has a stamp of the content."""
+    current, files = _static_files()
+    if name not in files:
+        raise ProblemError(404, f"There is no file {name!a}.")
+    body, kind = files[name]
+    lasting = "public, max-age=31536000, immutable" if stamp == current else "no-cache"
+    return _compressed(request, Response(body, 200, {"Cache-Control": lasting}, kind))
+
+
+def _compressed(request: Request, response: Response) -> Response:
+    if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) > 1000:
+        response.body = gzip.compress(bytes(response.body), 5, mtime=0)
+        response.headers.update({"Content-Encoding": "gzip", "Content-Length": str(len(response.body))})
+    response.headers["Vary"] = ", ".join(filter(None, [response.headers.get("vary"), "Accept-Encoding"]))
+    return response
+
+
+# Texts and templates
+
+
+@functools.cache
+def catalogue(language: str) -> Mapping[str, str]:
+    """The texts of a language by key."""
+    found: dict[str, str] = json.loads((FOLDER / "locales" / f"{language}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def translate(language: str, key: str, /, **slots: Any) -> str:
+    """A text; of ``key.one`` and ``key.other`` the one for the slot ``count``. An unknown key is its own text."""
+    texts = catalogue(language)
+    plural = f"{key}.{'one' if slots.get('count') == 1 else 'other'}"
+    text = texts.get(plural) or texts.get(f"{key}.other") or texts.get(key, key)
+    shown = {name: format_number(one) if isinstance(one, (int, float)) else one for name, one in slots.items()}
+    return text.format_map(shown) if slots else text
+
+
+def format_number(value: float | None, digits: int | None = None) -> str:
+    """``1,284``; "–" for None. Both languages group by thousands."""
+    if value is None:
+        return "–"
+    return f"{value:,.{digits}f}" if digits is not None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def format_size(value: float | None) -> str:
+    """``7.6 KB``."""
+    if value is None:
+        return "–"
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return (
+        f"{value:,.0f} {unit}"
+        if unit == "B" or value >= 100
+        else f"{value:.2g} {unit}"
+        if value < 10
+        else (f"{value:.0f} {unit}")
+    )
+
+
+def format_duration(language: str, seconds: float | None) -> str:
+    """``1.4 s``."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return translate(language, "time.ms", n=f"{1000 * seconds:.0f}" if seconds >= 0.01 else f"{1000 * seconds:.1f}")
+    if seconds < 60:
+        return translate(language, "time.s", n=f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}")
+    return translate(language, "time.min", n=f"{seconds / 60:.0f}", s=f"{seconds % 60:02.0f}")
+
+
+def format_when(language: str, value: dt.datetime | float | str | None) -> Markup | str:
+    """A ``<time>``: relative up to three days, else the date."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, str):
+        value = dt.datetime.fromisoformat(value)
+    elif not isinstance(value, dt.datetime):
+        value = dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    value = (value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)).astimezone(dt.timezone.utc)
+    ago = (dt.datetime.now(dt.timezone.utc) - value).total_seconds()
+    unit, size = next((one for one in _UNITS if abs(ago) < one[1] * one[2]), ("", 0, 0))[:2]
+    if not unit:
+        text = f"{value:%Y-%m-%d}" if language == "zh" else f"{value.day} {value:%b %Y}"
+    elif unit == "now":
+        text = translate(language, "time.now")
+    else:
+        text = translate(language, f"time.{'ago' if ago > 0 else 'ahead'}.{unit}", count=int(abs(ago) // size))
+    full = f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat("T", "seconds"), full, text)
+
+
+_UNITS = (("now", 1, 45), ("minute", 60, 60), ("hour", 3600, 24), ("day", 86_400, 4))
+
+
+@functools.cache
+def _environment(language: str) -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        number=format_number,
+        size=format_size,
+        when=functools.partial(format_when, language),
+        duration=functools.partial(format_duration, language),
+    )
+    found.globals.update(t=functools.partial(translate, language), lang=language, languages=LANGUAGES)
+    return found
+
+
+def language_of(request: Request) -> str:
+    """The language of a request: the query, the cookie, ``Accept-Language``."""
+    accepted = [one.strip()[:2].lower() for one in request.headers.get("accept-language", "").split(",")]
+    for one in (request.query_params.get("lang"), request.cookies.get("lazyrag_lang"), *accepted):
+        if one in LANGUAGES:
+            return str(one)
+    return "en"
+
+
+def url_of(request: Request, *parts: str, **query: Any) -> str:
+    """A URL of this page: ``url("s", set, "files", id, after=3)``, below the path of a proxy; None is left out."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=")
+    pairs = [(name, one) for name, one in query.items() if one is not None and one != ""]
+    return f"{root}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+
+
+async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
+    """A page, or the fragment of it that the request names: ``fragments/NAME.html`` with the page's context.
+
+    Args:
+        request: The request.
+        template: Name of the template.
+        status: The HTTP status.
+        context: Its variables, and ``page`` (the entry of the navigation), ``set`` (the name of the set), and
+            ``fragments`` (names of the fragments that the page has).
+    """
+    return await service_of(request).run(_render, request, template, status, context)
+
+
+def _render(request: Request, template: str, status: int, context: dict[str, Any]) -> Response:
+    language, is_get = language_of(request), request.method in ("GET", "HEAD")
+    chosen = {name: request.query_params.get(name) for name in ("lang", "theme")}
+    if is_get and any(chosen.values()):
+        return _switched(request, chosen)
+    given = _FRAGMENT.search(request.headers.get("accept", ""))
+    fragment = given[1] if given and given[1] in context.get("fragments", ()) else None
+    visit = request.cookies.get(COOKIE) or request.cookies.get(_VISIT) or secrets.token_hex(16)
+    name = context.get("set")
+    variables = {
+        "page": "",
+        "set": None,
+        "request": request,
+        "url": functools.partial(url_of, request),
+        "here": functools.partial(_here, request),
+        "static": functools.partial(_static, request),
+        "csrf": _csrf(visit),
+        "root": request.scope.get("root_path", "").rstrip("/"),
+        "theme": _theme(request),
+        "principal": request.state.principal,
+        "flash": json.loads(unquote(request.cookies.get(_NOTICE, "[]"))),
+        "frame": {} if fragment else _frame(request, name),
+        "version": __version__,
+        **context,
+    }
+    path = f"fragments/{fragment}.html" if fragment else template
+    text = _environment(language).get_template(path).render(variables)
+    response = Response(text, status, media_type="text/html")
+    tag = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    response.headers.update(
+        {"Content-Security-Policy": CSP, "Vary": "Accept, Accept-Language, Cookie", "Content-Language": language}
+    )
+    if is_get and status == 200:
+        response.headers["ETag"] = tag
+        if request.headers.get("if-none-match") == tag:
+            return Response(None, 304, {"ETag": tag, "Vary": response.headers["Vary"]})
+    if fragment:
+        response.headers["X-Robots-Tag"] = "noindex"
+    if not (request.cookies.get(COOKIE) or request.cookies.get(_VISIT)):
+        set_cookie(request, response, _VISIT, visit, httponly=True)
+    if variables["flash"] and not fragment:
+        response.delete_cookie(_NOTICE, request.scope.get("root_path") or "/")
+    if name and request.cookies.get("lazyrag_set") != quote(name):
+        set_cookie(request, response, "lazyrag_set", quote(name))
+    return _compressed(request, response)
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str, **more: Any) -> None:
+    """Set a cookie of the page, for a year unless ``max_age`` says otherwise."""
+    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
+    response.set_cookie(
+        name, value, **{"max_age": _YEAR_S, "path": path, "secure": secure, "samesite": "strict", **more}
+    )
+
+
+def _switched(request: Request, chosen: Mapping[str, str | None]) -> Response:
+    """Back to the same page in another language or theme."""
+    response = RedirectResponse(_here(request, lang=None, theme=None), 303)
+    if chosen["lang"] in LANGUAGES:
+        set_cookie(request, response, "lazyrag_lang", str(chosen["lang"]))
+    if chosen["theme"]:
+        set_cookie(request, response, "lazyrag_theme", chosen["theme"] if chosen["theme"] in _THEMES else "system")
+    return response
+
+
+def _theme(request: Request) -> str:
+    found = request.cookies.get("lazyrag_theme", "")
+    return found if found in _THEMES else ""
+
+
+def _here(request: Request, **query: Any) -> str:
+    """The URL of this page with other values in its query; None takes one out."""
+    kept = {name: request.query_params.getlist(name) for name in request.query_params if name not in query}
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/"))
+    return url_of(request, path, **{**kept, **query})
+
+
+def _static(request: Request, name: str) -> str:
+    """The URL of a static file."""
+    return url_of(request, "static", _static_files()[0], name)
+
+
+def _frame(request: Request, name: str | None) -> dict[str, Any]:
+    """What the frame shows of a set: its failed documents and the running job."""
+    service: Service = request.app.state.service
+    found: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
+    principal: Principal = request.state.principal
+    if name is None:
+        return found
+    with suppress(ProblemError):
+        docs = service.view(name, principal)
+        found["failed"] = len(docs.documents(status="FAILED", limit=100))
+        running = service.sets[name].jobs.list(state="WORKING", limit=1) if principal.labels is None else []
+        found["job"] = running[0] if running else None
+    return found
+
+
+# Guards
+
+
+def _csrf(visit: str) -> str:
+    return hashlib.sha256(f"csrf {visit}".encode()).hexdigest()[:32]
+
+
+def check_csrf(request: Request, given: str | None) -> None:
+    """Check that a form comes from a page that this browser got: ``{{ csrf }}``, in a field, query or header.
+
+    Raises:
+        ProblemError: 403 if it does not.
+    """
+    visit = request.cookies.get(COOKIE) or request.cookies.get(_VISIT)
+    if visit is None or not hmac.compare_digest(_csrf(visit).encode(), (given or "").encode()):
+        raise ProblemError(403, "The form is too old, or not from this page.", "Reload the page, and send it again.")
+
+
+async def _form(request: Request) -> FormData:
+    given = request.headers.get("x-csrf-token") or request.query_params.get("csrf")
+    form = await request.form(max_files=0)
+    check_csrf(request, given or str(form.get("csrf", "")))
+    return form
+
+
+Form = Annotated[FormData, Depends(_form)]
+"""The fields of a form that changes something, checked for its CSRF token."""
+
+
+def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query: Any) -> Response:
+    """The answer to a form: 303 to a page.
+
+    Args:
+        request: The request.
+        parts: The page, see `url_of`.
+        notice: What the page shows above its content, once: the kind, a sentence, and perhaps a second one.
+        query: Its query.
+    """
+    response = RedirectResponse(url_of(request, *parts, **query), 303)
+    if notice:
+        set_cookie(request, response, _NOTICE, quote(json.dumps(notice)), max_age=60, httponly=True)
+    return response
+
+
+async def problem_page(request: Request, problem: ProblemError) -> Response:
+    """A problem as a page; without a valid token the way to the log-in."""
+    if problem.status == 401 and request.method in ("GET", "HEAD"):
+        return redirect(request, "login", next=_here(request).removeprefix(request.scope.get("root_path", "")))
+    request_id = request.state.request_id
+    response = await render(request, "error.html", problem.status, problem=problem, request_id=request_id)
+    response.headers.update(problem.headers)
+    return response
+
+
+# Defaults of a set
+
+
+def defaults_of(service: Service, name: str) -> dict[str, Any]:
+    """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before`` it was changed."""
+    found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
+    with suppress(FileNotFoundError):
+        found |= json.loads(_defaults_file(service, name).read_text(encoding="utf-8"))
+    return found
+
+
+def change_defaults(service: Service, name: str, **values: Any) -> None:
+    """Change the defaults of a set, or take the last change back: without values."""
+    now = defaults_of(service, name)
+    new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
+    path = _defaults_file(service, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.write_text(json.dumps(new), encoding="utf-8")
+    draft.replace(path)
+
+
+def _defaults_file(service: Service, name: str) -> Path:
+    return service.state / "defaults" / f"{quote(name, safe='')}.json"
+
+
+# Sets
+
+
+@router.get("/")
+async def home(request: Request, principal: Principal = needs("read")) -> Response:
+    """The last set that was used, the only one, or the list of sets."""
+    names = _visible_sets(service_of(request), principal)
+    last = unquote(request.cookies.get("lazyrag_set", ""))
+    if len(names) == 1 or last in names:
+        return redirect(request, "s", last if last in names else names[0], "ask")
+    return await list_sets(request, principal)
+
+
+@router.get("/sets")
+async def list_sets(request: Request, principal: Principal = needs("read")) -> Response:
+    """The sets that the principal may read, with their numbers."""
+    service = service_of(request)
+    rows = await service.run(lambda: [_set_row(service, one, principal) for one in _visible_sets(service, principal)])
+    pending = sorted(set(service.pending) - set(service.sets))
+    return await render(request, "sets.html", page="sets", rows=rows, pending=pending)
+
+
+def _visible_sets(service: Service, principal: Principal) -> list[str]:
+    found = []
+    for name in sorted(service.sets):
+        with suppress(ProblemError):
+            service.view(name, principal)
+            found.append(name)
+    return found
+
+
+def _set_row(service: Service, name: str, principal: Principal) -> dict[str, Any]:
+    docs = service.view(name, principal)
+    row: dict[str, Any] = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
+    if principal.labels is None:
+        status = docs.status()
+        nodes = sum(group.nodes for group in status.groups if group.nodes)
+        row |= {"documents": status.documents, "nodes": nodes, "failed": len(status.failed), "waiting": status.waiting}
+    return row

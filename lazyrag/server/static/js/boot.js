@@ -1,0 +1,2 @@
+// Blocking, before the first paint: marks that scripts run.
+document.documentElement.classList.add("js");

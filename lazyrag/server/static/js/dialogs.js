@@ -1,0 +1,24 @@
+// Native dialogs. [data-dialog=ID] opens one; Escape, a click beside it and method=dialog close it; the focus returns to
+// what opened it. Without scripts the same links lead to the dialog at the end of the page, or to a page of its own.
+export function dialogs() {
+  document.addEventListener("click", (event) => {
+    const opener = event.target.closest("[data-dialog]");
+    if (opener) {
+      event.preventDefault();
+      open(document.getElementById(opener.dataset.dialog), opener);
+    } else if (event.target.nodeName === "DIALOG") {
+      event.target.close();
+    } else {
+      const close = event.target.closest("[data-dialog-close]");
+      if (close) { event.preventDefault(); close.closest("dialog").close(); }
+    }
+  });
+  const first = document.querySelector("dialog[data-open]");
+  if (first) open(first, null);
+}
+
+export function open(dialog, opener) {
+  if (!dialog || dialog.open) return;
+  dialog.addEventListener("close", () => opener?.isConnected && opener.focus(), { once: true });
+  dialog.showModal();
+}

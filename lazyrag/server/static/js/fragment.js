@@ -1,0 +1,58 @@
+// Replaces a part of the page by the server's HTML of it. `<form data-fragment="results">` and `<a data-fragment=...>`
+// load their URL and replace the element with the id `results`; the address changes with it, and Back loads it again.
+const parse = new DOMParser();
+let running = null;
+
+export async function load(url, name, { signal } = {}) {
+  const answer = await fetch(url, { headers: { Accept: `text/html; fragment=${name}` }, signal });
+  if (answer.redirected || !answer.ok) { location.assign(url); return false; }
+  const part = document.getElementById(name);
+  const next = parse.parseFromString(await answer.text(), "text/html").body;
+  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
+  part.replaceChildren(...next.childNodes);
+  if (focused) document.getElementById(focused)?.focus();
+  return true;
+}
+
+async function go(url, name, push = true) {
+  running?.abort();
+  running = new AbortController();
+  const part = document.getElementById(name);
+  part.setAttribute("aria-busy", "true");
+  try {
+    if (!(await load(url, name, running))) return;
+    if (push) history.pushState({ fragment: name }, "", url);
+    part.removeAttribute("aria-busy");
+    const said = part.querySelector("[data-say]");
+    if (said) document.getElementById("live").textContent = said.textContent;
+  } catch (error) {
+    if (error.name !== "AbortError") location.assign(url);
+  }
+}
+
+const address = (form) => {
+  const pairs = [...new FormData(form)].filter(([, value]) => value !== "");
+  return `${form.action.split("?")[0]}?${new URLSearchParams(pairs)}`;
+};
+
+export function fragment() {
+  document.addEventListener("submit", (event) => {
+    const name = event.target.dataset.fragment;
+    if (!name || event.target.method !== "get") return;
+    event.preventDefault();
+    go(address(event.target), name);
+  });
+  document.addEventListener("change", (event) => {
+    const form = event.target.form;
+    if (form?.dataset.fragment && event.target.matches("select, input[type=checkbox], input[type=number]")) form.requestSubmit();
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-fragment]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    go(link.href, link.dataset.fragment);
+  });
+  const first = document.querySelector("[data-fragment]").dataset.fragment;
+  history.replaceState({ fragment: first }, "");
+  addEventListener("popstate", (event) => { if (event.state?.fragment) go(location.href, event.state.fragment, false); });
+}

@@ -1,0 +1,60 @@
+// Loads the modules that a page has hooks for. Every page gets dialogs, keys and the theme switch.
+import { dialogs } from "./dialogs.js";
+import { keys } from "./keys.js";
+
+export const root = document.documentElement.dataset.root;
+export const say = (text) => { document.getElementById("live").textContent = text; };
+
+const MODULES = {
+  "[data-source-root]": "source",
+  "[data-ask]": "answer",
+  "[data-fragment]": "fragment",
+  "[data-live]": "live",
+  "[data-upload]": "upload",
+  "#ftable": "files",
+  "[data-plot]": "plot",
+};
+for (const [hook, name] of Object.entries(MODULES)) {
+  if (document.querySelector(hook)) import(`./${name}.js`).then((module) => module[name]());
+}
+dialogs();
+keys();
+
+// The theme is in a cookie, so that the server writes it into the page; here it changes without a reload.
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-theme-toggle]")) return;
+  event.preventDefault();
+  const html = document.documentElement;
+  const dark = html.dataset.theme ? html.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  html.dataset.theme = dark ? "light" : "dark";
+  document.querySelector("meta[name=color-scheme]").content = html.dataset.theme;
+  document.cookie = `lazyrag_theme=${html.dataset.theme}; path=${root || "/"}; max-age=31536000; samesite=strict`;
+});
+
+// [data-copy=ID] copies a text, and says so on the button.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
+  say(button.dataset.done);
+  const before = button.textContent;
+  button.textContent = button.dataset.done;
+  setTimeout(() => { button.textContent = before; }, 2000);
+});
+// [data-dismiss] closes the notice that it stands in.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-dismiss]");
+  if (!button) return;
+  event.preventDefault();
+  button.closest(".note").remove();
+  document.getElementById("main").focus();
+});
+// A form is sent once.
+document.addEventListener("submit", (event) => {
+  const button = event.submitter;
+  if (event.defaultPrevented || event.target.method !== "post" || !button) return;
+  setTimeout(() => { button.disabled = true; button.setAttribute("aria-busy", "true"); });
+});
+addEventListener("pageshow", (event) => {
+  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.removeAttribute("aria-busy"); }
+});
