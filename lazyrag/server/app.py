@@ -17,10 +17,13 @@ from starlette.responses import Response
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server import (
+    dify,
+    openai_answers,
     openai_files,
     openai_stores,
     page,
     reader,
+    rerank,
     routes_access,
     routes_answers,
     routes_documents,
@@ -47,6 +50,9 @@ ROUTERS = tuple(
         sets,
         openai_files,
         openai_stores,
+        openai_answers,
+        rerank,
+        dify,
     )
 )
 

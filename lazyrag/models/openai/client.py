@@ -575,9 +575,11 @@ def usage_of(answer: Any) -> Usage | None:
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
-    counts = usage.get("prompt_tokens", usage.get("total_tokens")), usage.get("completion_tokens")
-    if counts[1] is None and "choices" not in answer:
-        counts = counts[0], 0
+    of_texts = None if "choices" in answer else 0
+    counts: list[Any] = [
+        usage.get("prompt_tokens", usage.get("total_tokens")),
+        usage.get("completion_tokens", of_texts),
+    ]
     return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
