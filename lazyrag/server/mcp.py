@@ -46,7 +46,7 @@ log = logging.getLogger("lazyrag.server")
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
-_WAIT_S = 30.0  # for a job
+_WAIT_S = 10.0  # for a job, in a thread of the pool
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
     "exact words; outline and read go through a document. Cite documents by title and url."
@@ -65,7 +65,7 @@ class Caller:
 
     service: Service
     principal: Principal
-    request: Request | None = None
+    request: Any = None
 
     def scopes(self, name: str = "") -> list[Scope]:
         """The named set, or all that the principal may read.
@@ -348,11 +348,10 @@ def _server(call: Any, *, writes: bool) -> Server[Any]:
     async def on_list(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(tools.values()))
 
-    async def on_call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def on_call(context: Any, params: types.CallToolRequestParams) -> Any:
         if params.name not in tools:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.")
-        found: types.CallToolResult = await call(context.request, params.name, params.arguments or {})
-        return found
+        return await call(context.request, params.name, params.arguments or {})
 
     return Server(
         "lazyrag", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=on_list, on_call_tool=on_call
