@@ -160,13 +160,15 @@ class Search(Tool):
     set: InSet = ""
     limit: Limit = 8
     filters: Filters = None
-    group: Annotated[Name, Field(description="Node group: FineChunk for short passages.")] = "MediumChunk"
+    group: Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")] = ""
 
     def run(self, caller: Caller) -> dict[str, Any]:
         """Of several sets in turn, as their scores cannot be compared."""
-        where, options = filter_of(self.filters), SearchOptions(group=self.group)
-        scopes = caller.scopes(self.set)
-        found = [caller.passages(one, one.retriever(options)(self.query, where, self.limit)) for one in scopes]
+        found = []
+        for scope in caller.scopes(self.set):
+            options = SearchOptions(group=self.group or caller.service.group_of(scope.name))
+            nodes = scope.retriever(options)(self.query, filter_of(self.filters), self.limit)
+            found.append(caller.passages(scope, nodes))
         in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
         return {"results": [one for one in in_turn if one is not None][: self.limit]}
 
@@ -404,6 +406,8 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
                 for name, chosen in config.sets.items():
                     docs = open_set(name, chosen, config.server.state, write=writes, fields=None)
                     service.sets[name] = stack.enter_context(docs)
+                    built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
+                    service.groups[name] = next(iter({*chosen.groups} & {*built} or built), chosen.groups[0])
             threads = [
                 threading.Thread(target=Worker(one).run, args=[ended]) for one in service.sets.values() if writes
             ]
