@@ -163,11 +163,13 @@ class Turn:
 
     def cite(self, hit: Hit, span: Span, first: int) -> int:
         """The number of a citation: equal ones have one."""
-        for one in self.sources:
-            if (one.hit.id, one.span) == (hit.id, span):
+        new = Source(first + len(self.sources), hit, span, self.asked)
+        for one in self.sources:  # passages overlap
+            is_near = one.hit.source == hit.source and abs(one.hit.chunk_id - hit.chunk_id) <= 1
+            if is_near and (one.quote == new.quote if one.hit.id != hit.id else one.span == span):
                 return one.number
-        self.sources.append(Source(first + len(self.sources), hit, span, self.asked))
-        return self.sources[-1].number
+        self.sources.append(new)
+        return new.number
 
     @property
     def files(self) -> list[tuple[str, list[Source]]]:
@@ -560,7 +562,9 @@ async def ask(request: Request, call: Reading, book: answers.Book, form: Form) -
     answer = (await answers.ask(body, scope, book, request)).headers["location"].rpartition("/")[2]
     note = {"question": given.q, "thread": thread or answer, "options": given.query(q="", explain=False, why_not="")}
     await call.run(_note_question, scope, book, answer, note)
-    return redirect(request, "s", call.name, "ask", thread or answer, wait=form.get("wait") or None)
+    response = redirect(request, "s", call.name, "ask", thread or answer, wait=form.get("wait") or None)
+    response.headers["location"] += "#turn" if thread else ""
+    return response
 
 
 @router.get("/ask/{thread}")
@@ -648,12 +652,12 @@ async def judge(request: Request, call: Reading, book: answers.Book, thread: str
 
 
 @functools.lru_cache(maxsize=96)
-def _image(docs: Document, identity: str, content: str, page: int, width: int, file: Any) -> bytes:
+def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
     return docs.page_image(identity, page, width=width, file=file)  # in memory only: a deletion leaves nothing
 
 
 @functools.lru_cache(maxsize=2_048)
-def _boxes(docs: Document, identity: str, content: str, span: Span, file: Any) -> tuple[Any, ...]:
+def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) -> tuple[Any, ...]:
     return docs.marks(identity, span, file=file).boxes
 
 
@@ -818,7 +822,8 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
         bars = bars or [(one.name, hit.score or 0.0, one) for one in hit.standings[:1]]
         edges = list(itertools.accumulate((100 * max(0.0, share) / best for _, share, _ in bars), initial=0.0))
         hits.append({
-            "hit": hit, "node": hit.node, "snippet": _snippet(hit.node.text, terms), "score": hit.score,
+            "hit": hit, "node": hit.node, "snippet": _snippet(str(hit.node and hit.node.text), terms),
+            "score": hit.score,
             "fused": fused.rank if given.rerank and fused else None,
             "bars": [(*one, x, x2 - x) for one, x, x2 in zip(bars, edges, edges[1:], strict=False)],
         })  # fmt: skip
@@ -837,12 +842,13 @@ def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     """Some lines of a text from before its first match, with the matches; cut between words."""
     text = re.sub(r"(^| )#{1,6} ", " ", " ".join(text.split())).strip()
     size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
-    spans = [(start, end) for start, end, _ in term_spans(text, terms)]
-    first = max(0, (spans[0][0] if spans else 0) - size // 5)
+    spans = term_spans(text, terms)
+    near = [len({term for at, _, term in spans if start <= at < start + size * 0.7}) for start, *_ in spans]
+    first = max(0, (spans[near.index(max(near))][0] if spans else 0) - size // 5)
     first = max(0, text.find(" ", first) + 1) if first and " " in text[first : first + 30] else first
     last = min(len(text), first + size)
     last = text.rfind(" ", last - 20, last) if last < len(text) and " " in text[last - 20 : last] else last
-    parts = _marked(text, (first, last), [(1, *one) for one in spans])
+    parts = _marked(text, (first, last), [(1, start, end) for start, end, _ in spans])
     return [*([("… ", 0)] if first else []), *parts, *([(" …", 0)] if last < len(text) else [])]
 
 
