@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import logging
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
 _WAIT_S = 10.0  # for a job, in a thread of the pool
+_PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
     "exact words; outline and read go through a document. Cite documents by title and url."
@@ -119,7 +121,7 @@ class Caller:
 
     def cited(self, scope: Scope, node: Mapping[str, Any]) -> dict[str, str]:
         """Title and address of a node."""
-        title = str(node["global_metadata"].get("title") or node["path"])
+        title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
         return {"title": title, "url": self.url(scope, node["path"], node["global_metadata"])}
 
