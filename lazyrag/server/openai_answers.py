@@ -35,9 +35,10 @@ from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server import openai_common as common
+from lazyrag.server.guard import KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_answers import KEPT_S, MAX_WRITING, Book, Notebook
+from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
 from lazyrag.server.routes_search import MAX_QUERY, as_json
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Call
