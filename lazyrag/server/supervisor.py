@@ -36,6 +36,7 @@ from lazyrag.server.config import (
     SetConfig,
     make_state,
     open_chat,
+    open_rerank,
     open_set,
     read_config,
 )
@@ -412,6 +413,7 @@ def _answer(
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
+    service.rerank = open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
