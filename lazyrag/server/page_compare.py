@@ -46,13 +46,13 @@ def compared_ranks(scope: Scope, book: answers.Notebook, options: Sequence[Searc
 
 def rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     """The rank of the first passage that answers a question; None if none of the first ten does."""
-    reciprocal = judged.values.get(f"span_MRR@{DEPTH}", 0.0)
-    found = [round(1 / reciprocal)] if reciprocal else []
+    if question.locations:
+        reciprocal = judged.values.get(f"span_MRR@{DEPTH}", 0.0)
+        return round(1 / reciprocal) if reciprocal else None
     for rank, hit in enumerate(judged.found[:DEPTH], start=1):
         if hit.id in question.ids or (question.references and has_answer([hit.text], question.references)):
-            found.append(rank)
-            break
-    return min(found, default=None)
+            return rank
+    return None
 
 
 def sign_flip(differences: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:

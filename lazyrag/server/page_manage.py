@@ -62,14 +62,14 @@ async def show_files(
     return await _files(call, book, q=q, status=status, label=label, after=after)
 
 
-async def _files(call: Call, book: answers.Book, template: str = "files.html", **given: Any) -> Response:
+async def _files(
+    call: Call, book: answers.Book, *, q: str = "", status: str = "", label: str = "", after: str = "", **more: Any
+) -> Response:
     if call.principal.may("write"):
         await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, given.get("q", ""), given.get("status", "").upper(),
-                           given.get("label", ""), given.get("after", ""))  # fmt: skip
-    return await render(
-        call.request, template, page="files", set=call.name, fragments=("files",), **{"dialog": None, **given, **facts}
-    )
+    facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
+    facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
+    return await render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
 
 
 def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str) -> dict[str, Any]:
@@ -444,7 +444,7 @@ async def sync(call: Writing, form: Form) -> Response:
 async def groups(call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> Response:
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
-    if group:
+    if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
         facts |= await call.run_slow(_some_nodes, call, group, offset)
     shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
     build = build if build in facts["by_name"] and call.principal.may("admin") else ""
@@ -625,10 +625,10 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
     answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
     if answer:
         where = {"path": [file]} if file else None
-        found = call.docs.grep(answer, where=where, limit=1) if len(answer) > 3 else []
-        own |= {"texts": [answer]} if found and not file else {"references": [answer]}
-        if found and file:
-            own |= {"spans": [{"path": found[0].path, "start": found[0].span[0], "end": found[0].span[1]}]}
+        found = call.docs.grep(answer, where=where, limit=1) if file else []
+        own["references"] = [answer]
+        if found:
+            own["spans"] = [{"path": found[0].path, "start": found[0].span[0], "end": found[0].span[1]}]
     try:
         return answers.GoldenBody.model_validate(own)
     except ValidationError as exc:
