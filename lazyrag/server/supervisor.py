@@ -59,7 +59,7 @@ _MAX_PAUSE_S = 5.0
 _TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
 _PRELOADED = (
     "lazyrag.document.document",
     "lazyrag.document.jobs",
@@ -183,7 +183,7 @@ def _run_forked(role: str, given: int, *fds: int) -> None:
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child(*sys.argv[1:])"
         )
-        os.execv(sys.executable, [sys.executable, "-c", code, role, *map(str, fds)])
+        os.execv(sys.executable, [sys.executable, "-c", code, role, *map(str, fds)])  # noqa: S606
     for low, high in itertools.pairwise((2, *sorted(fds), 1 << 16)):
         os.closerange(low + 1, high)
     with suppress(OSError):  # for ps
