@@ -96,6 +96,8 @@ class ModelsConfig(_Section):
     """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
     url: str = ""
     """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+    rerank: str = ""
+    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
 
 
 class SetConfig(_Section):
@@ -293,13 +295,25 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
 
 def open_chat(chosen: ModelsConfig) -> Any:
     """The chat model; None without one."""
-    if not chosen.chat:
-        return None
-    kind, _, name = chosen.chat.partition(":")
-    if kind != "openai":
-        return load_object(chosen.chat)
-    from lazyrag.document.project import base_url
     from lazyrag.models import HttpChatModel
 
-    url = chosen.url or base_url()
-    return HttpChatModel(url, name, api_key=os.environ.get("OPENAI_API_KEY"))
+    return _open_model(chosen.chat, chosen.url, HttpChatModel)
+
+
+def open_rerank(chosen: ModelsConfig) -> Any:
+    """The rerank model; None without one."""
+    from lazyrag.models import HttpRerankModel
+    from lazyrag.models.local import local_rerank_model
+
+    if chosen.rerank and ":" not in chosen.rerank:
+        return local_rerank_model(chosen.rerank)
+    return _open_model(chosen.rerank, chosen.url, HttpRerankModel)
+
+
+def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
+    kind, _, name = target.partition(":")
+    if kind != "openai":
+        return load_object(target) if target else None
+    from lazyrag.document.project import base_url
+
+    return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))

@@ -77,7 +77,8 @@ class ProblemError(Exception):
             scope: The request, see ASGI.
         """
         path, headers = scope["path"], self.headers
-        if path.removeprefix(scope.get("root_path", "").rstrip("/")).startswith("/v1/"):
+        face = path.removeprefix(scope.get("root_path", "").rstrip("/")).split("/")[1]
+        if face == "v1":
             status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
         else:
             status, kind = self.status, "application/problem+json"
@@ -91,8 +92,17 @@ class ProblemError(Exception):
                 "request_id": scope["state"]["request_id"],
                 **self.more,
             }
+            if face == "dify":  # which takes any status but 403 and 404 for a good token
+                status = 403 if status == 401 else status
+                body |= {"error_code": self._dify_code(scope), "error_msg": f"{self.detail} {self.remedy}".strip()}
+            elif face == "v2":  # Cohere's
+                body["message"] = f"{self.detail} {self.remedy}".strip()
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")  # it may quote half a surrogate pair
         return Response(text, status, headers, kind)
+
+    def _dify_code(self, scope: Mapping[str, Any]) -> int:
+        has_token = any(name == b"authorization" and b" " in value.strip() for name, value in scope["headers"])
+        return {401: 1002 if has_token else 1001, 403: 1002, 404: 2001}.get(self.status, self.status)
 
     def as_openai(self) -> dict[str, Any]:
         """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the problem."""
