@@ -337,8 +337,7 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    for one in chosen:
-        await call.visible(one)
+    await call.visible(*chosen)
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
