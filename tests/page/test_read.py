@@ -150,6 +150,7 @@ def test_a_click_on_a_citation_shows_its_words_at_once(tab, base):
     seen = []
     for question in QUESTIONS:
         ask(tab, base, question, topk=20)
+        tab.wait_for_load_state("networkidle")  # the time in which a person reads the answer
         numbers = tab.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)")
         seen += [tab.evaluate(CLICK, number) for number in random.Random(question).sample(numbers, len(numbers))]
     times = sorted(one["ms"] for one in seen)
