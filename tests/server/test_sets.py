@@ -21,7 +21,7 @@ def names(client):
 def test_a_set_is_created_filled_and_deleted(client, following):
     """A set that is created takes documents and is searched; after it is deleted its name is free."""
     for _ in range(2):
-        assert client.post(SETS, json={"name": "teas"}).status_code == 201
+        wait_for(lambda: client.post(SETS, json={"name": "teas"}).status_code == 201, "the name")
         assert client.get(f"{SETS}/teas").status_code in (200, 503)
         assert client.post(SETS, json={"name": "teas"}).status_code == 409
         wait_for(lambda: names(client) == ["notes", "teas"], "the set")
