@@ -35,9 +35,10 @@ from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server import openai_common as common
+from lazyrag.server.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_answers import KEPT_S, MAX_WRITING, Book, Notebook
+from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
 from lazyrag.server.routes_search import MAX_QUERY, as_json
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Call
@@ -637,11 +638,13 @@ def _stored(book: Notebook, principal: Principal, response: str) -> tuple[dict[s
 def _store(book: Notebook, principal: Principal, asked: Asked, response: Mapping[str, Any], text: str) -> None:
     """Store a response, as answers are stored: it quotes documents, so not for long."""
     now, own = time.time(), [{"role": "user", "content": asked.question}, {"role": "assistant", "content": text}]
-    book.write("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
-    book.write("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", (response["id"], _owner(principal), "", now, now))
+    row = response["id"], _owner(principal), now, response["created_at"]
+    # Not what may quote a document that was purged meanwhile, see `forget_answers`.
+    purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
+    book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
     rows = [(1, "response", response), (2, "turns", asked.history + own)]
     texts = [(response["id"], number, name, json.dumps(value, ensure_ascii=False)) for number, name, value in rows]
-    book.write("INSERT INTO event VALUES (?, ?, ?, ?)", *texts)
+    book.write(ADD_EVENT, *texts)
 
 
 @router.post("/responses")

@@ -298,7 +298,9 @@ async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     _require_all(call)
     await call.run(remove_files, call, wanted.document)
-    folders = [str(one) for one in (call.folder, call.service.state / BOOK) if one.exists()]
+    state = call.service.state
+    places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
+    folders = [str(one) for one in places if one.exists()]
     return await call.accept("purge", {**wanted.model_dump(), "folders": folders})
 
 
