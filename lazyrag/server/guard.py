@@ -39,7 +39,7 @@ ADD_EVENT = (
 
 _READ = (
     "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name IN ('done', ?) "
-    "WHERE json_extract(owner, '$[0]') IN (?, 'response')"
+    "WHERE json_extract(owner, '$[0]') IN (?, '/v1/responses')"
 )
 _KEY = re.compile(r"(\[.*\]):[0-9a-f]{32}")
 _MARK = """INSERT INTO answer VALUES (hex(randomblob(16)), '["purge"]', '', ?1, ?1)"""
@@ -120,9 +120,9 @@ def forget_answers(name: str, state: Path, documents: Sequence[str] | None = Non
     quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in names]
     with open_book(state) as book:
         with book.writing(durable=True) as connection:
-            answers = connection.execute(_READ, ("" if is_purge else "response", name)).fetchall()
+            answers = connection.execute(_READ, ("done" if is_purge else "", name)).fetchall()
             gone = [(one,) for one, read in answers if (any(map(read.__contains__, quoted)) if read else is_purge)]
-            connection.executemany("DELETE FROM answer WHERE id = ? AND owner LIKE '[\"response\",%'", gone)
+            connection.executemany("DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", gone)
             connection.executemany("DELETE FROM event WHERE answer = ?", gone)
             connection.executemany("UPDATE answer SET question = '' WHERE id = ?", gone)
             ends = [(one, _LAST, "done", json.dumps({"id": one, **_END})) for (one,) in gone]

@@ -212,6 +212,11 @@ class Notebook:
         """Let the process that writes an answer stop within some seconds."""
         self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
 
+    def take(self, number: str) -> bool:
+        """Delete a record, and return whether it was there: of several who try, one succeeds."""
+        with self._database.writing() as connection:
+            return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
+
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
         made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
