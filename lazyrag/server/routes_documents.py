@@ -18,7 +18,6 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
-from lazyrag.server.guard import BOOK
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import Limit, count_nodes, json_filter, list_of, model_of
@@ -34,7 +33,7 @@ from lazyrag.server.uploads import (
     checked_name,
     digest_of,
     estimate,
-    remove_files,
+    purge_arguments,
     reply,
     require_named,
     uploaded_file,
@@ -297,11 +296,7 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
 async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     _require_all(call)
-    await call.run(remove_files, call, wanted.document)
-    state = call.service.state
-    places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
-    folders = [str(one) for one in places if one.exists()]
-    return await call.accept("purge", {**wanted.model_dump(), "folders": folders})
+    return await call.accept("purge", await call.run(purge_arguments, call, wanted.document))
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
