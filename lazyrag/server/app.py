@@ -86,7 +86,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         """Report whether every set can be read."""
         for reason in service.pending.values():
             raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
-        for docs in service.sets.values():
+        for docs in list(service.sets.values()):
             await service.run(repr, docs)
         return {"status": "ready"}
 
