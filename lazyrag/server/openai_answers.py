@@ -77,8 +77,8 @@ def _sets(call: Call) -> dict[str, Document]:
     return found
 
 
-def set_named(call: Call, name: str) -> Document:
-    """The set that the principal sees under a name.
+def set_named(call: Call, name: str, given: str | None = None) -> Document:
+    """The set that the principal sees under a name, which was given as another text perhaps.
 
     Raises:
         ProblemError: 404 if there is none, 503 until it is open.
@@ -86,7 +86,7 @@ def set_named(call: Call, name: str) -> Document:
     try:
         return call.service.view(name, call.principal)
     except ProblemError as problem:
-        raise problem if problem.status == 503 else no_model(name) from None
+        raise problem if problem.status == 503 else no_model(given or name) from None
 
 
 def no_model(name: str) -> ProblemError:
