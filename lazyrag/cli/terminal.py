@@ -183,7 +183,9 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
         indent: Before each line.
         lines: Maximum number of lines; None for the complete text, in its own paragraphs.
     """
-    terms = _query_terms(query)
+    from lazyrag.text.analyzers import query_terms
+
+    terms = query_terms(query)
     if lines is None:
         parts = [printable(one) for one in text.splitlines()]
     else:
@@ -196,46 +198,19 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
     return [line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m") for line in shown]
 
 
-def _query_terms(query: str) -> frozenset[str]:
-    from lazyrag.text.analyzers import chinese_terms, words
-
-    terms = chinese_terms(query)
-    wide = {one for one in terms if _is_wide(one)}
-    longer = {one for one in wide if len(one) > 1}
-    # Pairs of characters that are no words would be marked as well.
-    return frozenset(one for one in terms if not _is_wide(one)) | (longer.intersection(words(query)) or longer or wide)
-
-
 def _is_wide(term: str) -> bool:
     return cells(term) > len(term)
 
 
-def _spans_of(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
-    """Spans of the query's terms in a text, in order, each with its term."""
-    import re
-
-    from lazyrag.text.analyzers import english_terms
-
-    folded = text.casefold()
-    folded = folded if len(folded) == len(text) else text.lower() if len(text.lower()) == len(text) else text
-    found = [
-        (match.start(), match.end(), stem[0])
-        for match in re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", text)
-        if (stem := english_terms(match.group())) and len(stem) == 1 and stem[0] in terms
-    ]
-    for term in filter(_is_wide, terms):
-        found += [(match.start(), match.end(), term) for match in re.finditer(re.escape(term), folded)]
-    return sorted(found)
-
-
 def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
     """The sentences in a row with most of the query's terms, rare ones first, cut to a number of columns."""
+    from lazyrag.text.analyzers import term_spans
     from lazyrag.text.sentences import sentence_spans
 
     sentences = [one for start, end in sentence_spans(text) if (one := printable(text[start:end]))]
     if not sentences:
         return ""
-    own = [{term for *_, term in _spans_of(one, terms)} for one in sentences]
+    own = [{term for *_, term in term_spans(one, terms)} for one in sentences]
     count = Counter(term for some in own for term in some)
     windows = []
     for first in range(len(sentences)):
@@ -265,10 +240,12 @@ def _joined(sentences: Sequence[str]) -> str:
 
 
 def _marked(text: str, terms: frozenset[str]) -> str:
+    from lazyrag.text.analyzers import term_spans
+
     before, after = (_OPEN, _CLOSE) if has_colour() else ("*", "*")
     parts, done = [], 0
     merged: list[list[int]] = []
-    for start, end, _ in _spans_of(text, terms):
+    for start, end, _ in term_spans(text, terms):
         if merged and start <= merged[-1][1]:
             merged[-1][1] = max(end, merged[-1][1])
         else:

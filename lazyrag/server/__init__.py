@@ -17,15 +17,10 @@ def load(module: str, what: str) -> Any:
         what: What needs it, for the error message.
 
     Raises:
-        MissingDependencyError: If a package of the extra ``server`` is not installed.
+        MissingDependencyError: If a package of the extra ``server``, or ``mcp``, is not installed.
     """
-    for package in (
-        "fastapi",
-        "jinja2",
-        "multipart",
-        "pydantic",
-        "uvicorn",
-    ):  # some are imported later, in other processes
-        if find_spec(package) is None:
-            raise missing_package(what, ModuleNotFoundError(name=package), "server")
+    # Some are imported later, in other processes.
+    for package in ("fastapi", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
+        if find_spec(package) is None and (package != "mcp" or module == "mcp"):
+            raise missing_package(what, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server")
     return importlib.import_module(f"lazyrag.server.{module}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -33,7 +31,7 @@ from lazyrag.server import (
 )
 from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.openai_common import with_openai
-from lazyrag.server.problems import ProblemError, problem_of, with_problems
+from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
 log = logging.getLogger("lazyrag.server")
@@ -64,10 +62,10 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         service: What it serves.
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
-    app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
+    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
-    app.add_middleware(RequestMiddleware)
+    app.add_middleware(RequestMiddleware, root_path)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -92,6 +90,13 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
+    async def mcp(_: Request) -> Any:  # the first request imports what it needs
+        from lazyrag.server import load
+
+        return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
+
+    for path in ("/mcp", "/mcp/write"):
+        app.add_route(path, mcp, methods=["POST"])
     described = app.openapi
     app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
@@ -100,14 +105,15 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
 class RequestMiddleware:
     """Gives every request an id and a principal, and logs it without its content."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, app: Any, root_path: str) -> None:
+        self.app, self.root_path = app, root_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope["root_path"] = self.root_path or scope.get("root_path", "")
         began = time.perf_counter()
         request_id = uuid.uuid4().hex
         state = scope.setdefault("state", {})
@@ -156,19 +162,5 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors() if isinstance(error, RequestValidationError) else []
     fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
-    said = "; ".join(map(_invalid_field, found[:3]))
+    said = "; ".join(map(describe_field, found[:3]))
     return await _problem(request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields))
-
-
-def _invalid_field(error: Mapping[str, Any]) -> str:
-    """What is wrong with a field: ``topk must be greater than or equal to 1; got 0``."""
-    where, *path = map(str, error["loc"])
-    name = ".".join(path) or f"The {where}"
-    if error["type"] == "missing":
-        return f"{name} is missing"
-    if error["type"] == "extra_forbidden":
-        return f"{name} is no field of the {where}"
-    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
-    given = error["input"]
-    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
-    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"

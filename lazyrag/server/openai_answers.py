@@ -33,9 +33,10 @@ from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.server.guard import KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_answers import KEPT_S, MAX_WRITING, Book, Notebook
+from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
 from lazyrag.server.routes_search import MAX_QUERY
 from lazyrag.server.uploads import Call, reply
 from lazyrag.text.tokens import EstimatedTokenCounter

@@ -338,7 +338,6 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
         labels = openai.labels_of(call.principal)
         rows.append({**row, "labels": labels, "metadata": json.dumps(given), "created": now()})
     call.request.state.documents = list(files)  # for the audit log
-    call.require_unclaimed(*files)
     for start in range(0, len(rows), _FILES_OF_JOB):
         some = rows[start : start + _FILES_OF_JOB]
         arguments = {"files": {row["identity"]: str(files[row["identity"]]) for row in some}}
@@ -487,7 +486,6 @@ def get_vector_store_file(call: Reading, file_id: Id) -> dict[str, Any]:
 
 
 def _change(store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]) -> Changing:
-    store.call.require_unclaimed(identity)
     store.call.request.state.documents = [identity]
     return Changing(store.call.whole.jobs.submit(kind, arguments, key=store.call.key(kind)), value)
 

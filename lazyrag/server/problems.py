@@ -6,6 +6,7 @@ import errno
 import json
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
@@ -13,6 +14,7 @@ from starlette.responses import Response
 import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
+from lazyrag.server.config import expectation
 
 _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.NotRegisteredError: 404,
@@ -33,26 +35,6 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
 }
 _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
-_TITLES = {
-    400: "The request is not valid",
-    401: "A token is needed",
-    403: "The token does not allow this",
-    404: "Not found",
-    405: "The method is not allowed",
-    408: "The request is too slow",
-    409: "The request conflicts with the present state",
-    413: "The request is too large",
-    415: "The media type is not supported",
-    421: "The host is not known",
-    422: "The request is not valid",
-    429: "Too many requests",
-    431: "The headers are too large",
-    500: "The service failed",
-    501: "Not available in this installation",
-    502: "A model failed",
-    503: "The service is busy",
-    507: "The disk is full",
-}
 _INVALID = "invalid_request_error"
 _OPENAI_STATUS = {422: 400}  # its clients raise BadRequestError for what is not valid
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
@@ -62,6 +44,9 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     429: ("requests", "rate_limit_exceeded"),
     507: ("insufficient_quota", "insufficient_quota"),
 }
+
+
+_BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
 
 
 class ProblemError(Exception):
@@ -99,7 +84,7 @@ class ProblemError(Exception):
             status, kind = self.status, "application/problem+json"
             body = {
                 "type": "about:blank",
-                "title": _TITLES.get(status, "The request failed"),
+                "title": HTTPStatus(status).phrase,  # as RFC 9457 wants it of "about:blank"
                 "status": status,
                 "detail": self.detail,
                 "remedy": self.remedy,
@@ -135,6 +120,9 @@ def problem_of(error: Exception) -> ProblemError:
         return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
+    what = str(error).partition(" cannot ")[2].partition(":")[0]
+    if what and isinstance(error, all_errors.ReadOnlyError):
+        return ProblemError(409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
@@ -143,6 +131,20 @@ def problem_of(error: Exception) -> ProblemError:
             detail = all_errors.sentence(found.detail)
             return ProblemError(status, detail, found.remedy, headers=headers, error=type(error).__name__)
     return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
+
+
+def describe_field(error: Mapping[str, Any]) -> str:
+    """Describe an error of pydantic: ``topk must be greater than or equal to 1; got 0``."""
+    where, *path = map(str, error["loc"])
+    name = ".".join(path) or f"The {where}"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{name} is no field of the {where}"
+    if error["type"] == "json_invalid":
+        return f"The body is no valid JSON ({error['ctx']['error']} at character {name})"
+    found = expectation(error)
+    return f"{name} {found}" if found.startswith("must") else f"{name}: {found}"
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -25,32 +25,28 @@ from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, gol
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
+from lazyrag.server.guard import KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
 from lazyrag.server.service import needs
-from lazyrag.storage.database import Database, FileFormat
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
 
-KEPT_S = 900.0
-"""How long an answer can be read again; it quotes documents, so it is not stored longer."""
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
 COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
 MAX_WRITING, MAX_GOLDEN = 64, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
-NO_MODEL = "The service has no chat model: these are the passages that it would read. Configure one for answers."
+NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
 
-BOOK_TABLES = """
-    CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
-    CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
-        PRIMARY KEY (answer, number)) WITHOUT ROWID;
-    CREATE TABLE record (kind TEXT, set_name TEXT, id TEXT, principal TEXT, created REAL, body TEXT,
-        PRIMARY KEY (kind, set_name, id)) WITHOUT ROWID;
-"""
-BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
+_ADD_EVENT = (
+    "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
+)
+"""Nothing follows the end of an answer, which a purge brings about, too."""
+_ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
@@ -96,6 +92,7 @@ _Answer = create_model(
     citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
     hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    measures=(dict[str, Any], Field(description="`query` (what was searched), `seconds`, `usage` (tokens).")),
 )
 
 
@@ -149,9 +146,10 @@ class EvaluationBody(Body):
 
 
 class Feedback(FeedbackBody, Stored):
-    """A stored judgement, with the nodes that it is about."""
+    """A stored judgement, with the nodes that it is about, and their documents."""
 
     uids: list[str]
+    documents: list[str]
 
 
 class GoldenModel(GoldenBody, Stored):
@@ -182,13 +180,12 @@ class Notebook:
     """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
 
     Args:
-        path: The file.
+        state: The service's state folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, state: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        self._database = Database(path, BOOK_FORMAT)
-        self.rows("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
+        self._database = open_book(state)
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -216,6 +213,15 @@ class Notebook:
         """Return the events of an answer after a number."""
         query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
         return self.rows(query, answer, after)
+
+    def stop(self, answer: str) -> None:
+        """Let the process that writes an answer stop within some seconds."""
+        self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
+
+    def take(self, number: str) -> bool:
+        """Delete a record, and return whether it was there: of several who try, one succeeds."""
+        with self._database.writing() as connection:
+            return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
 
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
@@ -254,7 +260,7 @@ def _owner(scope: Scope) -> str:
 async def _book(request: Request) -> Notebook:
     state = request.app.state
     if not hasattr(state, "notebook"):
-        state.notebook = Notebook(state.service.state / "answers.db")
+        state.notebook = Notebook(state.service.state)
     found: Notebook = state.notebook
     return found
 
@@ -278,7 +284,6 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
         raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
     run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
-    await run(book.write, "DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
     row = answer, _owner(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
@@ -300,13 +305,20 @@ async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
     return await scope.respond(lambda: _answer(answer, book.question(scope, answer), book.events(answer)))
 
 
-@router.get("/answers/{answer}/events", tags=["answers"], response_class=StreamingResponse, responses=_EVENTS)
+@router.get(
+    "/answers/{answer}/events",
+    tags=["answers"],
+    response_class=StreamingResponse,
+    responses={**_EVENTS, 204: {"description": "There is no event after it."}},
+)
 async def answer_events(
     answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
 ) -> Response:
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
     await scope.service.run(book.question, scope, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
+    if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+        return Response(status_code=204)  # a browser that was cut off at the end connects no more
     return _streamed(_follow(scope, book, answer, min(after, 2**62)), {})
 
 
@@ -318,7 +330,7 @@ async def _pieces(
     if scope.service.chat is None:
         hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
         yield "problem", {"detail": NO_MODEL}
-        yield "hits", {"hits": to_dict(hits)}
+        yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
     pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
     history = [turn.model_dump() for turn in body.history]
@@ -332,7 +344,9 @@ async def _pieces(
             if delta.answer is not None:
                 for problem in delta.answer.problems:
                     yield "problem", {"detail": problem}
-                yield "hits", {"hits": to_dict(list(delta.answer.context.sources))}
+                usage = (delta.answer.generation.metadata or {}).get("usage")
+                measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
+                yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
 
 
 async def _write(
@@ -340,34 +354,44 @@ async def _write(
 ) -> None:
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
-    state, hits, stored, flushed = "SUCCESS", [], 0, 0.0
+    found: dict[str, Any] = {"hits": [], "measures": {}}
+    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
 
     async def flush() -> None:
-        rows = [(answer, *event) for event in events[stored:]]
-        await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+        nonlocal stored
+        async with lock:  # readers go on behind the last event: none may come before another
+            rows = [(answer, *event) for event in events[stored:]]
+            if rows:
+                await scope.service.run(book.write, _ADD_EVENT, *rows)
+            stored += len(rows)
 
+    flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
     try:
         async for name, data in pieces:
             if name == "hits":
-                hits = data["hits"]
+                found = data
                 continue
             add(name, **data)
-            if time.monotonic() - flushed > POLL_S:
-                await flush()
-                stored, flushed = len(events), time.monotonic()
     except asyncio.CancelledError:
         state = "CANCELED"
-        add("problem", detail="Nobody read the answer any more, so it was not finished.", remedy="Ask again.")
+        add("problem", detail="The answer was stopped, as nobody read it any more.", remedy="Ask again.")
     except Exception as exc:
         state, problem = "FAILED", problem_of(exc)
         if problem.status >= 500:
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
-    add("done", **{**_answer(answer, question, events), "state": state, "hits": hits})
+    flushing.cancel()
+    add("done", **{**_answer(answer, question, events), "state": state, **found})
     await flush()
+
+
+async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await call()
+        await asyncio.sleep(POLL_S)
 
 
 async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
@@ -388,7 +412,13 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
         return found
     of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
     text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
-    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": []}
+    more: dict[str, Any] = {
+        "text": text,
+        "citations": of["citation"],
+        "problems": of["problem"],
+        "hits": [],
+        "measures": {},
+    }
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
@@ -403,7 +433,8 @@ async def _follow(
     quiet = last
     while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
         if now - noted > GRACE_S / 4:
-            await scope.service.run(book.write, "UPDATE answer SET followed = ? WHERE id = ?", (time.time(), answer))
+            query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"  # it may have been stopped
+            await scope.service.run(book.write, query, (time.time(), answer))
             noted = now
         for event in await scope.service.run(book.events, answer, after):
             yield event
@@ -467,14 +498,15 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
     """Judge an answer, or a hit."""
 
     def store() -> dict[str, Any]:
-        query, uids = body.query, [] if body.hit is None else [scope.node(body.hit).uid]
+        query, about = body.query, {} if body.hit is None else {body.hit: scope.node(body.hit).path}
         if body.answer is not None:
             query = book.question(scope, body.answer)
             cited = _answer(body.answer, query, book.events(body.answer))["citations"]
-            uids = uids or [citation["uid"] for citation in cited]
+            about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
             raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
-        return book.add(scope, "feedback", {**body.model_dump(), "query": query, "uids": uids})
+        more = {"query": query, "uids": list(about), "documents": list(dict.fromkeys(about.values()))}
+        return book.add(scope, "feedback", {**body.model_dump(), **more})
 
     return await scope.respond(store, status=201)
 

@@ -1,44 +1,38 @@
 """``lazyrag serve``: a supervisor, one writer process and web processes; and `Document(manager=True)`, one program.
 
-A child process gets its configuration as one line of JSON on its standard input, which stays open: its end means that
-the supervisor has ended. The web processes share one listening socket, which the supervisor binds once.
+The supervisor imports what its processes need once, and forks them. A child process gets its configuration as one line
+of JSON on its standard input, which stays open: its end means that the supervisor has ended. The web processes share
+one listening socket, which the supervisor binds once.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import ipaddress
+import itertools
 import json
 import logging
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
-from lazyrag.server.config import (
-    DEFAULT_PORT,
-    ROOT_PATH,
-    Config,
-    ServerConfig,
-    SetConfig,
-    make_state,
-    open_chat,
-    open_rerank,
-    open_set,
-    read_config,
-)
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
+from lazyrag.server import config as configs
+from lazyrag.server.config import Config, ServerConfig, SetConfig, make_state, open_set
 
 if TYPE_CHECKING:
     import uvicorn
@@ -55,32 +49,36 @@ _MAX_PAUSE_S = 5.0
 _TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
+_PRELOADED = (
+    "lazyrag.document.document",
+    "lazyrag.document.jobs",
+    "lazyrag.server.app",
+    "uvicorn.protocols.http.h11_impl",
+)
+"""Modules that import what the processes need."""
 _NO_STORE = "The writer process has not made the store of a set yet."
-_REFUSED = 78  # exit status: the configuration cannot work
 
 
 # The supervisor
 
 
-def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str], None]) -> int:
+def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str, bool], None]) -> None:
     """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts the processes.
 
     Args:
         path: A folder, or a configuration file; the modules that it names are found beside it.
         store: Folder of the index of a folder.
         options: Values that take precedence in ``[server]``.
-        show: Called with the URL when the service is ready.
-
-    Returns:
-        The exit status: 0 after a signal, 1 if the configuration cannot work.
+        show: Called when the service is ready, with the URL and whether requests need a token.
 
     Raises:
-        ConfigError: If the configuration is invalid, the address cannot be used, or the state folder is in use.
+        ConfigError: If the configuration cannot work, the address cannot be used, or the state folder is in use.
     """
     if sys.platform == "win32":
         raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
     path = path.expanduser().absolute()
-    load = functools.partial(read_config, path, store=store, **options)
+    load = functools.partial(configs.read_config, path, store=store, **options)
     config = load()
     if path.is_file():
         os.chdir(path.parent)
@@ -89,10 +87,10 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
     if config.server.host not in ("127.0.0.1", "::1", "localhost"):
         from lazyrag.server.access import Access, check_bind
 
-        check_bind(config.server.host, Access(config.server.state))
+        check_bind(config.server.host, Access(config.server.state), path)
     wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
     with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
-        return _Supervisor(load, listener, show).run()
+        _Supervisor(load, listener, show).run()
 
 
 class _Child:
@@ -100,81 +98,116 @@ class _Child:
 
     def __init__(self, role: str, listener: socket.socket) -> None:
         self.role, self.listener = role, listener
-        self.process: subprocess.Popen[bytes] | None = None
-        self.pipe = -1
-        self.is_ready = self.is_stopping = False
+        self.pid = 0  # while it does not run
+        self.pipe = self.stdin = -1
+        self.is_ready = self.is_open = self.is_stopping = False
+        self.refusal = ""
         self.began = self.due = 0.0
         self.failures = 0
 
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
-        self.pipe, writing = os.pipe()
+        self.pipe, ready = os.pipe()
+        given, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
-        code = f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child()"
-        fds = (writing, self.listener.fileno())
-        arguments = [sys.executable, "-c", code, self.role, *map(str, fds)]
-        self.process = subprocess.Popen(  # noqa: S603  this program
-            arguments, bufsize=0, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
-        )
-        os.close(writing)
         self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has no handlers of the supervisor
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                _run_forked(self.role, given, ready, self.listener.fileno())
+            finally:
+                os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.close(ready)
+        os.close(given)
         with suppress(BrokenPipeError):
-            cast("IO[bytes]", self.process.stdin).write(config.model_dump_json().encode() + b"\n")
+            os.write(self.stdin, config.model_dump_json().encode() + b"\n")
 
     def stop(self) -> None:
         """Ask it to end."""
-        if self.process is not None:
+        if self.pid:
             self.is_stopping = True
-            self.process.terminate()
+            os.kill(self.pid, signal.SIGTERM)
 
-    def check(self, now: float) -> int | None:
-        """See whether it is ready; its exit status if it has just ended, after which it is due again."""
-        if self.process is None:
-            return None
-        with suppress(BlockingIOError):
-            self.is_ready = bool(os.read(self.pipe, 1)) or self.is_ready
-        status = self.process.poll()
-        if status is not None:
+    def check(self, now: float) -> None:
+        """See whether it is ready, or has ended, after which it is due again."""
+        if not self.pid:
+            return
+        has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        with suppress(BlockingIOError):  # a letter when it is ready, or why its configuration cannot work
+            found = os.read(self.pipe, _HEADERS_BYTES).decode(errors="replace")
+            self.is_ready, self.is_open = self.is_ready or found in ("+", "o"), self.is_open or found == "o"
+            self.refusal = found if len(found) > 1 else ""
+        if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
             self.failures = self.failures + 1 if fails else 0
             self.due = now + min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S) if fails else now
-            if not self.is_stopping:
-                log.warning("%s process %d ended (%d)", self.role, self.process.pid, status)
+            if not self.is_stopping and not self.refusal:
+                log.warning("%s process %d ended (%d)", self.role, self.pid, has_ended.si_status)
             self.release()
-        return status
 
     def release(self) -> None:
         """End it, and close its pipes."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            cast("IO[bytes]", self.process.stdin).close()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            os.close(self.stdin)
             os.close(self.pipe)
-            self.process, self.is_ready = None, False
+            self.pid, self.is_ready = 0, False
+
+
+def _run_forked(role: str, given: int, *fds: int) -> None:
+    """Run a child process, which has its standard input and some other files of the supervisor.
+
+    macOS: libraries of the system do not work after a fork, so that Python begins anew.
+    """
+    os.setsid()
+    os.dup2(given, 0)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    if sys.platform == "darwin":
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child(*sys.argv[1:])"
+        )
+        os.execv(sys.executable, [sys.executable, "-c", code, role, *map(str, fds)])  # noqa: S606
+    for low, high in itertools.pairwise((2, *sorted(fds), 1 << 16)):
+        os.closerange(low + 1, high)
+    with suppress(OSError):  # for ps
+        Path("/proc/self/comm").write_text(f"lazyrag {role}", encoding="utf-8")
+    child(role, *fds)
 
 
 class _Supervisor:
-    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]) -> None:
+    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str, bool], None]) -> None:
         self.config, self.load, self.show = load(), load, show
         self.url = url_of(listener, self.config.server.root_path)
         roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
         self.children = [_Child(role, listener) for role in roles]
         self.signals: set[int] = set()
         self.deadline = 0.0  # of the shutdown
-        self.status = 0
+        self.refusal = ""
         self.is_shown = False
 
-    def run(self) -> int:
-        """Start the processes, and start those again that end, until a signal."""
-        for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    def run(self) -> None:
+        """Start the processes, and start those again that end, until a signal, or until one finds an error."""
+        for handled in _SIGNALS:
             signal.signal(handled, lambda number, _: self.signals.add(number))
+        if sys.platform != "darwin":
+            for name in _PRELOADED:
+                importlib.import_module(name)
+            gc.freeze()  # so that the processes share the memory
         try:
             while self._tend():
                 time.sleep(_TICK_S)
         finally:
             for child in self.children:
                 child.release()
-        return self.status
+        if self.refusal:
+            raise ConfigError(self.refusal)
 
     def _tend(self) -> bool:
         """Handle signals and ended processes; return whether to go on."""
@@ -187,16 +220,17 @@ class _Supervisor:
         elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
         for number, child in enumerate(self.children):
-            if child.check(now) == _REFUSED and not self.deadline:
-                self.status = 1
+            child.check(now)
+            if child.refusal and not self.deadline:
+                self.refusal = child.refusal
                 self._stop(now)
             is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
-            if child.process is None and not self.deadline and is_due and now >= child.due:
+            if not child.pid and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
         if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
             self.is_shown = True
-            self.show(self.url)
-        return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
+            self.show(self.url, not any(child.is_open for child in self.children))
+        return not self.deadline or (now < self.deadline and any(child.pid for child in self.children))
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -250,7 +284,9 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            found = socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
+            found = socket.create_server(
+                (host, configs.DEFAULT_PORT if port is None else port), family=family, backlog=2048
+            )
         except OSError as exc:
             if time.monotonic() < until:
                 time.sleep(_RETRY_S)
@@ -277,10 +313,9 @@ def url_of(listener: socket.socket, root_path: str = "") -> str:
 # The child processes
 
 
-def child() -> None:
+def child(role: str, ready: str | int, listener: str | int) -> None:
     """Run a child process: the entry point of those that the supervisor starts."""
-    role, pipe, fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    sys.argv[:] = [f"lazyrag serve ({role})"]
+    pipe = int(ready)
     with open(0, "rb", buffering=0, closefd=False) as given:
         line = given.readline()
     if not line.endswith(b"\n"):
@@ -291,14 +326,15 @@ def child() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True).start()
-    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=fd))
+    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=int(listener)))
     status = 1
     try:
-        run(config, functools.partial(os.write, pipe, b"+"), stop)
+        run(config, functools.partial(os.write, pipe), stop)
         status = 0
+    except StoreError as exc:  # the next attempt may work
+        log.error("%s", exc)  # noqa: TRY400
     except LazyRAGError as exc:
-        sys.stderr.write(f"Error: {exc}\n")
-        status = 1 if isinstance(exc, StoreError) else _REFUSED
+        os.write(pipe, str(exc).encode(errors="replace")[:_HEADERS_BYTES])
     except Exception as exc:
         log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
@@ -319,9 +355,10 @@ def _log_to_stderr(role: str, *, as_json: bool) -> None:
     handler.setFormatter(
         _JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s")
     )
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     log.setLevel(logging.INFO)
     logging.captureWarnings(True)
+    warnings.formatwarning = lambda message, *_, **__: str(message)
 
 
 class _JsonLines(logging.Formatter):
@@ -334,21 +371,26 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
+def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
-    from lazyrag.document import Worker
+    from lazyrag.server.guard import delete_old_answers, worker_of
     from lazyrag.server.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
+    state = config.server.state
     with ExitStack() as stack:
-        table = MadeSets(config.server.state, config.models.embed)
-        works: list[Callable[[], object]] = [functools.partial(SetFollower(table, None, write=True).run, stop)]
+        follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
+        works = [functools.partial(follower.run, stop), functools.partial(delete_old_answers, state, stop)]
         for name, chosen in config.sets.items():
-            docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
-            works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
+            try:
+                docs = stack.enter_context(open_set(name, chosen, state, write=True))
+            except LazyRAGError as exc:
+                raise type(exc)(f"sets.{name}: {exc}") from exc
+            worker = worker_of(name, docs, state)
+            works += [functools.partial(worker.run, stop), functools.partial(_follow, docs, chosen, stop)]
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
-        ready()
+        ready(b"+")
         while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
             pass
         stop.set()
@@ -390,19 +432,22 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
         stop.wait()
 
 
-def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> None:
+def _answer(
+    config: Config, ready: Callable[[bytes], object], stop: threading.Event, *, listener: socket.socket
+) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.access import Access
     from lazyrag.server.service import Service
     from lazyrag.server.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
-    access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
-    service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
+    hosts, texts = config.server.allowed_hosts, config.server.audit_texts
+    access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
+    service = Service({}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
-    service.rerank = open_rerank(config.models)
+    service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
@@ -413,7 +458,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
                 _open_pending(service, name, config.sets[name])
             if config.sets.keys() <= service.sets.keys() and not opened.is_set():
                 opened.set()
-                ready()
+                ready(b"+" if access.is_closed() else b"o")
 
     def close() -> None:
         stop.wait()
@@ -435,7 +480,7 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         del service.pending[name]
     except Exception as exc:
         reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
-        if type(exc) is StoreError:
+        if type(exc) in (StoreError, ReadOnlyError):  # there is no index yet
             reason = "The writer process is building a set." if name in service.sets else _NO_STORE
         elif reason != service.pending[name]:
             log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
@@ -474,7 +519,7 @@ class _Prefixed:
         """See ASGI."""
         if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
-            if re.fullmatch(ROOT_PATH, prefix):
+            if re.fullmatch(configs.ROOT_PATH, prefix):
                 scope["root_path"] = prefix
         await self.app(scope, receive, send)
 
@@ -492,8 +537,8 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
-        from lazyrag.document import Worker
         from lazyrag.server.access import Access
+        from lazyrag.server.guard import delete_old_answers, worker_of
         from lazyrag.server.service import Service
         from lazyrag.server.sets import SetFollower, made_sets
 
@@ -509,11 +554,13 @@ class HostedService:
         scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
         state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
         state.mkdir(mode=0o700, exist_ok=True)
-        service = Service({docs.name: docs}, state, access=Access(state))
+        access = Access(state)
+        service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
+        works += [functools.partial(delete_old_answers, state, self._stop)]
         if not file.read_only:
-            works += [functools.partial(Worker(docs).run, self._stop)]
+            works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
             works += [functools.partial(SetFollower(made_sets(service), service, write=True).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
@@ -521,7 +568,9 @@ class HostedService:
         if opens:
             import webbrowser
 
-            webbrowser.open(f"{self.url}/")
+            # Where tokens are needed, the address has one that is valid once, behind the #, which is sent to no server.
+            once = access.create("admin", name="browser", expires="12h")[1] if access.is_closed() else ""
+            webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
 
     def close(self) -> None:
         """Finish requests and hand back the running job. Idempotent."""

@@ -33,6 +33,16 @@ class Metrics:
             self._latencies[route][bisect_left(BUCKETS_S, seconds)] += 1
             self._seconds[route] += seconds
 
+    def latencies(self, most: int = 12) -> list[tuple[str, int, float, float, float]]:
+        """The routes that took most time: requests; mean, and bounds of median and 95th percentile, in seconds."""
+        found = []
+        with self._lock:
+            for route, counts in sorted(self._latencies.items(), key=lambda one: -self._seconds[one[0]])[:most]:
+                sums, total = list(accumulate(counts)), sum(counts)
+                median, p95 = ((*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)] for part in (0.5, 0.95))
+                found.append((route, total, self._seconds[route] / total, median, p95))
+        return found
+
     def text(self, gauges: Iterable[tuple[str, Mapping[str, str], float]]) -> str:
         """Return all series. Each names its process: a scrape reaches one of several.
 

@@ -152,6 +152,32 @@ analysers.register("en", Analyser("en", english_terms, "en/1"))
 analysers.register("zh", Analyser("zh", chinese_terms, "zh/1"))
 
 
+def query_terms(query: str) -> frozenset[str]:
+    """Terms of a query to mark in texts: of Chinese ones the words, as pairs of characters that are none mislead."""
+    terms = chinese_terms(query)
+    wide = {one for one in terms if _is_cjk(one)}
+    longer = {one for one in wide if len(one) > 1}
+    return frozenset(one for one in terms if not _is_cjk(one)) | (longer.intersection(words(query)) or longer or wide)
+
+
+def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
+    """Spans of a query's terms in a text, in order, each with its term."""
+    folded = text.casefold()
+    folded = folded if len(folded) == len(text) else text.lower() if len(text.lower()) == len(text) else text
+    found = [
+        (match.start(), match.end(), stem[0])
+        for match in re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", text)
+        if (stem := english_terms(match.group())) and len(stem) == 1 and stem[0] in terms
+    ]
+    for term in filter(_is_cjk, terms):
+        found += [(match.start(), match.end(), term) for match in re.finditer(re.escape(term), folded)]
+    return sorted(found)
+
+
+def _is_cjk(term: str) -> bool:
+    return not term.isascii() and re.search(f"[{CJK_LETTERS}]", term) is not None
+
+
 @known_keywords
 def register_chinese_analyser(
     name: str,

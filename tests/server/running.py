@@ -15,6 +15,11 @@ from typing import Any
 
 import httpx2 as httpx
 
+from lazyrag import Document
+from lazyrag.document import Job
+from lazyrag.server.config import make_state
+from lazyrag.server.guard import worker_of
+
 READY_S = 60.0
 
 
@@ -45,7 +50,7 @@ class Running:
 
     def children(self, role: str = "") -> list[int]:
         """Process ids of its children, or of those with a role."""
-        return [pid for pid in children_of(self.process.pid) if role in arguments_of(pid)]
+        return [pid for pid in children_of(self.process.pid) if role in name_of(pid)]
 
 
 @contextmanager
@@ -77,6 +82,16 @@ def serving(folder: Path, *options: str, config: Path | None = None) -> Iterator
                 process.stdout.close()
 
 
+def run_jobs(docs: Document) -> list[Job]:
+    """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside the store."""
+    state = Path(docs.jobs.file.path).parent / "state"
+    worker, done = worker_of("notes", docs, state), []
+    make_state(state)
+    while (job := worker.run_one()) is not None:
+        done.append(job)
+    return done
+
+
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:
     """Wait until a condition holds; errors of the connection count as that it does not."""
     until = time.monotonic() + timeout_s
@@ -99,12 +114,12 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
-def arguments_of(pid: int) -> list[str]:
-    """The command line of a process; [] if it has ended."""
+def name_of(pid: int) -> str:
+    """The name of a process, such as "lazyrag web"; "" if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
-        return []
+        return ""
 
 
 def is_running(pid: int) -> bool:

@@ -13,6 +13,19 @@ export function dialogs() {
       if (close) { event.preventDefault(); close.closest("dialog").close(); }
     }
   });
+  // [data-confirm=TITLE] on a form asks before it is sent.
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    const dialog = document.getElementById("confirm");
+    if (!form.dataset.confirm || !dialog) return;
+    event.preventDefault();
+    document.getElementById("confirm-h").textContent = form.dataset.confirm;
+    document.getElementById("confirm-p").textContent = form.dataset.confirmText ?? "";
+    const button = dialog.querySelector("[data-confirmed]");
+    button.textContent = form.dataset.confirmButton;
+    button.onclick = () => form.submit();
+    open(dialog, event.submitter);
+  });
   const first = document.querySelector("dialog[data-open]");
   if (first) open(first, null);
 }

@@ -52,7 +52,20 @@ export function fragment() {
     event.preventDefault();
     go(link.href, link.dataset.fragment);
   });
-  const first = document.querySelector("[data-fragment]").dataset.fragment;
-  history.replaceState({ fragment: first }, "");
+  const first = document.querySelector("[data-fragment]")?.dataset.fragment;
+  if (first) history.replaceState({ fragment: first }, "");
   addEventListener("popstate", (event) => { if (event.state?.fragment) go(location.href, event.state.fragment, false); });
+}
+
+// [data-poll=NAME] is loaded again every two seconds as long as it has something [data-unfinished]; nothing moves while a
+// person is in it.
+export function poll() {
+  const part = document.querySelector("[data-poll]");
+  const busy = () => part.contains(document.activeElement) || document.hidden;
+  setInterval(async () => {
+    if (!part.querySelector("[data-unfinished]") || busy()) return;
+    try {
+      await load(location.href, part.dataset.poll);
+    } catch { /* the connection may come back */ }
+  }, 2000);
 }

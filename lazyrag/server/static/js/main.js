@@ -17,8 +17,28 @@ const MODULES = {
 for (const [hook, name] of Object.entries(MODULES)) {
   if (document.querySelector(hook)) import(`./${name}.js`).then((module) => module[name]());
 }
+if (document.querySelector("[data-poll]")) import("./fragment.js").then((module) => module.poll());
 dialogs();
 keys();
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
+// The address of `manager="ui"` has a one-time token behind the #: it becomes a session, and leaves the address.
+const once = /^#token=(lrg_\w+)$/.exec(location.hash);
+const login = document.querySelector("[data-login]");
+if (once) {
+  const form = document.createElement("form");
+  Object.assign(form, { method: "post", action: `${root}/login`, hidden: true });
+  const next = login ? login.dataset.login.slice(root.length) : "/";
+  for (const [name, value] of Object.entries({ csrf: document.querySelector("meta[name=csrf]").content, token: once[1], once: 1, next })) {
+    form.append(Object.assign(document.createElement("input"), { name, value }));
+  }
+  history.replaceState(null, "", location.pathname + location.search);
+  document.body.append(form);
+  form.submit();
+} else if (login && !location.search.includes("other=")) {
+  // A link from another site arrives without the cookie; from here it is sent, and with a session there is nothing to ask.
+  fetch(location.href).then((answer) => { if (answer.redirected) location.replace(login.dataset.login); });
+}
 
 // The theme is in a cookie, so that the server writes it into the page; here it changes without a reload.
 document.addEventListener("click", (event) => {

@@ -1,0 +1,445 @@
+"""MCP: tools for agents over the sets of a service, at ``/mcp`` and on stdio; the only module that imports the SDK.
+
+No session is kept: any web process answers any request, in the stateless form of the protocol of 2026 and in that of
+2025, which begins with a handshake.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import logging
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+from urllib.parse import quote
+
+import anyio
+import httpx2
+from mcp import Client, MCPError, stdio_server, types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic import Field, ValidationError, create_model
+from starlette.requests import Request
+
+from lazyrag._version import __version__
+from lazyrag.data.encoding import to_dict
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document import Worker
+from lazyrag.document.catalogue import find_root
+from lazyrag.server.config import open_set, read_config
+from lazyrag.server.problems import ProblemError, describe_field, problem_of
+from lazyrag.server.routes_documents import Texts, submit_texts
+from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
+from lazyrag.server.service import Principal, Service
+from lazyrag.server.uploads import Call
+
+log = logging.getLogger("lazyrag.server")
+
+MAX_READ = 20_000
+"""Characters of a document in one result."""
+_MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
+_WAIT_S = 10.0  # for a job, in a thread of the pool
+_PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
+_INSTRUCTIONS = (
+    "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
+    "exact words; outline and read go through a document. Cite documents by title and url."
+)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls a tool.
+
+    Args:
+        service: The service.
+        principal: What it may see.
+        request: The HTTP request; None on stdio.
+    """
+
+    service: Service
+    principal: Principal
+    request: Any = None
+
+    def scopes(self, name: str = "") -> list[Scope]:
+        """The named set, or all that the principal may read.
+
+        Raises:
+            ProblemError: If there is none.
+        """
+        found = []
+        for one in [name] if name else sorted(self.service.sets):
+            with nullcontext() if name else suppress(ProblemError):  # its labels do not restrict every set
+                found.append(Scope(self.service, self.principal, one, self.service.view(one, self.principal)))
+        if not found:
+            raise ProblemError(503, "There is no set that can be read.", "Try again in a moment.")
+        return found
+
+    def scope(self, name: str) -> Scope:
+        """The named set, or the only one.
+
+        Raises:
+            ProblemError: If there are several.
+        """
+        found = self.scopes(name)
+        if len(found) > 1:
+            names = ", ".join(one.name for one in found)
+            raise ProblemError(422, "set must name one of several sets.", f"Available: {names}.")
+        return found[0]
+
+    def passage(self, name: str) -> tuple[Scope, DocNode]:
+        """The passage that an id names."""
+        of_set, _, uid = name.rpartition(":")
+        scope = self.scope(of_set)
+        return scope, scope.node(uid)
+
+    def url(self, scope: Scope, path: str, metadata: Mapping[str, Any]) -> str:
+        """The address of a document: its own on the web, else that of its file."""
+        if str(metadata.get("url", "")).startswith(("https://", "http://")):
+            return str(metadata["url"])
+        quoted = f"{quote(scope.name)}/files/{quote(path.encode('utf-8', 'replace'))}"
+        if self.request is not None:
+            return f"{self.request.base_url}api/v1/sets/{quoted}"
+        file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
+        return f"lazyrag:{quoted}" if file is None else file.path.absolute().as_uri()
+
+    def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
+        """Nodes as results of a search."""
+        return [
+            {"id": f"{scope.name}:{one['uid']}", **self.cited(scope, one), "text": one["text"][:_MAX_PASSAGE]}
+            | {"set": scope.name, **{name: one[name] for name in ("path", "location", "score")}}
+            for one in scope.nodes(nodes)
+        ]
+
+    def cited(self, scope: Scope, node: Mapping[str, Any]) -> dict[str, str]:
+        """Title and address of a node."""
+        title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
+        title = f"{title} ({node['location']})" if node["location"] else title
+        return {"title": title, "url": self.url(scope, node["path"], node["global_metadata"])}
+
+
+# Tools
+
+InSet = Annotated[Name, Field(description="Name of a set; by default all sets, or the only one.")]
+Identity = Annotated[str, Field(min_length=1, max_length=400, description="Id of a passage.")]
+DocumentPath = Annotated[str, Field(min_length=1, max_length=4_096, description="Path of a document.")]
+Position = Annotated[int, Field(ge=0, description="Position in its text, in characters.")]
+Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
+_FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
+Filters = Annotated[dict[str, Any] | None, Field(description=_FILTERS)]
+
+_Place: Any = {"set": (str, ...), "path": (str, ...)}
+_Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
+_Range: Any = {"start": (int, ...), "end": (int, ...)}
+_Passage = create_model("Passage", id=(str, ...), **_Text, **_Place, location=(str, ...), score=(float | None, ...))
+_Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
+_Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
+_Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
+_Passages = create_model("Passages", results=(list_of(_Passage), ...))
+
+
+class Tool(Body):
+    """A tool; its fields are the arguments."""
+
+    result: ClassVar[Any]
+    is_slow: ClassVar[bool] = False
+    writes: ClassVar[bool] = False
+
+
+class Search(Tool):
+    """Search the documents by meaning and keywords. Returns passages with their document and its url."""
+
+    result = _Passages
+    query: Annotated[str, Field(max_length=MAX_QUERY, description="A question or keywords.")]
+    set: InSet = ""
+    limit: Limit = 8
+    filters: Filters = None
+    group: Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")] = ""
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """Of several sets in turn, as their scores cannot be compared."""
+        found = []
+        for scope in caller.scopes(self.set):
+            options = SearchOptions(group=self.group or caller.service.group_of(scope.name))
+            nodes = scope.retriever(options)(self.query, filter_of(self.filters), self.limit)
+            found.append(caller.passages(scope, nodes))
+        in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
+        return {"results": [one for one in in_turn if one is not None][: self.limit]}
+
+
+class Fetch(Tool):
+    """Get a passage with the text around it: its whole document, or 20,000 characters of a long one."""
+
+    result = create_model("Fetched", id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
+    id: Identity
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """Centred on the passage; the passage alone where a transform rewrote it."""
+        scope, node = caller.passage(self.id)
+        [shown] = scope.nodes([node])
+        text, metadata = node.text, {**shown["global_metadata"], "set": scope.name}
+        metadata |= {name: shown[name] for name in ("path", "location")}
+        source = None if node.span is None else node.source
+        if source is not None and source.group == LAZY_ROOT_NAME:
+            start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
+            text = source.text[start : start + MAX_READ]
+            metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
+        return {"id": self.id, **caller.cited(scope, shown), "text": text, "metadata": metadata}
+
+
+class Outline(Tool):
+    """List the headings, pages or rows of a document with their positions, to read parts of it.
+
+    If there are `more`, call again with the `end` of the last one as `start`.
+    """
+
+    result = create_model("Sections", **_Place, sections=(list_of(_Section), ...), more=(bool, ...))
+    path: DocumentPath
+    set: InSet = ""
+    start: Position = 0
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """The sections that end after a position."""
+        scope = caller.scope(self.set)
+        found = [one for one in scope.docs.outline(self.path) if one.end > self.start]
+        more = len(found) > _MAX_SECTIONS
+        return {"set": scope.name, "path": self.path, "sections": to_dict(found[:_MAX_SECTIONS]), "more": more}
+
+
+class Read(Tool):
+    """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the last part ended."""
+
+    result = create_model("Part", **_Text, **_Place, **_Range, length=(int, ...))
+    path: DocumentPath
+    set: InSet = ""
+    start: Position = 0
+    end: Annotated[int | None, Field(ge=0, description="By default as far as possible.")] = None
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """The text between two positions."""
+        scope = caller.scope(self.set)
+        root = scope.docs.reader.show(find_root(scope.docs.reader, self.path))
+        end = self.start + MAX_READ
+        text = root.text[self.start : end if self.end is None else min(end, self.end)]
+        cited = caller.cited(scope, {"path": root.path, "location": "", "global_metadata": root.global_metadata})
+        part = {"start": self.start, "end": self.start + len(text), "length": len(root.text), "text": text}
+        return {**cited, "set": scope.name, "path": root.path, **part}
+
+
+class Grep(Tool):
+    """Find an exact text in the documents, such as a name, a number or a quotation."""
+
+    result = create_model("Matches", matches=(list_of(_Match), ...))
+    is_slow = True
+    text: Annotated[str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")]
+    set: InSet = ""
+    limit: Limit = 20
+    ignore_case: bool = True
+    filters: Filters = None
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """Set by set, until there are enough."""
+        options: Any = {"where": filter_of(self.filters), "limit": self.limit, "ignore_case": self.ignore_case}
+        found = (
+            (scope.name, one) for scope in caller.scopes(self.set) for one in scope.docs.grep(self.text, **options)
+        )
+        return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, self.limit)]}
+
+
+class Related(Tool):
+    """Find passages that resemble a passage."""
+
+    result = _Passages
+    id: Identity
+    limit: Limit = 6
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """The nearest ones of its group."""
+        scope, node = caller.passage(self.id)
+        return {"results": caller.passages(scope, scope.docs.related(node.uid, self.limit))}
+
+
+class ListSets(Tool):
+    """List the sets of documents, with their node groups and the fields for filters."""
+
+    result = create_model("Sets", sets=(list_of(_Set), ...))
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """What the principal may read."""
+        found = [(one.name, one.docs) for one in caller.scopes()]
+        return {"sets": [{"name": name, "groups": [*docs.groups], "fields": [*docs.fields]} for name, docs in found]}
+
+
+class AddText(Tool):
+    """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
+
+    result = create_model("Added", **_Place, state=(str, ...))
+    is_slow = writes = True
+    path: DocumentPath
+    text: Annotated[str, Field(min_length=1, max_length=500_000, description="Its text, plain or Markdown.")]
+    set: InSet = ""
+
+    def run(self, caller: Caller) -> dict[str, Any]:
+        """Wait for the job, but not for long."""
+        if not caller.principal.may("write"):
+            raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
+        scope = caller.scope(self.set)
+        call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
+        ids, job = submit_texts(call, Texts(texts={self.path: self.text}))
+        if caller.request is not None:  # for the audit log
+            caller.request.state.documents, caller.request.state.dataset = list(ids.values()), scope.name
+        state = call.whole.jobs.wait(job.id, _WAIT_S).state
+        return {"set": scope.name, "path": ids[self.path], "state": state}
+
+
+_NAMES = ("search", "fetch", "outline", "read", "grep", "related", "list_sets", "add_text")
+TOOLS: Mapping[str, Any] = dict(zip(_NAMES, Tool.__subclasses__(), strict=True))
+
+
+@functools.cache
+def _described(*, writes: bool) -> dict[str, types.Tool]:
+    return {
+        name: types.Tool(
+            name=name,
+            description=" ".join(tool.__doc__.split()),
+            input_schema=tool.model_json_schema(),
+            output_schema=tool.result.model_json_schema(),
+            annotations=types.ToolAnnotations(read_only_hint=not tool.writes, open_world_hint=False),
+        )
+        for name, tool in TOOLS.items()
+        if writes or not tool.writes
+    }
+
+
+async def call_tool(caller: Caller, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    """Call a tool; its errors are results, which a model can read."""
+    tool = TOOLS[name]
+    try:
+        given = tool.model_validate({key: value for key, value in arguments.items() if value is not None})
+        async with caller.service.slow if tool.is_slow else nullcontext():
+            found = await caller.service.run(given.run, caller)
+        text = json.dumps(found, ensure_ascii=False, allow_nan=False)
+    except ValidationError as exc:
+        errors = [describe_field({**one, "loc": ("tool", *one["loc"])}) for one in exc.errors()[:3]]
+        return _result(f"{'; '.join(errors)}.", is_error=True)
+    except Exception as exc:
+        problem = problem_of(exc)
+        if problem.status == 500:
+            log.exception("The tool %s failed.", name)
+        return _result(f"{problem.detail} {problem.remedy}".rstrip(), is_error=True)
+    return _result(text)
+
+
+def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    text = text.encode("utf-8", "replace").decode()  # names of files may have half surrogate pairs
+    structured = None if is_error else json.loads(text)
+    content: list[Any] = [types.TextContent(type="text", text=text)]
+    return types.CallToolResult(content=content, structured_content=structured, is_error=is_error)
+
+
+def _server(call: Any, *, writes: bool) -> Server[Any]:
+    """A server of the tools, which a function of the HTTP request (None on stdio), name and arguments calls."""
+    tools = _described(writes=writes)
+
+    async def on_list(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(tools.values()))
+
+    async def on_call(context: Any, params: types.CallToolRequestParams) -> Any:
+        if params.name not in tools:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.")
+        return await call(context.request, params.name, params.arguments or {})
+
+    return Server(
+        "lazyrag", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=on_list, on_call_tool=on_call
+    )
+
+
+# Transports
+
+
+@dataclass(frozen=True)
+class McpApp:
+    """The tools of a service over streamable HTTP, as an ASGI application for POST."""
+
+    service: Service
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+
+        def call(request: Request, name: str, arguments: dict[str, Any]) -> Any:
+            return call_tool(Caller(self.service, request.state.principal, request), name, arguments)
+
+        server = _server(call, writes=scope["path"].endswith("/write"))
+        manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+        try:
+            async with manager.run():
+                await manager.handle_request(scope, receive, send)
+        except ExceptionGroup as exc:  # of the limits of the body
+            raise exc.exceptions[0] from None
+
+
+def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool) -> None:
+    """Serve the tools on the standard input and output until the input ends.
+
+    Args:
+        path: A folder with an index, or a configuration file.
+        url: A service to pass the calls to instead.
+        token: A token of that service.
+        writes: Whether there are tools that write.
+
+    Raises:
+        StoreError: If there is no index to read.
+    """
+    with ExitStack() as stack:
+        call: Any = functools.partial(_relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token)
+        if url is None:
+            config, ended = read_config(path), threading.Event()
+            sys.path.insert(0, str(path.absolute().parent))  # for modules that the configuration names
+            service = Service({}, config.server.state, workers=config.limits.threads)
+            with redirect_stdout(sys.stderr):  # the output is for messages alone
+                for name, chosen in config.sets.items():
+                    docs = open_set(name, chosen, config.server.state, write=writes, fields=None)
+                    service.sets[name] = stack.enter_context(docs)
+                    built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
+                    service.groups[name] = next(iter({*chosen.groups} & {*built} or built), chosen.groups[0])
+            threads = [
+                threading.Thread(target=Worker(one).run, args=[ended]) for one in service.sets.values() if writes
+            ]
+            for thread in threads:
+                thread.start()
+                stack.callback(thread.join)
+            stack.callback(ended.set)
+            caller = Caller(service, Principal())
+            call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
+        server = _server(call, writes=writes)
+
+        async def serve() -> None:
+            async with stdio_server() as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+
+        anyio.run(serve)
+
+
+async def _relay(url: str, token: str | None, _: Any, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Let a service call a tool. A connection for each call survives restarts of the service."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=300) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            return await client.call_tool(name, arguments)
+    except (ExceptionGroup, MCPError, httpx2.HTTPError) as exc:
+        reason: BaseException = exc
+    while isinstance(reason, BaseExceptionGroup):
+        reason = reason.exceptions[0]
+    remedy = "Check its address and the token, and that lazyrag serve runs."
+    return _result(f"{url} does not answer ({reason}). {remedy}", is_error=True)

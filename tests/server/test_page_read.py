@@ -1,0 +1,427 @@
+"""The pages that read, as a browser without scripts gets them."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import re
+import threading
+import time
+from html.parser import HTMLParser
+
+import pytest
+from fastapi.testclient import TestClient
+
+from lazyrag import DataType, DocField, Document
+from lazyrag.data.segment import root_uid
+from lazyrag.server import page_read, routes_answers
+from lazyrag.server.access import Access
+from lazyrag.server.app import create_app
+from lazyrag.server.page import CSP
+from lazyrag.server.service import Service
+
+HTML = {"Accept": "text/html"}
+SET = "/s/notes"
+HOSTILE = (
+    "# <script>alert('head')</script>\n\nGreen tea <img src=x onerror=alert(1)> is **bold** "
+    "[link](javascript:alert(2)) and \u202ereversed\u202c at eighty degrees.\n\n"
+    "</main><style>*{display:none}</style>\n\n{{ 7*7 }} | <b>cell</b> | x\n"
+)
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        """Note it."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        """Note it."""
+        self.text += data
+
+    def all(self, tag, **attrs):
+        """The attributes of all tags of a name with some attributes."""
+        return [own for name, own in self.tags if name == tag and attrs.items() <= own.items()]
+
+
+class Chat:
+    """A chat model that writes pieces, and waits before one of them until it may go on."""
+
+    def __init__(self, *pieces, held=None):
+        self.pieces, self.held = pieces, held
+        self.go_on = threading.Event()
+        self.prompts = []
+
+    async def __call__(self, prompt):
+        """Write the answer."""
+        self.prompts.append(prompt)
+        for number, piece in enumerate(self.pieces):
+            while number == self.held and not self.go_on.is_set():  # noqa: ASYNC110  set by another thread
+                await asyncio.sleep(0.01)
+            yield piece
+
+
+@pytest.fixture
+def chat(service):
+    """A chat model that cites."""
+    service.chat = Chat("It is brewed at ", "eighty degrees [1", "]. It is also blue. “Tea is grey and old” [1].")
+    return service.chat
+
+
+def read(client, path, **headers):
+    """A page."""
+    answer = client.get(path, headers={**HTML, **headers})
+    assert answer.status_code == 200, answer.text[:2000]
+    return answer.text
+
+
+def post(client, path, **fields):
+    """Send a form of a page."""
+    token = re.search(r'name="csrf" content="(\w+)"', read(client, f"{SET}/search"))[1]
+    answer = client.post(path, data={"csrf": token, **fields}, headers=HTML, follow_redirects=False)
+    assert answer.status_code == 303, answer.text[:2000]
+    return answer.headers["location"]
+
+
+def ask(client, question="How hot is green tea brewed?", **fields):
+    """Ask without scripts, which waits for the whole answer; returns where it is."""
+    where = post(client, f"{SET}/ask", q=question, wait="1", **fields)
+    assert where.partition("#")[0].endswith("?wait=1")
+    assert "data-events" not in read(client, where)
+    return where.partition("?")[0]
+
+
+def without_times(text):
+    """HTML without white space and durations, which differ from call to call."""
+    return re.sub(r"[\d.]+ (ms|s)\b", "", " ".join(text.split()))
+
+
+def words(text):
+    """The visible words of a piece of HTML."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", text)).replace("\u2060", "").split())
+
+
+def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
+    """The form leads to a page with the answer, its sources, and what is wrong with it."""
+    where = ask(client)
+    found = read(client, where)
+    page = Page(found)
+    assert "It is brewed at eighty degrees." in words(found)
+    assert next(one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"})) == "cite=1#mark-1"
+    assert "1 of 3 statements" not in words(found)
+    assert "2 of 3 statements have a source; 1 quotation was not found" in words(found)
+    assert '<span class="nosource">It is also blue.' in found
+    assert "Tea is grey and old" in words(found).partition("Not verified")[2]
+    assert found.count("<h1") == 1
+
+
+def test_a_citation_opens_its_words(client, chat):
+    """The link of a chip leads to the same page with the cited words marked, and nothing else."""
+    where = ask(client)
+    found = read(client, f"{where}?cite=1")
+    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == ["Green tea is brewed at eighty degrees."]
+    assert 'id="mark-1"' in found
+    assert 'aria-labelledby="pane-h"' in found
+    assert "Keep tea dry and dark." in found  # its surroundings
+    assert client.get(f"{where}?cite=9", headers=HTML).status_code == 404
+
+
+def test_fragments_are_parts_of_their_page(client, chat):
+    """A fragment is what stands in the page."""
+    where = ask(client)
+    for path, name in ((f"{where}?cite=1", "source"), (where, "turn"), (f"{SET}/search?q=tea&explain=1", "results")):
+        whole = read(client, path)
+        answer = client.get(path, headers={"Accept": f"text/html; fragment={name}"})
+        assert "Accept" in answer.headers["vary"]
+        assert "<html" not in answer.text
+        assert without_times(answer.text) in without_times(whole), name
+
+
+def test_a_thread_rewrites_follow_ups(client, service):
+    """A follow-up is an answer of the same page; the question that was searched is shown, and citations count on."""
+    service.chat = Chat("It is brewed at eighty degrees [1].")
+    where = ask(client)
+    replies = iter(['{"query": "keep tea dry"}', "Keep tea dry [1]."])
+    service.chat = lambda prompt: next(replies)
+    again = ask(client, "And how is it kept?", thread=where.rpartition("/")[2])
+    assert again == where
+    page = Page(read(client, again))
+    assert page.text.index("How hot is green tea") < page.text.index("And how is it kept?")
+    assert {one["data-cite"] for one in page.all("a", **{"class": "cite"})} == {"1", "2"}
+    assert len(page.all("h1")) == 1
+
+
+def test_without_a_chat_model_the_passages_are_marked(client):
+    """Ask is never an empty page."""
+    found = read(client, ask(client))
+    assert "No chat model is connected." in found
+    number = re.search(r'data-cite="(\d)"[^>]*>.*?eighty degrees', found, re.DOTALL)
+    assert number
+    pane = read(client, ask(client) + "?cite=1")
+    assert "<mark" in pane
+
+
+def events(text):
+    """Events of a stream: number, name, pieces."""
+    found = []
+    for block in text.replace(": ping\n\n", "").split("\n\n")[:-1]:
+        fields = dict(line.partition(": ")[::2] for line in block.split("\n"))
+        found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+def test_a_stream_goes_on_where_it_was_cut(client, chat):
+    """At every cut, text that was read before and text that comes after give the whole answer, without markers."""
+    where = ask(client)
+    whole = events(client.get(f"{where}/events").text)
+    assert whole[-1][1] == "done"
+    pieces = [piece for *_, some in whole for piece in some]
+    text = "".join(one for one in pieces if isinstance(one, str))
+    assert text == "It is brewed at eighty degrees. It is also blue. “Tea is grey and old”."
+    assert 1 in pieces
+    for number, *_ in whole:
+        rest = events(client.get(f"{where}/events", headers={"Last-Event-ID": str(number)}).text)
+        assert rest == [one for one in whole if one[0] > number]
+        assert events(client.get(f"{where}/events?after={number}").text) == rest
+
+
+def test_a_page_in_mid_answer_has_the_text_so_far(client, service, monkeypatch):
+    """What a reload shows, and what its stream adds, is the answer."""
+    service.chat = Chat("It is brewed ", "at eighty degrees [1]. ", "Keep it dry.", held=2)
+    where = post(client, f"{SET}/ask", q="How hot is green tea brewed?")
+    deadline = time.monotonic() + 10
+    while "eighty" not in (found := read(client, where)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    live = re.search(r'data-events="([^"]+)"[^>]*>(.*?)<span class="caret">', found, re.DOTALL)
+    service.chat.go_on.set()
+    rest = events(client.get(html.unescape(live[1])).text)
+    added = "".join(one for *_, some in rest for one in some if isinstance(one, str))
+    shown = html.unescape(re.sub(r"<a .*?</a>", "", live[2])).replace("\u2060", "")
+    assert shown + added == "It is brewed at eighty degrees. Keep it dry."
+
+
+def test_an_answer_can_be_stopped(client, service):
+    """Stop ends the writing, and what was written stays."""
+    service.chat = Chat("It is brewed ", "never", held=1)
+    where = post(client, f"{SET}/ask", q="How hot is green tea brewed?")
+    while "It is brewed" not in read(client, where):
+        time.sleep(0.05)
+    assert post(client, f"{where}/stop") == where
+    found = read(client, where)
+    assert "The answer was stopped." in found
+    assert "It is brewed" in words(found)
+
+
+def bearer(access, *args, **more):
+    """Headers with a new token."""
+    return {"Authorization": f"Bearer {access.create(*args, **more)[1]}"}
+
+
+def test_answers_are_of_those_who_asked(client, chat, access):
+    """Another token gets the page of an unknown question."""
+    client.headers.update(bearer(access))
+    where = ask(client)
+    assert "eighty" in read(client, where)
+    client.headers.update(bearer(access))
+    assert client.get(where, headers=HTML).status_code == 404
+    assert "How hot is green" not in read(client, f"{SET}/ask")
+
+
+def test_judgements_are_candidates(client, app, chat):
+    """A judgement is stored with the sources of the answer."""
+    where = ask(client)
+    answer = where.rpartition("/")[2]
+    assert post(client, f"{where}/feedback", answer=answer, good="1").endswith("judged=1")
+    [stored] = client.get("/api/v1/sets/notes/feedback").json()
+    assert (stored["answer"], stored["good"], len(stored["uids"])) == (answer, True, 1)
+
+
+def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
+    """Answers are stored for some minutes; the page then offers to ask again."""
+    where = ask(client)
+    monkeypatch.setattr(routes_answers, "KEPT_S", 0.0)
+    found = read(client, where)
+    assert "not stored any more" in found
+    assert "How hot is green tea brewed?" in found
+    assert "eighty" not in found
+
+
+def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
+    """Words of a version that was replaced are shown as text; those of a deleted document are not shown."""
+    where = ask(client)
+    file = tmp_path / "files" / "tea.md"
+    file.write_text(file.read_text().replace("eighty", "seventy"), encoding="utf-8")
+    docs.sync()
+    found = read(client, f"{where}?cite=1")
+    assert "The answer quotes version 1, which was replaced." in found
+    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == ["Green tea is brewed at eighty degrees."]
+    file.unlink()
+    docs.sync(max_deleted=1)
+    found = read(client, f"{where}?cite=1")
+    assert "This document was deleted" in found
+    assert "<mark" not in found
+
+
+def test_search_explains_ranks(client):
+    """Knobs, matches and contributions stand in the page."""
+    found = read(client, f"{SET}/search?q=green+tea&explain=1&topk=2")
+    page = Page(found)
+    assert "<mark>Green</mark> <mark>tea</mark>" in found
+    assert [own["value"] for own in page.all("input", name="topk")] == ["2"]
+    assert page.all("rect", **{"class": "b", "x": "0.00"})[0]["width"] == "100.00"
+    assert "BM25" in words(found)
+    assert "#1" in words(found)
+    assert f"{SET}/search?q=green+tea" in found  # the other state of the button
+
+
+def test_filters_are_chips(client):
+    """A condition is added by its three fields, shown in the API's words, and removed by its link."""
+    found = read(client, f"{SET}/search?q=tea&field=file_type&op=in&value=.txt")
+    assert "tea.md" not in re.findall(r"<bdi>([^<]*)</bdi>", found)
+    chip = re.search(r'<span class="chip"><span dir="auto">([^<]*)</span><a href="([^"]*)"', found)
+    assert html.unescape(chip[1]).startswith("file_type in [")
+    assert "filter=" not in chip[2]
+    stored = html.unescape(re.search(r'name="filter" value="([^"]*)"', found)[1])
+    assert "tea.md" not in re.findall(r"<bdi>([^<]*)</bdi>", read(client, f"{SET}/search?q=tea&filter={stored}"))
+    nothing = read(client, f"{SET}/search?q=tea&field=file_type&op=eq&value=.eml")
+    assert "No passage matches with the filter" in nothing
+    assert "Without the filter there" in nothing
+    assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
+
+
+def test_why_not_names_the_stage_and_a_change(client):
+    """A passage is found by its words; the stage that dropped it and the setting that admits it are named."""
+    found = words(read(client, f"{SET}/search?q=green+tea+coffee&topk=1&why_not=espresso"))
+    assert "Dropped at Top-k" in found or "ranks too low" in found or "#2" in found
+    assert "Search with top-k" in found
+    unknown = words(read(client, f"{SET}/search?q=tea&why_not=zeppelin"))
+    assert "There is no such passage." in unknown
+    assert "in the results at rank 1" in words(read(client, f"{SET}/search?q=espresso&why_not=espresso"))
+
+
+def test_a_hidden_passage_is_as_unknown(tmp_path, chat):
+    """Why-not, documents, pages and answers do not tell a hidden document from one that does not exist."""
+    fields = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "labelled.db")}}}
+    with Document(doc_fields=fields, store_conf=conf) as docs:
+        metadata = {"open": {"labels": ["all"]}, "shut": {"labels": ["board"]}}
+        docs.add_texts({"open": "Green tea is brewed.", "shut": "The secret zeppelin brews tea."}, metadata=metadata)
+        docs.activate_group("MediumChunk", analysers=["en"])
+        service = Service({"notes": docs}, tmp_path / "labels", chat=chat)
+        service.access = Access(service.state)
+        local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
+        headers = {"Sec-Fetch-Site": "same-origin", **bearer(service.access, labels=["all"])}
+        [hidden] = docs.get_nodes("MediumChunk", document_ids=[root_uid("shut")])
+        with TestClient(create_app(service), raise_server_exceptions=False, headers=headers, **local) as client:
+            assert "open" in read(client, f"{SET}/search?q=tea")
+            for known, unknown in (
+                (f"search?q=tea&why_not={hidden.uid}", f"search?q=tea&why_not={'0' * 32}"),
+                ("search?q=tea&why_not=zeppelin", "search?q=tea&why_not=airship"),
+                ("search?q=tea&why_not=shut", "search?q=tea&why_not=gone"),
+                ("files/shut", "files/gone"),
+                ("pages/shut", "pages/gone"),
+            ):
+                answers = [client.get(f"{SET}/{path}", headers=HTML) for path in (known, unknown)]
+                assert answers[0].status_code == answers[1].status_code
+                names = [path.rpartition("=")[2].rpartition("/")[2] for path in (known, unknown)]
+                texts = [
+                    re.sub(r"[0-9a-f]{32}", "", without_times(one.text.replace(name, "")))
+                    for one, name in zip(answers, names, strict=True)
+                ]
+                assert texts[0] == texts[1], known
+            found = read(client, ask(client, "What does the zeppelin do?"))
+            assert "secret" not in found
+            assert "shut" not in found
+
+
+def test_a_document_has_tabs(client):
+    """Source, nodes, versions and details; a node's words are marked in the source."""
+    uid = client.get("/api/v1/sets/notes/nodes").json()["nodes"][0]["uid"]
+    assert "Keep tea dry and dark." in read(client, f"{SET}/files/tea.md")
+    page = read(client, f"{SET}/files/tea.md/nodes")
+    path = re.search(r'<p class="tools"><a href="([^"#]*)#mark-1"', page)
+    assert "<mark" in read(client, html.unescape(path[1]))
+    assert uid
+    assert "no earlier version" in read(client, f"{SET}/files/tea.md/versions")
+    assert "file_name" in read(client, f"{SET}/files/tea.md/details")
+    assert client.get(f"{SET}/files/milk.md", headers=HTML).status_code == 404
+
+
+def test_versions_are_compared_and_restored(tmp_path):
+    """The words that changed are marked; restoring asks first, and is a job."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "versions.db")}}}
+    with Document(store_conf=conf, keep_versions=2) as docs:
+        for degrees in ("eighty", "seventy"):
+            docs.add_texts({"tea": f"It is green.\nGreen tea is brewed at {degrees} degrees.\n"})
+        docs.activate_group("MediumChunk", analysers=["en"])
+        app = create_app(Service({"notes": docs}, tmp_path / "state"))
+        local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
+        with TestClient(app, headers={"Sec-Fetch-Site": "same-origin"}, **local) as client:
+            found = read(client, f"{SET}/files/tea/versions")
+            assert re.search(r"<del>.*?eighty</del>", found)
+            assert re.search(r"<ins>.*?seventy</ins>", found)
+            assert "1 line changed" in found
+            assert "Restore version 1?" in read(client, f"{SET}/files/tea/versions?restore=1")
+            assert post(client, f"{SET}/files/tea/restore", version="1") == f"{SET}/files/tea/versions"
+            assert "Version 1 is being restored." in read(client, f"{SET}/files/tea/versions")
+            assert [job["kind"] for job in client.get("/api/v1/sets/notes/jobs").json()["jobs"]] == ["rollback"]
+
+
+def test_hostile_text_stays_text(client, docs, service):
+    """Scripts, styles, Markdown, templates and overrides of a document are words in every place that shows them."""
+    docs.add_texts({"<script>name</script>.md": HOSTILE})
+    service.chat = Chat("<img src=x onerror=alert(3)> **bold** [x](javascript:alert(4)) <script>alert(5)</script> [1].")
+    where = ask(client, "<script>alert(6)</script> green tea eighty degrees")
+    uid = re.search(r'uid=(\w+)"', read(client, f"{SET}/search?q=reversed+eighty"))[1]
+    name = "%3Cscript%3Ename%3C%2Fscript%3E.md"
+    paths = [where, f"{where}?cite=1", f"{SET}/ask", f"{SET}/search?q=reversed+%3Cscript%3E&explain=1&why_not=reversed"]
+    paths += [f"{SET}/files/{name}{tab}" for tab in ("", "/nodes", "/versions", "/details", f"?uid={uid}")]
+    for path in paths:
+        answer = client.get(path, headers=HTML)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-security-policy"] == CSP, path
+        page = Page(answer.text)
+        scripts = [own for own in page.all("script") if not own.get("src", "").startswith("/static/")]
+        assert not scripts, path
+        assert not page.all("style"), path
+        assert not [own for _, own in page.tags if any(key.startswith("on") or key == "style" for key in own)], path
+        assert not [own for own in page.all("a") if own.get("href", "").lower().startswith("javascript")], path
+        assert not [own for own in page.all("img") if not own["src"].startswith("/")], path
+        assert "49" not in re.findall(r"\b49\b", page.text), path
+
+
+def test_pages_work_below_a_path(docs, tmp_path, chat):
+    """Every link, form and stream has the prefix of the proxy."""
+    app = create_app(Service({"notes": docs}, tmp_path / "state", chat=chat))
+    local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000), "root_path": "/x"}
+    with TestClient(app, headers={"Sec-Fetch-Site": "same-origin"}, **local) as client:
+        for path in ("/x/s/notes/ask", "/x/s/notes/search?q=tea&explain=1", "/x/s/notes/files/tea.md"):
+            page = Page(client.get(path, headers=HTML).text)
+            links = [
+                own.get(key, "")
+                for _, own in page.tags
+                for key in ("href", "src", "action", "data-events")
+                if key in own
+            ]
+            assert not [one for one in links if one.startswith("/") and not one.startswith("/x/")], path
+
+
+def test_live_text_holds_markers_back():
+    """A marker is shown as a citation or not at all, however it is cut."""
+
+    class Scope:
+        def node(self, uid):
+            raise page_read.ProblemError(404, "gone")
+
+    for cut in range(1, 12):
+        text = "Hot [1]. Cold [x] now"
+        live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}, 1))
+        pieces = [one for part in (text[:cut], text[cut:], "!") for one in live.feed("delta", {"text": part})]
+        assert "".join(one for one in pieces if isinstance(one, str)) == "Hot. Cold [x] now!"
