@@ -81,7 +81,9 @@ def served(tmp_path_factory, server):
         embedder = HttpEmbedder(url, "bge-m3")
         fields = {**label_fields(), "year": DocField(DataType.INT64)}
         sets = {"notes": made("notes", embed=embedder, doc_fields=fields), "words": made("words", doc_fields=fields)}
-        service = Service({**sets, "open": made("open")}, folder / "state", chat=HttpChatModel(url, "echo"))
+        sets["open"] = made("open")
+        sets["open"].add_texts({"cocoa/how #1?.txt": "Cocoa is stirred into hot milk."})
+        service = Service(sets, folder / "state", chat=HttpChatModel(url, "echo"))
         service.rerank = HttpRerankModel(url, "reranker-1")
         served = Served(service)
         stack.callback(served.close)
@@ -134,6 +136,13 @@ def test_a_chat_cites_its_set(client, model):
     assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens) == (3, 2, 5)
     sent = model.bodies[-1]
     assert (sent["temperature"], sent["max_tokens"], sent["seed"], sent["top_p"]) == (0.5, 50, 7, 0.5)
+
+
+def test_the_url_of_a_citation_is_quoted(client):
+    """Names of documents may have any characters."""
+    found = client.chat.completions.create(model="open", messages=[{"role": "user", "content": "Cocoa milk?"}])
+    url = found.choices[0].message.annotations[0].url_citation.url
+    assert url.endswith("/api/v1/sets/open/files/cocoa/how%20%231%3F.txt")
 
 
 def test_a_streamed_chat_has_the_same_text_citations_and_usage(client):
