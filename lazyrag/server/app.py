@@ -15,10 +15,13 @@ from starlette.responses import Response
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server import (
+    dify,
+    openai_answers,
     openai_files,
     openai_stores,
     page,
     reader,
+    rerank,
     routes_access,
     routes_answers,
     routes_documents,
@@ -45,6 +48,9 @@ ROUTERS = tuple(
         sets,
         openai_files,
         openai_stores,
+        openai_answers,
+        rerank,
+        dify,
     )
 )
 

@@ -96,6 +96,8 @@ class ModelsConfig(_Section):
     """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
     url: str = ""
     """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+    rerank: str = ""
+    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
 
 
 class SetConfig(_Section):
@@ -160,14 +162,6 @@ class Config(_Section):
         return self
 
 
-_SECTIONS: dict[str, type[_Section]] = {
-    "server": ServerConfig,
-    "limits": LimitsConfig,
-    "models": ModelsConfig,
-    "sets": SetConfig,
-}
-
-
 def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Config:
     """The configuration of a file, or the one that serves a folder. Its paths are absolute.
 
@@ -206,7 +200,9 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
         error = exc.errors(include_url=False)[0]
     place = [str(one) for one in error["loc"]]
     if error["type"] == "extra_forbidden":
-        section = _SECTIONS.get(place[0], Config) if len(place) > 1 else Config
+        section: Any = SetConfig if place[0] == "sets" else Config
+        if len(place) == 2:  # noqa: PLR2004
+            section = Config.model_fields[place[0]].annotation
         raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
     if error["type"] == "missing":
         raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")
@@ -299,13 +295,25 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
 
 def open_chat(chosen: ModelsConfig) -> Any:
     """The chat model; None without one."""
-    if not chosen.chat:
-        return None
-    kind, _, name = chosen.chat.partition(":")
-    if kind != "openai":
-        return load_object(chosen.chat)
-    from lazyrag.document.project import base_url
     from lazyrag.models import HttpChatModel
 
-    url = chosen.url or base_url()
-    return HttpChatModel(url, name, api_key=os.environ.get("OPENAI_API_KEY"))
+    return _open_model(chosen.chat, chosen.url, HttpChatModel)
+
+
+def open_rerank(chosen: ModelsConfig) -> Any:
+    """The rerank model; None without one."""
+    from lazyrag.models import HttpRerankModel
+    from lazyrag.models.local import local_rerank_model
+
+    if chosen.rerank and ":" not in chosen.rerank:
+        return local_rerank_model(chosen.rerank)
+    return _open_model(chosen.rerank, chosen.url, HttpRerankModel)
+
+
+def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
+    kind, _, name = target.partition(":")
+    if kind != "openai":
+        return load_object(target) if target else None
+    from lazyrag.document.project import base_url
+
+    return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))

@@ -268,7 +268,16 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     return Condition("attributes", "in range", [low, {"lt": texts[0], "lte": f"{texts[0]}\0"}.get(op, behind_all)])
 
 
-# Ids and records
+# Scores, ids and records
+
+_KEYWORD_SCORE = 5.0  # a keyword score of so much becomes 0.5
+
+
+def unit_score(score: float | None, *, by_keywords: bool) -> float:
+    """A score from 0 to 1, in the order of the retriever's: those of hybrid search are so already."""
+    raw = score if score is not None and score > 0 else 0.0
+    return raw / (raw + _KEYWORD_SCORE) if by_keywords else min(raw, 1.0)
+
 
 _ATTACHED = re.compile(r"(?:~[0-9a-f]{8}/)?(file-[0-9a-f]{40})/(.+)", re.DOTALL)
 

@@ -115,6 +115,8 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
     if (row := _find(call, file_id)) is not None:
         return row, _path(call.service, row)
     for of_set, identity in documents_with(call, file_id):
+        if openai.file_id_of(identity, "")[0] == file_id:  # attached; the uploaded file is gone
+            continue
         info = of_set.docs.document(identity)
         known = {"filename": openai.file_id_of(identity, "")[1], "bytes": info.bytes or 0, "expires": None}
         own = {"id": file_id, "purpose": "assistants", "created": time_of(info.updated)}

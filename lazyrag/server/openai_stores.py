@@ -40,7 +40,6 @@ _OPEN_S = 10.0  # how long a request waits for a new set
 _LOOK_S = 0.05
 _ACTIVE_S = 60  # accuracy of the last activity
 _FILES_OF_JOB = 100
-_KEYWORD_SCORE = 5.0  # a keyword score of so much becomes 0.5
 _STATES = ("in_progress", "completed", "failed", "cancelled")
 Pages: TypeAlias = Annotated[Paging, Depends()]
 FileFilter: TypeAlias = Annotated[Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()]
@@ -616,8 +615,7 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
         with retrieval_span(name, query, topk):
             nodes = retriever(query, where, topk)
         for node in nodes:
-            raw = max(node.score or 0.0, 0.0)
-            score = min(raw, 1.0) if docs.embed_keys else raw / (raw + _KEYWORD_SCORE)
+            score = openai.unit_score(node.score, by_keywords=not docs.embed_keys)
             if score >= max(wanted.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda one: (-one[0], one[1].uid))[:topk]

@@ -87,6 +87,7 @@ class Service:
         self.made: MadeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
+        self.rerank: Any = None  # a rerank model, beside BM25
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property

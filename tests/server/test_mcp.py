@@ -129,7 +129,7 @@ def test_every_tool_over_http(app, mode):
 def test_the_command_adds_texts_if_it_may(tmp_path):
     """``--write`` opens the index for writing; the text is found at once, and later."""
     (tmp_path / "tea.txt").write_text("Tea.")
-    assert run(["index", str(tmp_path)]) == 0
+    assert run(["index", str(tmp_path), "--group", "FineChunk"]) == 0
 
     async def use(*more):
         command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path), *more])
@@ -141,6 +141,20 @@ def test_the_command_adds_texts_if_it_may(tmp_path):
 
     assert [one["path"] for one in asyncio.run(use("--write"))] == ["oolong"]
     assert [one["path"] for one in asyncio.run(use())] == ["oolong"]
+
+
+def test_a_set_is_searched_in_its_group(service, app, docs):
+    """The first of its configuration."""
+    docs.activate_group("FineChunk", analysers=["en", "zh"])
+    service.groups["notes"] = "FineChunk"
+
+    def found(**more):
+        return {one["id"].rpartition(":")[2] for one in ask(app, "search", query="green tea brewed", **more)["results"]}
+
+    uids = {group: {node.uid for node in docs.get_nodes(group)} for group in ("FineChunk", "MediumChunk")}
+    assert found() <= uids["FineChunk"]
+    assert found(group="MediumChunk") <= uids["MediumChunk"]
+    assert found().isdisjoint(uids["MediumChunk"])
 
 
 @pytest.mark.parametrize("mode", ERAS)

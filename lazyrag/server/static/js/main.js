@@ -20,6 +20,7 @@ for (const [hook, name] of Object.entries(MODULES)) {
 if (document.querySelector("[data-poll]")) import("./fragment.js").then((module) => module.poll());
 dialogs();
 keys();
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
 // The address of `manager="ui"` has a one-time token behind the #: it becomes a session, and leaves the address.
 const once = /^#token=(lrg_\w+)$/.exec(location.hash);
