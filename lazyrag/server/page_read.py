@@ -401,9 +401,9 @@ class Knobs(BaseModel):
         own = self.model_dump(include={"q", "group", "retriever", "topk", "rerank", "filter", "explain", "why_not"})
         return {name: 1 if one is True else one for name, one in {**own, **changes}.items() if one}
 
-    def conditions(self, docs: Document) -> list[Filter]:
+    def conditions(self, docs: Document) -> list[Condition]:
         """The conditions, with the new one; its text becomes a value of the field's type."""
-        found: list[Filter] = [Condition(**json.loads(one)) for one in self.filter]
+        found = [Condition(**json.loads(one)) for one in self.filter]
         if self.field and (self.value.strip() or self.op == "exists"):
             values = [_value(docs, self.field, one) for one in re.split(r"[\s,，]+", self.value.strip()) if one]
             whole = _value(docs, self.field, self.value.strip()) if self.op != "exists" else True
@@ -425,12 +425,8 @@ Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
 
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
-    conditions = [json.loads(one) for one in given.filter]
-    return {
-        "group": given.group,
-        "retriever": given.retriever,
-        "filters": {"and": conditions} if conditions else None,
-    }
+    wanted = {"and": [json.loads(one) for one in given.filter]} if given.filter else None
+    return {"group": given.group, "retriever": given.retriever, "filters": wanted}
 
 
 def _scope(call: Call) -> Scope:
@@ -451,29 +447,19 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     names = [name for name, _ in groups]
     given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
     given.retriever, given.topk = given.retriever or default["retriever"], given.topk or default["topk"]
-    found: list[Filter] = []
+    found: list[Any] = []
     problem = None
     try:
         found = given.conditions(call.docs)
     except (LazyRAGError, ValueError, TypeError) as exc:
         problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
-    given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]  # type: ignore[union-attr]
-    retrievers = ["hybrid", "vector", "bm25", "bm25_chinese"] if call.docs.embed_keys else ["bm25", "bm25_chinese"]
-    return {
-        "page": "ask",
-        "set": call.name,
-        "given": given,
-        "group_options": [(name, f"{name} ({count:,})" if count else name) for name, count in groups],
-        "retrievers": ["default", *retrievers],
-        "has_vectors": bool(call.docs.embed_keys),
-        "conditions": [(filter_text(one), text) for one, text in zip(found, given.filter, strict=True)],
-        "fields": sorted(call.docs.fields),
-        "operators": OPERATORS,
-        "filters": And(*found) if found else None,
-        "problem": problem,
-        "has_chat": call.service.chat is not None,
-        **_words_for(call.request),
-    }
+    given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
+    retrievers = ["default", *(["hybrid", "vector"] if call.docs.embed_keys else []), "bm25", "bm25_chinese"]
+    options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
+    bar = {"page": "ask", "set": call.name, "given": given, "group_options": options, "retrievers": retrievers}
+    bar |= {"conditions": [*zip(map(filter_text, found), given.filter, strict=True)], "problem": problem}
+    bar |= {"fields": sorted(call.docs.fields), "operators": OPERATORS, "filters": And(*found) if found else None}
+    return {**bar, "has_chat": call.service.chat is not None, **_words_for(call.request)}
 
 
 _PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
@@ -789,7 +775,7 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
 
 def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     """Some lines of a text from before its first match, with the matches; cut between words."""
-    text = re.sub(r"(^| )#{1,6} ", " ", " ".join(text.split())).strip()
+    text = re.sub(r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(text.split())).strip()
     size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
     spans = term_spans(text, terms)
     near = [len({term for at, _, term in spans if start <= at < start + size * 0.7}) for start, *_ in spans]
