@@ -230,9 +230,19 @@ _LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
-def read_answer(turn: Turn) -> None:
+def _hits(scope: Scope, answer: Mapping[str, Any]) -> list[Hit]:
+    """What the model read; of an answer that is not complete, what it cites."""
+    cited = dict[int, Hit]()
+    for one in answer["citations"] if not answer["hits"] else ():
+        with suppress(ProblemError, LazyRAGError):
+            cited[one["index"]] = Hit.from_node(scope.node(one["uid"]))
+    read = [Hit(**{**one, "score": 0.0}) for one in answer["hits"]]
+    return read or [cited.get(one, Hit("", "", 0.0)) for one in range(1, max(cited, default=0) + 1)]
+
+
+def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     """Make blocks, sources and counts of a complete answer."""
-    text, hits = turn.found["text"] or "", [Hit(**{**one, "score": 0.0}) for one in turn.found["hits"]]
+    text = turn.found["text"] or ""
     if turn.found["text"] is None:  # no chat model: the passages
         for hit in hits:
             turn.cite(hit, _best_span(hit.text, turn.question))
@@ -369,7 +379,7 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
                 live = LiveText(scope, turn)
                 turn.parts = [piece for _, name, data in events for piece in live.feed(name, json.loads(data))]
             else:
-                read_answer(turn)
+                read_answer(turn, _hits(scope, turn.found))
         turns.append(turn)
     if not turns:
         raise ProblemError(404, f"There is no question {thread!a:.80}.", "It was asked with another token, or is old.")
