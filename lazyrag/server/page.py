@@ -106,9 +106,10 @@ def translate(language: str, key: str, /, **slots: Any) -> str:
     return text.format_map(shown) if slots else text
 
 
-def format_number(value: float | None) -> str:
+def format_number(value: float | None, digits: int | None = None) -> str:
     """``1,284``; "–" for None. Both languages group by thousands."""
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    form = f",.{digits}f" if digits is not None else "," if isinstance(value, int) else ",.4g"
+    return "–" if value is None else format(value, form)
 
 
 def format_size(value: float | None) -> str:
