@@ -144,7 +144,9 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
     for unit, size, end in _UNITS:
         if abs(ago) < end:
             way = "ago" if ago > 0 else "ahead"
-            text = translate(language, f"time.{way}.{unit}" if size else "time.now", count=int(abs(ago) // (size or 1)))
+            text = translate(
+                language, f"time.{way}.{unit}" if size else "time.now", count=max(1, int(abs(ago) // (size or 1)))
+            )
             break
     title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat("T", "seconds"), title, text)
