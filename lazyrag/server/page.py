@@ -156,7 +156,7 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
     elif unit == "now":
         text = translate(language, "time.now")
     else:
-        text = translate(language, f"time.{'ago' if ago > 0 else 'ahead'}.{unit}", count=int(abs(ago) // size))
+        text = translate(language, f"time.{'ago' if ago > 0 else 'ahead'}.{unit}", count=max(1, int(abs(ago) // size)))
     full = f"{value:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat("T", "seconds"), full, text)
 
