@@ -16,6 +16,7 @@ from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample, read_golden
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
+from lazyrag.server import load
 from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.memory import MapVectorStore
@@ -57,6 +58,7 @@ CASES = {
     "a Document on chromadb": (lambda folder: _document(folder, "vector_store", "chromadb", dir=folder), "chroma"),
     "a Document on milvus": (lambda folder: _document(folder, "vector_store", "milvus", uri="localhost:9"), "milvus"),
     "a Document that serves": (lambda _: lazyrag.Document(manager=True), "server"),
+    "lazyrag mcp": (lambda _: load("mcp", "lazyrag mcp"), "mcp"),
     "a Document on opensearch": (
         lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
         "opensearch",

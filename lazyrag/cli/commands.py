@@ -333,6 +333,12 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
     return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
 
 
+_OPEN = (
+    "There is no token yet: every program on this machine may do everything, and so may clients of a proxy that sends "
+    "no X-Forwarded-For. See lazyrag token create --help."
+)
+
+
 @app.command(cls=_Command)
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
 @_store
@@ -349,12 +355,14 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     """
     from lazyrag.server import load
 
-    def show(url: str) -> None:
-        line = f"Listening on {url}. Ctrl-C ends it."
-        output.write([output.as_json("serve", {"url": url}) if as_json else line])
+    def show(url: str, needs_token: bool) -> None:
+        lines = [f"Listening on {url}. Open it in a browser; Ctrl-C ends it."]
+        if not needs_token:
+            lines += terminal.wrapped(_OPEN, terminal.width())
+        output.write([output.as_json("serve", {"url": url, "needs_token": needs_token})] if as_json else lines)
 
-    status = load("supervisor", "lazyrag serve").serve(path, store, options, show)
-    return Output({"stopped": True}, [], status)
+    load("supervisor", "lazyrag serve").serve(path, store, options, show)
+    return Output({"stopped": True}, [])
 
 
 @app.command(cls=_Command)
@@ -692,10 +700,12 @@ _served = click.option(
 )
 
 
-def _access(path: Path) -> Access:
+def _access(path: Path, *, must_exist: bool = True) -> Access:
     from lazyrag.server import load
 
     config = load("config", "lazyrag token").read_config(path)
+    if must_exist and not config.server.state.exists():
+        raise ConfigError(f"No service has run at {terminal.home(path.absolute())} yet. Name its folder with --at.")
     made: Access = load("access", "lazyrag token").Access(config.server.state)
     return made
 
@@ -711,7 +721,7 @@ def create_token(scope: str, label: tuple[str, ...], expires: str | None, name: 
 
     As soon as there is a token, every request to the service needs one.
     """
-    made, text = _access(at).create(scope, name=name, labels=label or None, expires=expires)
+    made, text = _access(at, must_exist=False).create(scope, name=name, labels=label or None, expires=expires)
     return Output({**asdict(made), "token": text}, [text])
 
 

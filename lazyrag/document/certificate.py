@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import glob
 import json
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,7 +154,9 @@ def _existing(folders: Iterable[PathLike]) -> list[Path]:
     missing = [str(place) for place in places if not place.exists()]
     if missing:
         raise DatasetPathError(f"folders must be existing files and folders; got {missing[0]!r}.")
-    return places
+    # Beside a database lie its log and its index.
+    beside = (place.parent.glob(f"{glob.escape(place.name)}*") for place in places if place.is_file())
+    return [*(place for place in places if place.is_dir()), *chain.from_iterable(beside)]
 
 
 _KEPT = (

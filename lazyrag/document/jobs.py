@@ -16,8 +16,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -63,6 +63,9 @@ DOCUMENTS_OF = {
     "change_model": "",
 }
 """The kinds of jobs, which are names of methods of Document, and the argument that names documents; "" for none."""
+
+Guard: TypeAlias = Callable[[str, Mapping[str, Any], str | None], AbstractContextManager[None]]
+"""Gets kind, arguments and idempotency key of a job, and runs it in its block."""
 
 KEY_S = 24 * 3600.0
 """How long an idempotency key leads to its job, in seconds."""
@@ -207,20 +210,22 @@ class Jobs:
 
     def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
-        named = arguments.get(DOCUMENTS_OF[kind], ())
-        if kind == "add_files" and "files" in arguments:
-            files = find_named_files(named, "files")
+        method = inspect.signature(_method(self._docs, kind))
+        files = find_named_files(arguments["files"], "files") if kind == "add_files" and "files" in arguments else None
+        if files is not None:
             arguments["files"] = {file.identity: str(file.path) for file in files}
+        try:
+            text, named = json.dumps(arguments), documents_of(kind, arguments)
+            args, keywords = _split(kind, arguments)
+            method.bind(*args, **keywords)
+        except (TypeError, ValueError) as exc:
+            known = ", ".join(name for name in method.parameters if name not in ("on_progress", "cancel", "docs"))
+            msg = f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}: {exc}."
+            raise ConfigError(msg) from exc
+        if files is not None:
             inside = self._docs.reader.indexer.dataset.relative_path
             named = [inside(file.path) or file.identity for file in files]
-        try:
-            text = json.dumps(arguments)
-            args, keywords = _split(kind, arguments)
-            inspect.signature(_method(self._docs, kind)).bind(*args, **keywords)
-            return text, [named] if isinstance(named, str) else [str(one) for one in named]
-        except (TypeError, ValueError) as exc:
-            msg = f"arguments must be JSON values that Document.{kind} takes; got {sorted(arguments)}: {exc}."
-            raise ConfigError(msg) from exc
+        return text, named
 
     def get(self, id: str) -> Job:  # noqa: A002  the name of the field
         """Return a job as it is now.
@@ -301,13 +306,9 @@ class Jobs:
             pause = min(_LOOK_S, pause * 1.5)
         return job
 
-    def working(self, besides: str | None = None) -> dict[str, State]:
-        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job.
-
-        Args:
-            besides: Leave out jobs whose idempotency key begins with it.
-        """
-        return documents_in_work(self.ledger, besides)
+    def working(self) -> dict[str, State]:
+        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
+        return documents_in_work(self.ledger)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -335,6 +336,12 @@ def _number(id: str) -> int:  # noqa: A002
     return int(id) if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19 else -1
 
 
+def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
+    """The documents that a job names."""
+    named = arguments.get(DOCUMENTS_OF[kind], ())
+    return [named] if isinstance(named, str) else list(map(str, named))
+
+
 def _method(docs: Document, kind: str) -> Any:
     """What a job calls."""
     return functools.partial(change_model, docs) if kind == "change_model" else getattr(docs, kind)
@@ -353,6 +360,7 @@ class _Claim(NamedTuple):
     id: int
     kind: str
     arguments: Mapping[str, Any]
+    key: str | None
     attempts: int
     begun: int | None
 
@@ -375,6 +383,7 @@ class Worker:
 
     Args:
         docs: The Document, not read-only.
+        guard: Runs each job; what it raises is the job's error.
 
     Raises:
         ConfigError: If the Document is read-only or restricted.
@@ -393,8 +402,8 @@ class Worker:
         >>> thread.join()
     """
 
-    def __init__(self, docs: Document) -> None:
-        self._docs, self._jobs = docs, docs.jobs
+    def __init__(self, docs: Document, guard: Guard | None = None) -> None:
+        self._docs, self._jobs, self._guard = docs, docs.jobs, guard or (lambda *_: nullcontext())
         require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
         self._program = Program()
         self._turn = threading.Lock()
@@ -458,6 +467,15 @@ class Worker:
     def _call(self, claim: _Claim) -> Any:
         """Call the method, without what an earlier attempt may have done."""
         args, keywords = _split(claim.kind, claim.arguments)
+        if claim.kind == "purge" and claim.begun is not None:
+            names = {_hidden(name): name for name, _ in self._jobs.ledger.documents.identities()}
+            if keywords["document"] not in names:
+                return None  # an earlier attempt has purged it
+            keywords["document"] = names[keywords["document"]]
+        with self._guard(claim.kind, keywords, claim.key):
+            return self._result(claim, args, keywords)
+
+    def _result(self, claim: _Claim, args: list[Any], keywords: dict[str, Any]) -> Any:
         if claim.begun is not None and claim.kind == "delete_files":
             known = self._jobs.ledger.documents.named(keywords["documents"])  # purged ones have no row any more
             live = {name for name, row in known.items() if row.status == "live"}
@@ -467,11 +485,6 @@ class Worker:
             if present.number != claim.begun:
                 return present
         if claim.kind == "purge":
-            if claim.begun is not None:
-                names = {_hidden(name): name for name, _ in self._jobs.ledger.documents.identities()}
-                if keywords["document"] not in names:
-                    return None  # an earlier attempt has purged it
-                keywords["document"] = names[keywords["document"]]
             return dataclasses.replace(self._docs.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
 
@@ -482,8 +495,8 @@ class Worker:
                 return None
         with self._jobs.writing(durable=True) as (connection, ledger):
             for number in self._next(connection):
-                query = "SELECT kind, arguments, attempts, is_canceled, begun FROM job WHERE id = ?"
-                kind, text, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
+                query = "SELECT kind, arguments, key, attempts, is_canceled, begun FROM job WHERE id = ?"
+                kind, text, key, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
                 values: dict[str, Any] = {"updated": time.time()}
                 if is_canceled:
                     values |= {"state": "CANCELED"}
@@ -504,7 +517,7 @@ class Worker:
                         values |= {"documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
-                    return _Claim(number, kind, arguments, attempts, begun)
+                    return _Claim(number, kind, arguments, key, attempts, begun)
         return None
 
     def _next(self, connection: sqlite3.Connection) -> list[int]:
@@ -638,14 +651,14 @@ def _rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[
     return connection.execute(query, parameters).fetchall() if is_there else []
 
 
-def documents_in_work(ledger: Ledger, besides: str | None = None) -> dict[str, State]:
+def documents_in_work(ledger: Ledger) -> dict[str, State]:
     """See `Jobs.working`."""
     query = (
         "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-        "AND state IN (?, ?, ?) AND ifnull(instr(key, ?), 0) <> 1 ORDER BY id"
+        "AND state IN (?, ?, ?) ORDER BY id"
     )
     with ledger.file.reading() as connection:
-        rows = _rows(connection, query, ledger.name, *_UNFINISHED, besides)
+        rows = _rows(connection, query, ledger.name, *_UNFINISHED)
     found: dict[str, State] = {}
     for documents, kind, state in rows:
         found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)

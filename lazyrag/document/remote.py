@@ -163,7 +163,7 @@ class Connection:
         self._idle: list[http.client.HTTPConnection] = []
         parts = urlsplit(validate_text("url", url))
         is_http = parts.scheme in ("http", "https") and parts.hostname is not None
-        require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8000'")
+        require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8400'")
         self.url = url.rstrip("/")
         self._base = f"{parts.path.rstrip('/')}/api/v1/"
         self._where = str(parts.hostname), parts.port
@@ -225,7 +225,8 @@ def problem_error(status: int, problem: Any, url: str) -> LazyRAGError:
     if known.get("is_gone"):
         return StateGoneError(text)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return AccessError(f"{text or f'The service refuses the request ({status}).'} (service at {url})")
+        text = text.partition(" Send the header")[0] or f"The service refuses the request ({status})."
+        return AccessError(f"{text} Pass the Document a token that allows it: token='lrg_...'. (service at {url})")
     kind = getattr(all_errors, str(known.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, LazyRAGError):
         return kind(text)
@@ -654,12 +655,13 @@ class RemoteDocument(Document):
 
     def __init__(
         self,
-        *,
+        *files: object,
         url: str,
         name: str | None = None,
         token: str | None = None,
         embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None = None,
     ) -> None:
+        require(not files, "dataset", files, "left out with url: the service has the files")
         self.name = "default" if name is None else validate_text("name", name)
         indexer = RemoteIndexer(Connection(url, token), self.name, embed)
         self._indexer = cast("Indexer", indexer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
@@ -206,6 +207,25 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+
+
+usage_of_calls: ContextVar[list[Usage] | None] = ContextVar("lazyrag_usage", default=None)
+"""A list that takes the usage of each model call in this context, as models report it; None for no list."""
+
+
+def report_usage(usage: Usage | None) -> None:
+    """Add the usage of a call to the list in `usage_of_calls`, if there is one; None if the model reports none.
+
+    Example:
+        >>> calls = []
+        >>> _ = usage_of_calls.set(calls)
+        >>> report_usage(Usage(3, 2))
+        >>> calls
+        [Usage(prompt_tokens=3, completion_tokens=2)]
+    """
+    calls = usage_of_calls.get()
+    if calls is not None and usage is not None:
+        calls.append(usage)
 
 
 @dataclass(frozen=True, slots=True)

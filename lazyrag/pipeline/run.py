@@ -272,13 +272,18 @@ class Run:
         return self._resolved(context, generation)
 
     async def deltas(
-        self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
+        self,
+        top_k: int | None,
+        max_tokens: int | None,
+        filters: FilterLike | None,
+        results: Sequence[Hit] | None = None,
     ) -> AsyncGenerator[AnswerDelta, None]:
-        """Run all stages, and stream the answer."""
+        """Run all stages, or those behind the retrieval of some hits, and stream the answer."""
         generator = self.generator()
         with self.span(current=False) as span:
             with span.as_current():
-                context = await self.complete_context(top_k, max_tokens, filters)
+                found = self.complete_context(top_k, max_tokens, filters) if results is None else None
+                context = await (found or self.context(results or (), max_tokens))
             if not context.sources:
                 answer = self.not_found(context)
                 yield AnswerDelta(answer.text)

@@ -9,6 +9,7 @@ import json
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,11 @@ SESSION_S = 43_200
 READ_S = 30.0
 """Longest wait for a request's headers, and for the next piece of its body."""
 MAX_BODY = 1_000_000
+MAX_STREAMS = 100
+"""Event streams of a principal at the same time, per process."""
+CHECK_S = 5.0
+"""How often an open event stream looks whether its token is still valid, in seconds, if events come so often."""
+_AUDIT_BYTES = 2_000  # of a query's body in the audit log, if queries are recorded
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 _HEALTH = ("/healthz", "/readyz")
@@ -88,15 +94,14 @@ CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'ap
 ACCESS_FORMAT = FileFormat(
     "access file",
     application_id=int.from_bytes(b"lzAX", "big"),
-    migrations=(_SCHEMA,),
+    migrations=(_SCHEMA, "ALTER TABLE audit ADD COLUMN text TEXT NOT NULL DEFAULT '';"),
     when_damaged="Restore it from a backup, or delete it and create new tokens.",
 )
 _SELECT_TOKENS = "SELECT id, name, scope, labels, created, expires, revoked, used FROM token ORDER BY created, rowid"
-_SELECT_AUDIT = (
-    "SELECT id, own, time_ms, principal, address, action, dataset, documents, status, request, hash FROM audit"
-)
+_COLUMNS = "id, own, time_ms, principal, address, action, dataset, documents, status, request, text, hash"
+_SELECT_AUDIT = f"SELECT {_COLUMNS} FROM audit"  # noqa: S608
 _NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
-_INSERT_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_AUDIT = f"INSERT INTO audit ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _VALID = "token.revoked IS NULL AND ifnull(token.expires, 1e12) > ?"
 
 
@@ -139,6 +144,7 @@ class AuditRow:
         documents: Ids of documents.
         status: The HTTP status; None before the request was handled.
         request: Id of the request.
+        text: The body of a query, if the service records them; "" for none.
         hash: SHA-256 of the previous row's hash and this row's content; "" for principals with labels.
     """
 
@@ -151,6 +157,7 @@ class AuditRow:
     documents: tuple[str, ...]
     status: int | None
     request: str
+    text: str
     hash: str
 
 
@@ -176,12 +183,15 @@ class Access:
         state: The service's state folder.
         hosts: Names for the header ``Host``, beside those of this machine.
         requests_per_s: Rate limit of each principal, per process.
+        texts: Whether the audit log has queries, too, with their bodies.
 
     Raises:
         StoreError: If the file cannot be opened.
     """
 
-    def __init__(self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0) -> None:
+    def __init__(
+        self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0, texts: bool = False
+    ) -> None:
         make_state(state)
         self.path = state / "access.db"
         # Two connections: lookups never wait for a write.
@@ -190,6 +200,8 @@ class Access:
         self.hosts = frozenset(host.lower() for host in (*LOCAL_HOSTS, *hosts))
         self.requests = Buckets(requests_per_s, 2 * requests_per_s)
         self.denials = Buckets(1.0, 50.0)
+        self.streams = Counter[str]()
+        self.texts = texts
         self._is_closed = False
 
     def close(self) -> None:
@@ -331,11 +343,13 @@ class Access:
         documents: Iterable[str] = (),
         status: int | None = None,
         request: str = "",
+        text: str = "",
     ) -> None:
         last, previous = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone() or (0, "")
         [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
         ids = json.dumps(list(documents))
-        content = [last + 1, own, int(time.time() * 1000), principal, address, action, dataset, ids, status, request]
+        now = int(time.time() * 1000)
+        content = [last + 1, own, now, principal, address, action, dataset, ids, status, request, text]
         connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
 
     def audit(
@@ -370,9 +384,9 @@ class Access:
             rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
         return [
             AuditRow(
-                one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, digest
+                one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, *more
             )
-            for one, own, at, who, where, what, name, ids, status, request, digest in rows
+            for one, own, at, who, where, what, name, ids, status, request, *more in rows
         ]
 
     def verify_audit(self) -> AuditCheck:
@@ -393,7 +407,8 @@ def _digest(text: str) -> str:
 
 
 def _chained(previous: str, content: Sequence[Any]) -> str:
-    return _digest(f"{previous}\n{json.dumps(content, ensure_ascii=False)}")
+    # Rows without a text have the hash that they had before there was that column.
+    return _digest(f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}")
 
 
 def _labels(stored: str | None) -> tuple[str, ...] | None:
@@ -430,8 +445,13 @@ class Buckets:
         return 0.0 if allowed else (1 - level) / self.rate
 
 
-def check_bind(host: str, access: Access) -> None:
+def check_bind(host: str, access: Access, at: Path) -> None:
     """Check that a service without tokens listens on this machine only.
+
+    Args:
+        host: The address.
+        access: The tokens.
+        at: The served folder, or the configuration file.
 
     Raises:
         ConfigError: If it would listen on another address.
@@ -440,7 +460,7 @@ def check_bind(host: str, access: Access) -> None:
     if _is_local(host) or any(one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()):
         return
     msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."
-    raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin")
+    raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin --at {at}")
 
 
 def _is_local(host: str) -> bool:
@@ -474,34 +494,21 @@ class AccessMiddleware:
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
-        is_logged = refused = False
-
-        async def guarded(message: Any) -> None:
-            nonlocal refused
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if is_logged or status in _DENIED:
-                    try:
-                        await self._record(scope, path, status)
-                    except ProblemError as problem:
-                        refused = True
-                        await self._refuse(problem, scope, receive, send)
-                message["headers"] = _headers(message["headers"])
-            if not refused:
-                await send(message)
-
-        limit = next((most for pattern, most in _LIMITS if pattern.fullmatch(path)), MAX_BODY)
+        exchange = _Exchange(self, scope, receive, send)
         try:
-            is_logged = await self._admit(scope, path, limit)
+            exchange.is_logged = await self._admit(scope, exchange.path, exchange.limit)
         except ProblemError as problem:
             if problem.status in _DENIED and (wait := self.access.denials.take(_address(scope))):
                 problem = _too_many(wait)  # denied requests must not fill the audit log
-            await self._refuse(problem, scope, receive, guarded)
-        else:
-            await self.app(scope, _limited(receive, limit), guarded)
+            await self.refuse(problem, scope, receive, exchange.send)
+            return
+        try:
+            with exchange.ending:
+                await self.app(scope, exchange.receive, exchange.send)
+        finally:
+            self.access.streams[scope["state"]["principal"].id] -= exchange.is_stream
 
-    async def _refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
+    async def refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
         """Send a problem: as a page to a browser that shows one, else as JSON."""
         response = problem.response(scope)
         if self.problem_page is not None and wants_page(scope):
@@ -527,7 +534,7 @@ class AccessMiddleware:
             raise ProblemError(421, f"The host {host[:100]!a} is not one of this service.", _HOST_REMEDY)
         bearer = _bearer(headers)
         _check_origin(scope["method"], headers, has_token=bool(bearer))
-        principal = await self._principal(scope, headers, bearer)
+        principal = await self.principal(scope, headers)
         if principal is not None:
             scope["state"]["principal"] = principal
             if wait := self.access.requests.take(principal.id):
@@ -538,22 +545,28 @@ class AccessMiddleware:
             raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
         is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(f"{scope['method']} {path}")
         if is_logged and principal is not None:
-            await self._record(scope, path, None)
+            await self.record(scope, path, None)
         return is_logged
 
-    async def _principal(self, scope: Any, headers: Headers, bearer: str | None) -> Principal | None:
+    async def principal(self, scope: Any, headers: Headers) -> Principal | None:
+        """The principal of a request; None without a valid token."""
         access = self.access
         if not access.is_closed():
             # A proxy on this machine must not open the service to others.
             passed = ",".join(headers.getlist("x-forwarded-for") + headers.getlist("x-real-ip")).split(",")
             addresses = [_address(scope), *passed, *_FORWARDED.findall(";".join(headers.getlist("forwarded")))]
             return Principal() if all(_is_local(one) for one in addresses if one) else None
-        if bearer is not None:
+        if (bearer := _bearer(headers)) is not None:
             return access.of_token(bearer)
         session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
         return None if session is None else access.of_session(session)
 
-    async def _record(self, scope: Any, path: str, status: int | None) -> None:
+    async def record(self, scope: Any, path: str, status: int | None, text: str = "") -> None:
+        """Append a request to the audit log.
+
+        Raises:
+            ProblemError: 503 if that is not possible.
+        """
         state, found = scope["state"], _SET.match(path)
         document = scope.get("path_params", {}).get("document_id")
         row = {
@@ -562,6 +575,7 @@ class AccessMiddleware:
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],
+            "text": text,
         }
         record, principal = self.access.record, state["principal"].id
         try:
@@ -569,6 +583,55 @@ class AccessMiddleware:
         except StoreError as exc:
             remedy = "Check the disk of the service's state folder."
             raise ProblemError(503, "The audit log cannot be written.", remedy) from exc
+
+
+class _Exchange:
+    """A request and its response: limited, recorded, and a stream only as long as its token is valid."""
+
+    def __init__(self, guard: AccessMiddleware, scope: Any, receive: Any, send: Any) -> None:
+        self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
+        self.path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        self.limit = next((most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY)
+        self.ending = anyio.CancelScope()
+        self.is_logged = self.is_stream = False
+        self._has_text = guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
+        self._limited, self._text, self._checked = _limited(receive, self.limit), bytearray(), time.monotonic()
+
+    async def receive(self) -> Any:
+        """See ASGI."""
+        message = await self._limited()
+        if self._has_text:
+            self._text += message.get("body", b"")[: _AUDIT_BYTES - len(self._text)]
+        return message
+
+    async def send(self, message: Any) -> None:
+        """See ASGI."""
+        if self.ending.cancel_called:
+            return
+        if message["type"] == "http.response.start":
+            try:
+                await self._begin(message)
+            except ProblemError as problem:
+                self.ending.cancel()
+                await self._guard.refuse(problem, self._scope, self._receive, self._send)
+                return
+        elif self.is_stream and time.monotonic() - self._checked > CHECK_S:
+            self._checked = time.monotonic()
+            present = await self._guard.principal(self._scope, Headers(scope=self._scope))
+            if present != self._scope["state"]["principal"]:
+                self.ending.cancel()
+                message = {"type": "http.response.body"}
+        await self._send(message)
+
+    async def _begin(self, message: Any) -> None:
+        status, streams, own = message["status"], self._guard.access.streams, self._scope["state"]["principal"].id
+        if self.is_logged or self._has_text or status in _DENIED:
+            await self._guard.record(self._scope, self.path, status, self._text.decode(errors="replace"))
+        if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
+            if streams[own] >= MAX_STREAMS:
+                raise _too_many(CHECK_S)
+            self.is_stream, streams[own] = True, streams[own] + 1
+        message["headers"] = _headers(message["headers"])
 
 
 _HOST_REMEDY = "Add the name to allowed_hosts in [server] of the configuration."
@@ -617,7 +680,7 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
     # None of these can be sent by a foreign page without a preflight, which fails.
     is_deliberate = kind == "application/json" or has_token or "idempotency-key" in headers
     if method == "POST" and not (is_own or is_deliberate):
-        remedy = "Send JSON with 'Content-Type: application/json', or a bearer token, or an Idempotency-Key."
+        remedy = "Add a header: 'Content-Type: application/json' to JSON, 'Idempotency-Key: 1' to a form, or a token."
         raise ProblemError(403, "The request could come from a page of another site.", remedy)
 
 

@@ -15,10 +15,13 @@ from starlette.responses import Response
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
 from lazyrag.server import (
+    dify,
+    openai_answers,
     openai_files,
     openai_stores,
     page,
     reader,
+    rerank,
     routes_access,
     routes_answers,
     routes_documents,
@@ -27,6 +30,7 @@ from lazyrag.server import (
     uploads,
 )
 from lazyrag.server.access import AccessMiddleware, wants_page
+from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
 
@@ -44,6 +48,9 @@ ROUTERS = tuple(
         sets,
         openai_files,
         openai_stores,
+        openai_answers,
+        rerank,
+        dify,
     )
 )
 
@@ -55,10 +62,10 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         service: What it serves.
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
-    app = FastAPI(title="lazyrag", version=__version__, root_path=root_path, docs_url=None, redoc_url=None)
+    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
-    app.add_middleware(RequestMiddleware)
+    app.add_middleware(RequestMiddleware, root_path)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(LazyRAGError, _problem)
     app.add_exception_handler(HTTPException, _http_problem)
@@ -91,21 +98,22 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     for path in ("/mcp", "/mcp/write"):
         app.add_route(path, mcp, methods=["POST"])
     described = app.openapi
-    app.openapi = lambda: with_problems(described())  # type: ignore[method-assign]
+    app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
 
 
 class RequestMiddleware:
     """Gives every request an id and a principal, and logs it without its content."""
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, app: Any, root_path: str) -> None:
+        self.app, self.root_path = app, root_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope["root_path"] = self.root_path or scope.get("root_path", "")
         began = time.perf_counter()
         request_id = uuid.uuid4().hex
         state = scope.setdefault("state", {})

@@ -22,6 +22,20 @@ DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
 ROOT_PATH = r"(?:/[\w.~-]+)+"
 
+_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", r"^\w[\w.-]*$"
+_CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
+_EXPECTED = {
+    _ROOT_PATH: "must be a path such as '/rag'",
+    _FUNCTION: "must be 'module:function'",
+    _SET: "must be letters, digits, '_', '-' and '.'",
+    _CHAT: "must be 'openai:NAME' or 'module:attribute'",
+    "path_type": "must be a path",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+}
+"""What values must be, by pattern or type of error, where pydantic's words are for programmers."""
+
 
 def _located(path: Path, info: ValidationInfo) -> Path:
     return info.context / path.expanduser() if info.context else path
@@ -44,7 +58,7 @@ class ServerConfig(_Section):
     """Port; by default 8400, or a free one if that is taken. 0 for a free one."""
     processes: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
     """Number of web processes; by default one per core, at most four."""
-    root_path: str = Field(default="", pattern=f"^({ROOT_PATH})?$")
+    root_path: str = Field(default="", pattern=_ROOT_PATH)
     """Path of a proxy in front of the service, such as ``/rag``."""
     allowed_hosts: list[str] = []
     """Names in the header Host, beside those of this machine."""
@@ -52,6 +66,8 @@ class ServerConfig(_Section):
     """Addresses and networks of proxies whose ``X-Forwarded-*`` headers count."""
     state: Located = Path(STATE_FOLDER)
     """Folder for tokens, uploads and the audit log."""
+    audit_texts: bool = False
+    """Whether the audit log has queries and questions, with their bodies up to 2,000 bytes."""
     log: Literal["text", "json"] = "text"
     """Format of the log on the standard error output; ``json`` for JSON lines."""
     shutdown_s: float = Field(default=10.0, gt=0, le=600)
@@ -74,12 +90,14 @@ class LimitsConfig(_Section):
 class ModelsConfig(_Section):
     """``[models]``: the models of all sets."""
 
-    chat: str = ""
+    chat: str = Field(default="", pattern=_CHAT)
     """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited passages."""
     embed: str = ""
     """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
     url: str = ""
     """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+    rerank: str = ""
+    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
 
 
 class SetConfig(_Section):
@@ -95,7 +113,7 @@ class SetConfig(_Section):
     """Name of the Document in ``store_conf``."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
-    setup: str = Field(default="", pattern=r"^([\w.]+:\w+)?$")
+    setup: str = Field(default="", pattern=_FUNCTION)
     """``module:function`` that gets the Document, to define groups and readers."""
     groups: list[str] = Field(default=["MediumChunk"], min_length=1)
     """Node groups to build with their indexes."""
@@ -132,12 +150,15 @@ class Config(_Section):
     server: ServerConfig
     limits: LimitsConfig = LimitsConfig()
     models: ModelsConfig = ModelsConfig()
-    sets: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], SetConfig] = Field(min_length=1)
+    sets: dict[Annotated[str, Field(pattern=_SET)], SetConfig] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check(self) -> Config:
         if self.server.state.resolve() in {one.path.resolve() for one in self.sets.values() if one.path}:
             raise ValueError("server.state must not be the folder of a set")
+        stores = [(one.store or one.path, one.store_conf) for one in self.sets.values() if one.store or one.path]
+        if any(stores.count(one) > 1 for one in stores):
+            raise ValueError("sets must have a store each, and two have the same; set their store")
         return self
 
 
@@ -191,10 +212,18 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
         raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
     if error["type"] == "missing":
         raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")
-    expected = error["msg"].replace("Input should", "must").replace("String should", "must")
-    expected = expected.removeprefix("Value error, ")
-    got = "" if error["type"] == "value_error" else f"; got {error['input']!r}"
-    raise ConfigError(f"{where}{'.'.join(place)} {expected}{got}.".replace(":  ", ": "))
+    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))  # pydantic's own
+    raise ConfigError(f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": "))
+
+
+def expectation(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of an error of pydantic: ``must be a valid integer; got 'x'``."""
+    found = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
+    if found is None:
+        found = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
+        found = re.sub(r"^Value error, |, unable to .*| after validation, not \d+$", "", found)
+    given = error["input"]
+    return f"{found}; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else found
 
 
 def make_state(state: Path) -> None:
@@ -240,6 +269,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     """
     import lazyrag.document.project as projects
     from lazyrag.document import Document
+    from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
@@ -262,18 +292,34 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         docs = Document(path, embed, **more)
     if chosen.setup:
         load_object(chosen.setup)(docs)
+    for group in chosen.groups if write else ():
+        docs.reader.line(group)  # raises if there is no such group
+    for analyser in chosen.analysers if write else ():
+        term_function(analyser)
     return docs
 
 
 def open_chat(chosen: ModelsConfig) -> Any:
     """The chat model; None without one."""
-    if not chosen.chat:
-        return None
-    kind, _, name = chosen.chat.partition(":")
-    if kind != "openai":
-        return load_object(chosen.chat)
-    from lazyrag.document.project import base_url
     from lazyrag.models import HttpChatModel
 
-    url = chosen.url or base_url()
-    return HttpChatModel(url, name, api_key=os.environ.get("OPENAI_API_KEY"))
+    return _open_model(chosen.chat, chosen.url, HttpChatModel)
+
+
+def open_rerank(chosen: ModelsConfig) -> Any:
+    """The rerank model; None without one."""
+    from lazyrag.models import HttpRerankModel
+    from lazyrag.models.local import local_rerank_model
+
+    if chosen.rerank and ":" not in chosen.rerank:
+        return local_rerank_model(chosen.rerank)
+    return _open_model(chosen.rerank, chosen.url, HttpRerankModel)
+
+
+def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
+    kind, _, name = target.partition(":")
+    if kind != "openai":
+        return load_object(target) if target else None
+    from lazyrag.document.project import base_url
+
+    return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))

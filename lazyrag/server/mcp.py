@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import logging
+import re
 import sys
 import threading
 from collections.abc import Mapping
@@ -46,7 +47,8 @@ log = logging.getLogger("lazyrag.server")
 MAX_READ = 20_000
 """Characters of a document in one result."""
 _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
-_WAIT_S = 30.0  # for a job
+_WAIT_S = 10.0  # for a job, in a thread of the pool
+_PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
     "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
     "exact words; outline and read go through a document. Cite documents by title and url."
@@ -65,7 +67,7 @@ class Caller:
 
     service: Service
     principal: Principal
-    request: Request | None = None
+    request: Any = None
 
     def scopes(self, name: str = "") -> list[Scope]:
         """The named set, or all that the principal may read.
@@ -119,7 +121,7 @@ class Caller:
 
     def cited(self, scope: Scope, node: Mapping[str, Any]) -> dict[str, str]:
         """Title and address of a node."""
-        title = str(node["global_metadata"].get("title") or node["path"])
+        title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
         return {"title": title, "url": self.url(scope, node["path"], node["global_metadata"])}
 
@@ -160,13 +162,15 @@ class Search(Tool):
     set: InSet = ""
     limit: Limit = 8
     filters: Filters = None
-    group: Annotated[Name, Field(description="Node group: FineChunk for short passages.")] = "MediumChunk"
+    group: Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")] = ""
 
     def run(self, caller: Caller) -> dict[str, Any]:
         """Of several sets in turn, as their scores cannot be compared."""
-        where, options = filter_of(self.filters), SearchOptions(group=self.group)
-        scopes = caller.scopes(self.set)
-        found = [caller.passages(one, one.retriever(options)(self.query, where, self.limit)) for one in scopes]
+        found = []
+        for scope in caller.scopes(self.set):
+            options = SearchOptions(group=self.group or caller.service.group_of(scope.name))
+            nodes = scope.retriever(options)(self.query, filter_of(self.filters), self.limit)
+            found.append(caller.passages(scope, nodes))
         in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
         return {"results": [one for one in in_turn if one is not None][: self.limit]}
 
@@ -348,11 +352,10 @@ def _server(call: Any, *, writes: bool) -> Server[Any]:
     async def on_list(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(tools.values()))
 
-    async def on_call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def on_call(context: Any, params: types.CallToolRequestParams) -> Any:
         if params.name not in tools:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.")
-        found: types.CallToolResult = await call(context.request, params.name, params.arguments or {})
-        return found
+        return await call(context.request, params.name, params.arguments or {})
 
     return Server(
         "lazyrag", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=on_list, on_call_tool=on_call
@@ -405,6 +408,8 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
                 for name, chosen in config.sets.items():
                     docs = open_set(name, chosen, config.server.state, write=writes, fields=None)
                     service.sets[name] = stack.enter_context(docs)
+                    built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
+                    service.groups[name] = next(iter({*chosen.groups} & {*built} or built), chosen.groups[0])
             threads = [
                 threading.Thread(target=Worker(one).run, args=[ended]) for one in service.sets.values() if writes
             ]

@@ -1,26 +1,118 @@
-"""What the routes of OpenAI's API share: models, ids, pages of lists, attributes, filters, and their records."""
+"""What the routes of OpenAI's API share: requests, models, pages of lists, attributes, filters, and records."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
 import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import Path, Query
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+import anyio
+from fastapi import Depends, Path, Query, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.responses import Response
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
+from lazyrag.document import Job
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
-from lazyrag.server.service import Principal, Service
+from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.server.uploads import Call, reply
 from lazyrag.storage.database import Database, FileFormat
 
-# Models, as OpenAI publishes them
+_CHANGE_S = 30.0  # how long a request waits for a change of a document
+_LOOK_S = 0.05
+
+# Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """The response to a change, which is sent when its job is finished."""
+
+    job: Job
+    value: dict[str, Any]
+
+
+def _face(scope: str) -> Any:
+    allowed = needs(scope)
+
+    async def make(request: Request, principal: Principal = allowed) -> Call:
+        return Call(request, service_of(request), "", principal, None, None)  # type: ignore[arg-type]  # of no set
+
+    return Depends(make)
+
+
+Reading: TypeAlias = Annotated[Call, _face("read")]
+Writing: TypeAlias = Annotated[Call, _face("write")]
+Administration: TypeAlias = Annotated[Call, _face("admin")]
+Id = Annotated[str, Path(max_length=200)]
+
+
+def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a handler, whose argument ``call`` is a `Call` or has one, in the pool of slow work; its result is JSON."""
+
+    @functools.wraps(handler)
+    async def run(**given: Any) -> Response:
+        call: Call = getattr(given["call"], "call", given["call"])
+        found = await call.run_slow(handler, **given)
+        if isinstance(found, Changing):
+            job, jobs, until = found.job, given["call"].call.whole.jobs, time.monotonic() + _CHANGE_S
+            while not job.is_finished and time.monotonic() < until:
+                await anyio.sleep(_LOOK_S)
+                job = await call.run(jobs.get, job.id)
+            found = found.value
+        return found if isinstance(found, Response) else reply(found)
+
+    return run
+
+
+def unknown(kind: str, given: str) -> ProblemError:
+    """The error for an id that the principal does not see: hidden ones are unknown ones."""
+    return ProblemError(404, f"No such {kind}: {given!a:.100}.", "List them to see the ids.")
+
+
+class Paging:
+    """Which part of a list a request wants."""
+
+    def __init__(
+        self,
+        limit: Annotated[int, Query(ge=1, le=100)] = 20,
+        order: Literal["asc", "desc"] = "desc",
+        after: Annotated[str | None, Query(max_length=200)] = None,
+        before: Annotated[str | None, Query(max_length=200)] = None,
+    ) -> None:
+        self.limit, self.order, self.after, self.before = limit, order, after, before
+
+    def page(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A page of objects, which come oldest first.
+
+        Raises:
+            ProblemError: 400 if a cursor is none of their ids.
+        """
+        found = list(rows if self.order == "asc" else reversed(rows))
+        places = {one["id"]: at for at, one in enumerate(found)}
+        for name, cursor in (("after", self.after), ("before", self.before)):
+            if cursor is not None and cursor not in places:
+                msg = f"{name} must be the id of an object of the list; got {cursor!a:.100}."
+                raise ProblemError(400, msg, "Use the first_id or last_id of a page.", param=name)
+        start = 0 if self.after is None else places[self.after] + 1
+        end = len(found) if self.before is None else places[self.before]
+        is_backward = self.before is not None and self.after is None
+        start, stop = (max(0, end - self.limit), end) if is_backward else (start, min(end, start + self.limit))
+        data, more = found[start:stop], start > 0 if is_backward else stop < end
+        ids = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": "", "last_id": ""}
+        return {"object": "list", "data": data, **ids, "has_more": more}
+
+
+# Models of requests, as OpenAI publishes them
 
 
 class Model(BaseModel):
@@ -29,22 +121,11 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-Order = Annotated[Literal["asc", "desc"], Query()]
-Cursor = Annotated[str | None, Query(max_length=200)]
-Limit = Annotated[int, Query(ge=1, le=100)]
-Id = Annotated[str, Path(max_length=200)]
-Time: TypeAlias = int
-"""Seconds since 1970."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Metadata: TypeAlias = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None
-Attributes: TypeAlias = (
-    Annotated[
-        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)] | Number | bool],
-        Field(max_length=16),
-    ]
-    | None
-)
-State: TypeAlias = Literal["in_progress", "completed", "cancelled", "failed"]
+Key: TypeAlias = Annotated[str, Field(max_length=64)]
+Text: TypeAlias = Annotated[str, Field(max_length=512)]
+Metadata: TypeAlias = Annotated[dict[Key, Text], Field(max_length=16)] | None
+Attributes: TypeAlias = Annotated[dict[Key, Text | Number | bool], Field(max_length=16)] | None
 
 
 class ComparisonFilter(Model):
@@ -62,103 +143,42 @@ class CompoundFilter(Model):
     filters: list[ComparisonFilter | CompoundFilter]
 
 
-def checked_filter(given: Any) -> Any:
-    """A filter that is not nested too deeply, and not too large.
-
-    Raises:
-        ValueError: If it is.
-    """
+def _checked_filter(given: Any) -> Any:
+    """A filter that is not nested too deeply, and not too large."""
     level, count = [given], 0
     for _ in range(MAX_FILTER_DEPTH):
-        level = [part for one in level if isinstance(one, dict) for part in _parts(one)]
+        parts = [one["filters"] for one in level if isinstance(one, dict) and isinstance(one.get("filters"), list)]
+        level = [part for some in parts for part in some]
         count += len(level)
-        if count > MAX_FILTER_PARTS:
-            raise ValueError(f"must have at most {MAX_FILTER_PARTS:,} parts")
-    if level:
-        raise ValueError(f"must not be nested more than {MAX_FILTER_DEPTH} times")
+    if level or count > MAX_FILTER_PARTS:
+        raise ValueError(f"must have at most {MAX_FILTER_PARTS:,} parts, nested up to {MAX_FILTER_DEPTH} times")
     return given
 
 
-def _parts(one: Mapping[str, Any]) -> list[Any]:
-    parts = one.get("filters")
-    return parts if isinstance(parts, list) else []
+Filters = Annotated[ComparisonFilter | CompoundFilter, BeforeValidator(_checked_filter)]
 
 
-Filters = Annotated[ComparisonFilter | CompoundFilter, BeforeValidator(checked_filter)]
+@functools.cache
+def _published() -> dict[str, Any]:
+    text = files("lazyrag.server").joinpath("openai.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text.replace("#/components/schemas/", "#/components/schemas/OpenAI."))
+    return found
 
 
-class AutoChunking(Model):
-    """The chunks of the set."""
-
-    type: Literal["auto"]
-
-
-class ChunkSizes(Model):
-    """Sizes in tokens; neighbours share at most half of a chunk."""
-
-    max_chunk_size_tokens: int = Field(ge=100, le=4096)
-    chunk_overlap_tokens: int = Field(ge=0)
-
-
-class StaticChunking(Model):
-    """Chunks of given sizes."""
-
-    type: Literal["static"]
-    static: ChunkSizes
-
-
-class OtherChunking(Model):
-    """Chunks that the set's configuration defines."""
-
-    type: Literal["other"]
-
-
-Chunking: TypeAlias = Annotated[AutoChunking | StaticChunking, Field(discriminator="type")]
-ChunkingFound: TypeAlias = Annotated[StaticChunking | OtherChunking, Field(discriminator="type")]
-
-
-def list_model(name: str, item: Any) -> Any:
-    """The model of a page of a list."""
-    ids: Any = (str, Field(description="Empty for an empty page."))
-    more: Any = {"object": (str, ...), "first_id": ids, "last_id": ids, "has_more": (bool, ...)}
-    return create_model(name, data=(list[item], ...), **more)
-
-
-def deleted_model(name: str, kind: str) -> Any:
-    """The model of a deletion."""
-    fields: Any = {"id": (str, ...), "object": (Literal[kind], ...), "deleted": (bool, ...)}
-    return create_model(name, **fields)
-
-
-def page(
-    rows: Sequence[dict[str, Any]], after: str | None, before: str | None, order: str, limit: int
-) -> dict[str, Any]:
-    """A page of a list.
-
-    Args:
-        rows: All objects, oldest first.
-        after: The id of an object; the page begins behind it.
-        before: The id of an object; the page ends before it.
-        order: ``"asc"`` for oldest first, or ``"desc"``.
-        limit: The maximum number of objects.
-
-    Raises:
-        ProblemError: 400 if an id is none of theirs.
-    """
-    found = list(rows if order == "asc" else reversed(rows))
-    places = {one["id"]: at for at, one in enumerate(found)}
-    for name, cursor in (("after", after), ("before", before)):
-        if cursor is not None and cursor not in places:
-            msg = f"{name} must be the id of an object of the list; got {cursor!a:.100}."
-            raise ProblemError(400, msg, "Use the first_id or last_id of a page.", param=name)
-    start = 0 if after is None else places[after] + 1
-    end = len(found) if before is None else places[before]
-    if before is not None and after is None:
-        start = max(0, end - limit)
-    data = found[start : min(end, start + limit)]
-    more = start > 0 if before is not None and after is None else start + limit < end
-    first, last = (data[0]["id"], data[-1]["id"]) if data else ("", "")
-    return {"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more}
+def with_openai(document: dict[str, Any]) -> dict[str, Any]:
+    """Describe the routes of an OpenAPI document that OpenAI has as OpenAI publishes them."""
+    document["components"]["schemas"] |= {f"OpenAI.{name}": one for name, one in _published()["schemas"].items()}
+    for path, operations in _published()["paths"].items():
+        for method, operation in operations.items():
+            own = document["paths"][f"/v1{path}"][method]
+            own.update({key: value for key, value in operation.items() if key != "operationId"})
+            own["responses"] = {"200": operation["responses"]["200"] | {"description": "The object."}}
+            schema = {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}
+            own["responses"]["default"] = {
+                "description": "An error.",
+                "content": {"application/json": {"schema": schema}},
+            }
+    return document
 
 
 # Attributes: values of declared fields, and any others in the field "attributes", one text each. The texts of a name
@@ -166,27 +186,23 @@ def page(
 
 _OWN = ("labels", "attributes")
 _OPERATORS = {"eq": "eq", "ne": "ne", "gt": "gt", "gte": "ge", "lt": "lt", "lte": "le", "in": "in", "nin": "not in"}
-_decoder = json.JSONDecoder()
 
 
 def _encoded(key: str, value: Any) -> str:
     name = json.dumps(key, ensure_ascii=False)
-    if isinstance(value, bool):
-        return f"{name}b{value:d}"
-    if isinstance(value, str):
-        return f"{name}s{value}"
+    if isinstance(value, (bool, str)):
+        return f"{name}s{value}" if isinstance(value, str) else f"{name}b{value:d}"
     [bits] = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # 0.0 for -0.0
     return f"{name}n{bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63):016x}"
 
 
 def _decoded(text: str) -> tuple[str, Any]:
-    key, end = _decoder.raw_decode(text)
+    key, end = json.JSONDecoder().raw_decode(text)
     kind, rest = text[end], text[end + 1 :]
     if kind != "n":
         return key, rest if kind == "s" else rest == "1"
     bits = int(rest, 16)
-    [value] = struct.unpack(">d", struct.pack(">Q", bits ^ (1 << 63 if bits >> 63 else (1 << 64) - 1)))
-    return key, _plain(value)
+    return key, _plain(struct.unpack(">d", struct.pack(">Q", bits ^ (1 << 63 if bits >> 63 else (1 << 64) - 1)))[0])
 
 
 def _plain(value: Any) -> Any:
@@ -194,32 +210,32 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def declared_fields(schema: Schema) -> list[str]:
+def _declared(schema: Schema) -> list[str]:
     """The fields of a set that are attributes by their own names."""
     return [one for one in schema if one not in BUILT_IN_FIELDS and one not in _OWN]
 
 
 def metadata_of(attributes: Attributes, schema: Schema) -> dict[str, Any]:
-    """The metadata of a document with some attributes; the values of other declared fields are removed.
+    """The metadata of a document with some attributes; None for other declared fields.
 
     Raises:
         ProblemError: 400 if the set has neither a field of the name nor one for all of them.
     """
     given = attributes or {}
-    found: dict[str, Any] = {one: _plain(given.get(one)) for one in declared_fields(schema)}
+    found: dict[str, Any] = {one: _plain(given.get(one)) for one in _declared(schema)}
     others = sorted(_encoded(key, value) for key, value in given.items() if key not in found)
     if "attributes" in schema:
         return {**found, "attributes": others}
     if others:
-        unknown = min(given.keys() - found.keys())
         remedy = "Declare it with doc_fields, or use a vector store that was created at run time."
-        raise ProblemError(400, f"The set has no field {unknown!a}.", remedy, param="attributes")
+        unknown_ones = given.keys() - found.keys()
+        raise ProblemError(400, f"The set has no field {min(unknown_ones)!a}.", remedy, param="attributes")
     return found
 
 
 def attributes_of(fields: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """The attributes in the fields, or the metadata, of a document."""
-    own = {one: fields.get(one) for one in declared_fields(schema)}
+    own = {one: fields.get(one) for one in _declared(schema)}
     found = {key: value for key, value in own.items() if isinstance(value, (str, int, float))}
     return found | dict(map(_decoded, fields.get("attributes") or ()))
 
@@ -235,32 +251,33 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     if isinstance(given, CompoundFilter):
         parts = [filter_of(one, schema) for one in given.filters]
         return (And if given.type == "and" else Or)(*(one for one in parts if one is not None))
-    is_list, op = isinstance(given.value, list), given.type
+    key, op, value, is_list = given.key, given.type, given.value, isinstance(given.value, list)
     if is_list != (op in ("in", "nin")):
         needed = "one value" if is_list else "a list of values"
-        raise ProblemError(400, f"The filter {op!r} on {given.key!a} needs {needed}.", param="filters")
-    if given.key in declared_fields(schema):
-        value: Any = list(map(_plain, given.value)) if isinstance(given.value, list) else _plain(given.value)
-        return Condition(given.key, _OPERATORS[op], value)
+        raise ProblemError(400, f"The filter {op!r} on {key!a:.100} needs {needed}.", param="filters")
+    if key in _declared(schema):
+        return Condition(key, _OPERATORS[op], list(map(_plain, value)) if isinstance(value, list) else _plain(value))
     if "attributes" not in schema:  # no file has it
         return And() if op in ("ne", "nin") else Or()
-    return _attribute_filter(given.key, op, given.value)
+    texts = [_encoded(key, one) for one in (value if isinstance(value, list) else [value])]
+    if op in ("eq", "ne", "in", "nin"):
+        return Condition("attributes", "not in" if op in ("ne", "nin") else "in", texts)
+    end = len(json.dumps(key, ensure_ascii=False))
+    first, behind_all = texts[0][: end + 1], texts[0][:end] + chr(ord(texts[0][end]) + 1)
+    low = {"gt": f"{texts[0]}\0", "gte": texts[0]}.get(op, first)
+    return Condition("attributes", "in range", [low, {"lt": texts[0], "lte": f"{texts[0]}\0"}.get(op, behind_all)])
 
 
-def _attribute_filter(key: str, op: str, value: Any) -> Filter:
-    if op in ("in", "nin"):
-        return Condition("attributes", _OPERATORS[op], [_encoded(key, one) for one in value])
-    text = _encoded(key, value)
-    if op in ("eq", "ne"):
-        return Condition("attributes", "in" if op == "eq" else "not in", [text])
-    end = len(json.dumps(key, ensure_ascii=False)) + 1
-    first, behind_all = text[:end], text[: end - 1] + chr(ord(text[end - 1]) + 1)
-    low = {"gt": f"{text}\0", "gte": text}.get(op, first)
-    high = {"lt": text, "lte": f"{text}\0"}.get(op, behind_all)
-    return Condition("attributes", "in range", [low, high])
+# Scores, ids and records
+
+_KEYWORD_SCORE = 5.0  # a keyword score of so much becomes 0.5
 
 
-# Ids and records
+def unit_score(score: float | None, *, by_keywords: bool) -> float:
+    """A score from 0 to 1, in the order of the retriever's: those of hybrid search are so already."""
+    raw = score if score is not None and score > 0 else 0.0
+    return raw / (raw + _KEYWORD_SCORE) if by_keywords else min(raw, 1.0)
+
 
 _ATTACHED = re.compile(r"(?:~[0-9a-f]{8}/)?(file-[0-9a-f]{40})/(.+)", re.DOTALL)
 
@@ -268,20 +285,12 @@ _ATTACHED = re.compile(r"(?:~[0-9a-f]{8}/)?(file-[0-9a-f]{40})/(.+)", re.DOTALL)
 def file_id_of(identity: str, content_hash: str) -> tuple[str, str]:
     """The id and the name of a document's file: of an attached one those that it had, else from content and path."""
     match = _ATTACHED.fullmatch(identity)
-    if match:
-        return match[1], match[2]
-    return f"file-{content_hash}{digest(identity)}", identity.rpartition("/")[2]
+    return (match[1], match[2]) if match else (file_id(content_hash, identity), identity.rpartition("/")[2])
 
 
-def digest(*parts: str | None) -> str:
-    """A short digest of texts."""
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
-
-
-def store_id(service: Service, name: str) -> str:
-    """The id of the vector store that a set is."""
-    made = service.made.find(name) if service.made is not None else None
-    return f"vs_{made.id if made else hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"
+def file_id(content_hash: str, *parts: str) -> str:
+    """The id of a file: its content hash, and a digest of what else tells it from others."""
+    return f"file-{content_hash}{hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()}"
 
 
 def labels_of(principal: Principal) -> str:
@@ -295,30 +304,18 @@ def sees(principal: Principal, labels: str) -> bool:
 
 
 _SCHEMA = """
-CREATE TABLE file (
-    id TEXT PRIMARY KEY, labels TEXT NOT NULL, filename TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL,
-    created INTEGER NOT NULL, expires INTEGER, content_hash TEXT NOT NULL
-);
-CREATE TABLE upload (
-    id TEXT PRIMARY KEY, principal TEXT NOT NULL, filename TEXT NOT NULL, purpose TEXT NOT NULL,
-    bytes INTEGER NOT NULL, created INTEGER NOT NULL, lasts INTEGER, status TEXT NOT NULL, file TEXT NOT NULL
-);
-CREATE TABLE store (
-    id TEXT PRIMARY KEY, created INTEGER NOT NULL, active INTEGER NOT NULL, details TEXT NOT NULL
-);
-CREATE TABLE attached (
-    number INTEGER PRIMARY KEY, store TEXT NOT NULL, file TEXT NOT NULL, identity TEXT NOT NULL, labels TEXT NOT NULL,
-    bytes INTEGER NOT NULL, metadata TEXT NOT NULL, batch TEXT NOT NULL, job TEXT NOT NULL, created INTEGER NOT NULL
-);
+CREATE TABLE file (id TEXT PRIMARY KEY, labels TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    expires INTEGER, content_hash TEXT);
+CREATE TABLE upload (id TEXT PRIMARY KEY, principal TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    lasts INTEGER, status TEXT, file TEXT);
+CREATE TABLE store (id TEXT PRIMARY KEY, created INTEGER, active INTEGER, details TEXT);
+CREATE TABLE attached (number INTEGER PRIMARY KEY, store TEXT, file TEXT, identity TEXT, labels TEXT, bytes INTEGER,
+    metadata TEXT, batch TEXT, job TEXT, created INTEGER);
 CREATE INDEX attached_file ON attached (store, file);
 CREATE INDEX attached_batch ON attached (batch);
 """
-_FORMAT = FileFormat(
-    "file of OpenAI objects",
-    application_id=int.from_bytes(b"lzOA", "big"),
-    migrations=(_SCHEMA,),
-    when_damaged="Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents.",
-)
+_ADVICE = "Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents."
+_FORMAT = FileFormat("file of OpenAI objects", int.from_bytes(b"lzOA", "big"), (_SCHEMA,), when_damaged=_ADVICE)
 
 
 class Records:
@@ -336,11 +333,10 @@ class Records:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def write(self, *statements: tuple[str, Mapping[str, Any] | Sequence[Any]]) -> None:
-        """Run statements in one transaction."""
+    def write(self, statement: str, *values: Any) -> None:
+        """Run a statement that writes."""
         with self._file.writing() as connection:
-            for statement, values in statements:
-                connection.execute(statement, values)
+            connection.execute(statement, values)
 
     def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert rows, or replace those with their keys."""
@@ -360,19 +356,3 @@ def records(service: Service) -> Records:
 def now() -> int:
     """Seconds since 1970."""
     return int(time.time())
-
-
-def unknown(kind: str, given: str) -> ProblemError:
-    """The error for an id that the principal does not see; hidden ones are unknown ones."""
-    return ProblemError(404, f"No such {kind}: {given!a:.100}.", "List them to see the ids.")
-
-
-def or_404(found: Any, kind: str, given: str) -> Any:
-    """What was found.
-
-    Raises:
-        ProblemError: 404 if nothing was.
-    """
-    if found is None:
-        raise unknown(kind, given)
-    return found

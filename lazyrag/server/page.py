@@ -15,7 +15,7 @@ import json
 import mimetypes
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,8 @@ CSP = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _FRAGMENT = re.compile(r"fragment=([a-z_]+)")
-_VISIT = "lazyrag_visit"  # what the CSRF token is bound to where there is no session
+_VISIT = "lazyrag_visit"
+_SET = re.compile(r"(?:/.*)?/s/([^/]+)")
 _NOTICE = "lazyrag_notice"
 _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
@@ -105,39 +106,28 @@ def translate(language: str, key: str, /, **slots: Any) -> str:
     return text.format_map(shown) if slots else text
 
 
-def format_number(value: float | None, digits: int | None = None) -> str:
+def format_number(value: float | None) -> str:
     """``1,284``; "–" for None. Both languages group by thousands."""
-    if value is None:
-        return "–"
-    return f"{value:,.{digits}f}" if digits is not None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def format_size(value: float | None) -> str:
     """``7.6 KB``."""
     if value is None:
         return "–"
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
+    units = ["B", "KB", "MB", "GB"]
+    while value >= 1000 and len(units) > 1:
         value /= 1000
-    return (
-        f"{value:,.0f} {unit}"
-        if unit == "B" or value >= 100
-        else f"{value:.2g} {unit}"
-        if value < 10
-        else (f"{value:.0f} {unit}")
-    )
+        del units[0]
+    return f"{value:,.1f} {units[0]}" if value < 10 and units[0] != "B" else f"{value:,.0f} {units[0]}"
 
 
-def format_duration(language: str, seconds: float | None) -> str:
+def format_duration(language: str, seconds: float) -> str:
     """``1.4 s``."""
-    if seconds is None:
-        return "–"
-    if seconds < 1:
-        return translate(language, "time.ms", n=f"{1000 * seconds:.0f}" if seconds >= 0.01 else f"{1000 * seconds:.1f}")
-    if seconds < 60:
-        return translate(language, "time.s", n=f"{seconds:.1f}" if seconds < 10 else f"{seconds:.0f}")
-    return translate(language, "time.min", n=f"{seconds / 60:.0f}", s=f"{seconds % 60:02.0f}")
+    if seconds >= 60:
+        return translate(language, "time.min", n=f"{seconds // 60:.0f}", s=f"{seconds % 60:02.0f}")
+    unit, value = ("s", seconds) if seconds >= 1 else ("ms", 1000 * seconds)
+    return translate(language, f"time.{unit}", n=f"{value:.1f}" if value < 10 else f"{value:.0f}")
 
 
 def format_when(language: str, value: dt.datetime | float | str | None) -> Markup | str:
@@ -146,33 +136,29 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
         return "–"
     if isinstance(value, str):
         value = dt.datetime.fromisoformat(value)
-    elif not isinstance(value, dt.datetime):
-        value = dt.datetime.fromtimestamp(value, dt.timezone.utc)
-    value = (value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)).astimezone(dt.timezone.utc)
-    ago = (dt.datetime.now(dt.timezone.utc) - value).total_seconds()
-    unit, size = next((one for one in _UNITS if abs(ago) < one[1] * one[2]), ("", 0, 0))[:2]
-    if not unit:
-        text = f"{value:%Y-%m-%d}" if language == "zh" else f"{value.day} {value:%b %Y}"
-    elif unit == "now":
-        text = translate(language, "time.now")
-    else:
-        text = translate(language, f"time.{'ago' if ago > 0 else 'ahead'}.{unit}", count=max(1, int(abs(ago) // size)))
-    full = f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(value.isoformat("T", "seconds"), full, text)
+    at = value if isinstance(value, dt.datetime) else dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    at = at.astimezone(dt.timezone.utc) if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
+    ago = (dt.datetime.now(dt.timezone.utc) - at).total_seconds()
+    text = f"{at:%Y-%m-%d}" if language == "zh" else f"{at.day} {at:%b %Y}"
+    for unit, size, end in _UNITS:
+        if abs(ago) < end:
+            way = "ago" if ago > 0 else "ahead"
+            text = translate(
+                language, f"time.{way}.{unit}" if size else "time.now", count=int(abs(ago) // (size or 1)) or 1
+            )
+            break
+    title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat("T", "seconds"), title, text)
 
 
-_UNITS = (("now", 1, 45), ("minute", 60, 60), ("hour", 3600, 24), ("day", 86_400, 4))
+_UNITS = (("", 0, 45), ("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_400, 4 * 86_400))
 
 
 @functools.cache
 def _environment(language: str) -> jinja2.Environment:
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = jinja2.FileSystemLoader(FOLDER / "templates")
+    found = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
     found.filters.update(
         number=format_number,
         size=format_size,
@@ -181,6 +167,11 @@ def _environment(language: str) -> jinja2.Environment:
     )
     found.globals.update(t=functools.partial(translate, language), lang=language, languages=LANGUAGES)
     return found
+
+
+def translator(request: Request) -> Callable[..., str]:
+    """`translate` in the language of a request."""
+    return functools.partial(translate, language_of(request))
 
 
 def language_of(request: Request) -> str:
@@ -194,10 +185,9 @@ def language_of(request: Request) -> str:
 
 def url_of(request: Request, *parts: str, **query: Any) -> str:
     """A URL of this page: ``url("s", set, "files", id, after=3)``, below the path of a proxy; None is left out."""
-    root = request.scope.get("root_path", "").rstrip("/")
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=")
     pairs = [(name, one) for name, one in query.items() if one is not None and one != ""]
-    return f"{root}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    return f"{_root(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
@@ -214,86 +204,80 @@ async def render(request: Request, template: str, status: int = 200, **context: 
 
 
 def _render(request: Request, template: str, status: int, context: dict[str, Any]) -> Response:
-    language, is_get = language_of(request), request.method in ("GET", "HEAD")
-    chosen = {name: request.query_params.get(name) for name in ("lang", "theme")}
-    if is_get and any(chosen.values()):
-        return _switched(request, chosen)
+    is_get, name, cookies = request.method in ("GET", "HEAD"), context.get("set"), request.cookies
+    if is_get and request.query_params.keys() & {"lang", "theme"}:
+        return _switched(request)
     given = _FRAGMENT.search(request.headers.get("accept", ""))
     fragment = given[1] if given and given[1] in context.get("fragments", ()) else None
-    visit = request.cookies.get(COOKIE) or request.cookies.get(_VISIT) or secrets.token_hex(16)
-    name = context.get("set")
+    visit = _visit(request) or secrets.token_hex(16)
+    notice: Sequence[str] = ()
+    with suppress(ValueError):
+        notice = json.loads(unquote(cookies.get(_NOTICE, "[]")))
+    theme = cookies.get("lazyrag_theme")
     variables = {
         "page": "",
         "set": None,
         "request": request,
         "url": functools.partial(url_of, request),
         "here": functools.partial(_here, request),
-        "static": functools.partial(_static, request),
+        "static": functools.partial(url_of, request, "static", _static_files()[0]),
         "csrf": _csrf(visit),
-        "root": request.scope.get("root_path", "").rstrip("/"),
-        "theme": _theme(request),
+        "root": _root(request),
+        "theme": theme if theme in _THEMES else "",
         "principal": request.state.principal,
-        "has_session": COOKIE in request.cookies,
-        "flash": json.loads(unquote(request.cookies.get(_NOTICE, "[]"))),
+        "has_session": COOKIE in cookies,
+        "flash": notice,
         "frame": {} if fragment else _frame(request, name),
         "version": __version__,
         **context,
     }
-    path = f"fragments/{fragment}.html" if fragment else template
-    text = _environment(language).get_template(path).render(variables)
-    response = Response(text, status, media_type="text/html")
-    tag = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
-    response.headers.update(
-        {"Content-Security-Policy": CSP, "Vary": "Accept, Accept-Language, Cookie", "Content-Language": language}
-    )
+    language = language_of(request)
+    page = _environment(language).get_template(f"fragments/{fragment}.html" if fragment else template)
+    response = Response(page.render(variables), status, media_type="text/html")
+    more = {"Content-Security-Policy": CSP, "Vary": "Accept, Accept-Language, Cookie", "Content-Language": language}
     if is_get and status == 200:
-        response.headers["ETag"] = tag
-        if request.headers.get("if-none-match") == tag:
-            return Response(None, 304, {"ETag": tag, "Vary": response.headers["Vary"]})
-    if fragment:
-        response.headers["X-Robots-Tag"] = "noindex"
-    if not (request.cookies.get(COOKIE) or request.cookies.get(_VISIT)):
+        more["ETag"] = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+        if request.headers.get("if-none-match") == more["ETag"]:
+            return Response(None, 304, more)
+    response.headers.update({**more, "X-Robots-Tag": "noindex"} if fragment else more)
+    if not _visit(request):
         set_cookie(request, response, _VISIT, visit, httponly=True)
-    if variables["flash"] and not fragment:
-        response.delete_cookie(_NOTICE, request.scope.get("root_path") or "/")
-    if name and request.cookies.get("lazyrag_set") != quote(name):
+    if notice and not fragment:
+        response.delete_cookie(_NOTICE, _root(request) or "/")
+    if name and cookies.get("lazyrag_set") != quote(name):
         set_cookie(request, response, "lazyrag_set", quote(name))
     return _compressed(request, response)
 
 
+def _root(request: Request) -> str:
+    """The path of a proxy, without a slash at its end."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def _visit(request: Request) -> str | None:
+    """What the CSRF token is bound to: the session, or a random cookie."""
+    return request.cookies.get(COOKIE) or request.cookies.get(_VISIT)
+
+
 def set_cookie(request: Request, response: Response, name: str, value: str, **more: Any) -> None:
     """Set a cookie of the page, for a year unless ``max_age`` says otherwise."""
-    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
-    response.set_cookie(
-        name, value, **{"max_age": _YEAR_S, "path": path, "secure": secure, "samesite": "strict", **more}
-    )
+    more = {"max_age": _YEAR_S, "path": _root(request) or "/", "samesite": "strict", **more}
+    response.set_cookie(name, value, secure=request.url.scheme == "https", **more)
 
 
-def _switched(request: Request, chosen: Mapping[str, str | None]) -> Response:
+def _switched(request: Request) -> Response:
     """Back to the same page in another language or theme."""
     response = RedirectResponse(_here(request, lang=None, theme=None), 303)
-    if chosen["lang"] in LANGUAGES:
-        set_cookie(request, response, "lazyrag_lang", str(chosen["lang"]))
-    if chosen["theme"]:
-        set_cookie(request, response, "lazyrag_theme", chosen["theme"] if chosen["theme"] in _THEMES else "system")
+    for name, known in (("lang", LANGUAGES), ("theme", (*_THEMES, "system"))):
+        if (chosen := request.query_params.get(name)) in known:
+            set_cookie(request, response, f"lazyrag_{name}", str(chosen))
     return response
-
-
-def _theme(request: Request) -> str:
-    found = request.cookies.get("lazyrag_theme", "")
-    return found if found in _THEMES else ""
 
 
 def _here(request: Request, **query: Any) -> str:
     """The URL of this page with other values in its query; None takes one out."""
-    kept = {name: request.query_params.getlist(name) for name in request.query_params if name not in query}
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/"))
-    return url_of(request, path, **{**kept, **query})
-
-
-def _static(request: Request, name: str) -> str:
-    """The URL of a static file."""
-    return url_of(request, "static", _static_files()[0], name)
+    kept = {name: request.query_params.getlist(name) for name in request.query_params}
+    return url_of(request, request.scope["path"].removeprefix(_root(request)), **{**kept, **query})
 
 
 def _frame(request: Request, name: str | None) -> dict[str, Any]:
@@ -302,7 +286,7 @@ def _frame(request: Request, name: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
     principal: Principal = request.state.principal
     if name is None:
-        return found
+        return {**found, "sets": visible_sets(service, principal)[:20]}
     with suppress(ProblemError):
         docs = service.view(name, principal)
         found["failed"] = len(docs.documents(status="FAILED", limit=100))
@@ -324,7 +308,7 @@ def check_csrf(request: Request, given: str | None) -> None:
     Raises:
         ProblemError: 403 if it does not.
     """
-    visit = request.cookies.get(COOKIE) or request.cookies.get(_VISIT)
+    visit = _visit(request)
     if visit is None or not hmac.compare_digest(_csrf(visit).encode(), (given or "").encode()):
         raise ProblemError(403, "The form is too old, or not from this page.", "Reload the page, and send it again.")
 
@@ -358,9 +342,23 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
 async def problem_page(request: Request, problem: ProblemError) -> Response:
     """A problem as a page; without a valid token the way to the log-in."""
     if problem.status == 401 and request.method in ("GET", "HEAD"):
-        return redirect(request, "login", next=_here(request).removeprefix(request.scope.get("root_path", "")))
-    request_id = request.state.request_id
-    response = await render(request, "error.html", problem.status, problem=problem, request_id=request_id)
+        return redirect(request, "login", next=_here(request).removeprefix(_root(request)))
+    t, found = translator(request), _SET.match(request.scope["path"])
+    title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
+    if detail.startswith("There is no route "):
+        detail, remedy = t("error.no_page"), ""
+    known = found and unquote(found[1]) in visible_sets(service_of(request), request.state.principal)
+    response = await render(
+        request,
+        "error.html",
+        problem.status,
+        set=unquote(found[1]) if found and known else None,
+        title=t("error.title") if title.startswith("error.") else title,
+        detail=detail,
+        remedy=remedy,
+        request_id=request.state.request_id,
+        code=problem.status,
+    )
     response.headers.update(problem.headers)
     return response
 

@@ -624,11 +624,10 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
     own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
     answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
     if answer:
-        where = {"path": [file]} if file else None
-        found = call.docs.grep(answer, where=where, limit=1) if file else []
         own["references"] = [answer]
-        if found:
-            own["spans"] = [{"path": found[0].path, "start": found[0].span[0], "end": found[0].span[1]}]
+        texts = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(file)]) if file else ()
+        starts = [(one.path, one.text.find(answer)) for one in texts]
+        own["spans"] = [{"path": path, "start": at, "end": at + len(answer)} for path, at in starts if at >= 0]
     try:
         return answers.GoldenBody.model_validate(own)
     except ValidationError as exc:

@@ -13,9 +13,10 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
+from fastapi import Form as FormFields
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
@@ -48,7 +49,6 @@ _SHOWN, _AROUND = 40_000, 8_000  # characters of a text that is shown at once, a
 _PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
 _SNIPPET, _WIDTH = 240, 1000
 _TABS = ("nodes", "versions", "details")
-_PANE = ("source",)
 
 # Marked text
 
@@ -153,6 +153,7 @@ class Turn:
     options: dict[str, Any]
     asked: float
     found: dict[str, Any]
+    first: int
     last: int = 0
     parts: list[str | int] = field(default_factory=list)
     blocks: list[tuple[str, list[tuple[str, Any]]]] = field(default_factory=list)
@@ -161,21 +162,15 @@ class Turn:
     bare: int = 0
     unverified: list[str] = field(default_factory=list)
 
-    def cite(self, hit: Hit, span: Span, first: int) -> int:
+    def cite(self, hit: Hit, span: Span) -> int:
         """The number of a citation: equal ones have one."""
-        for one in self.sources:
-            if (one.hit.id, one.span) == (hit.id, span):
+        new = Source(self.first + len(self.sources), hit, span, self.asked)
+        for one in self.sources:  # passages overlap
+            is_near = one.hit.source == hit.source and abs(one.hit.chunk_id - hit.chunk_id) <= 1
+            if is_near and (one.quote == new.quote if one.hit.id != hit.id else one.span == span):
                 return one.number
-        self.sources.append(Source(first + len(self.sources), hit, span, self.asked))
-        return self.sources[-1].number
-
-    @property
-    def files(self) -> list[tuple[str, list[Source]]]:
-        """The sources by file."""
-        found: dict[str, list[Source]] = {}
-        for one in self.sources:
-            found.setdefault(one.hit.source, []).append(one)
-        return list(found.items())
+        self.sources.append(new)
+        return new.number
 
 
 def _best_span(text: str, claim: str) -> Span:
@@ -193,8 +188,8 @@ class LiveText:
     The same events give the same pieces, so that a stream goes on where it was cut.
     """
 
-    def __init__(self, scope: Scope, turn: Turn, first: int) -> None:
-        self._scope, self._turn, self._first = scope, turn, first
+    def __init__(self, scope: Scope, turn: Turn) -> None:
+        self._scope, self._turn = scope, turn
         self._text, self._done, self._hits = "", 0, dict[int, Hit]()
 
     def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
@@ -223,7 +218,7 @@ class LiveText:
             self._done = match.end()
             claim = claim_before(self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()])
             for hit in known:
-                yield self._turn.cite(hit, _best_span(hit.text, claim), self._first)
+                yield self._turn.cite(hit, _best_span(hit.text, claim))
         yield self._up_to(len(self._text.rstrip()))
 
     def _up_to(self, end: int) -> str:
@@ -235,12 +230,12 @@ _LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
-def read_answer(turn: Turn, first: int) -> None:
+def read_answer(turn: Turn) -> None:
     """Make blocks, sources and counts of a complete answer."""
-    text, hits = turn.found["text"] or "", [Hit(**one) for one in _with_scores(turn.found["hits"])]
+    text, hits = turn.found["text"] or "", [Hit(**{**one, "score": 0.0}) for one in turn.found["hits"]]
     if turn.found["text"] is None:  # no chat model: the passages
         for hit in hits:
-            turn.cite(hit, _best_span(hit.text, turn.question), first)
+            turn.cite(hit, _best_span(hit.text, turn.question))
         return
     scanned, lines = scan(text), list(_lines(text))
     checks = quote_checks(text, scanned, hits)
@@ -254,7 +249,7 @@ def read_answer(turn: Turn, first: int) -> None:
         turn.unverified += [] if numbers and not marker.fault else [marker.text]
         spans = {one.found: one.span for one in quoted}
         cited = [(hits[one - 1], spans.get(one) or _best_span(hits[one - 1].text, claim)) for one in numbers]
-        chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one, first) for one in cited]))
+        chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited]))
     prose = [(start, end) for kind, start, end in lines if kind not in ("h", "pre")]
     claims = [
         (start, end)
@@ -269,11 +264,6 @@ def read_answer(turn: Turn, first: int) -> None:
         (kind, [(text[start:end], "")] if kind == "pre" else _inline(text, (start, end), chips, bare, is_zh=is_zh))
         for kind, start, end in lines
     ]
-
-
-def _with_scores(hits: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for one in hits:
-        yield {**one, "score": one["score"] if isinstance(one["score"], float) else 0.0}
 
 
 def _is_claim(sentence: str) -> bool:
@@ -369,20 +359,17 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE."""
     turns: list[Turn] = []
     for one in _questions(scope, book, "json_extract(body, '$.thread') = ?", thread):
-        turn = Turn(one["id"], one["question"], one["options"], one["asked"], dict(_GONE))
         first = 1 + sum(len(before.sources) for before in turns)
+        turn = Turn(one["id"], one["question"], one["options"], one["asked"], dict(_GONE), first)
         with suppress(ProblemError):
             book.question(scope, turn.id)
             events = book.events(turn.id)
-            turn.found, turn.last = (
-                answers._answer(turn.id, turn.question, events),
-                max((n for n, *_ in events), default=0),
-            )
+            turn.found, turn.last = answers._answer(turn.id, turn.question, events), len(events)
             if turn.found["state"] == "WORKING":
-                live = LiveText(scope, turn, first)
+                live = LiveText(scope, turn)
                 turn.parts = [piece for _, name, data in events for piece in live.feed(name, json.loads(data))]
             else:
-                read_answer(turn, first)
+                read_answer(turn)
         turns.append(turn)
     if not turns:
         raise ProblemError(404, f"There is no question {thread!a:.80}.", "It was asked with another token, or is old.")
@@ -433,6 +420,17 @@ def _value(docs: Document, name: str, text: str) -> Any:
 
 
 Given = Annotated[Knobs, Query()]
+Index: TypeAlias = Annotated[int, Query(ge=0)]
+Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
+
+
+def _wanted_of(given: Knobs) -> dict[str, Any]:
+    conditions = [json.loads(one) for one in given.filter]
+    return {
+        "group": given.group,
+        "retriever": given.retriever,
+        "filters": {"and": conditions} if conditions else None,
+    }
 
 
 def _scope(call: Call) -> Scope:
@@ -494,12 +492,10 @@ def _words_for(request: Request) -> dict[str, Any]:
         return f"{heading.rpartition(' > ')[2]}, {text}" if heading else text
 
     def stage_name(name: str) -> str:
-        key = f"stage.{name}"
-        text = translate(language, key)
-        return name if text == key else text
+        return translate(language, f"stage.{name}").removeprefix("stage.")
 
     def lang_of(text: str) -> str:
-        return {"zh": "zh-CN", "en": "en"}[resolve_language("auto", text)]
+        return "zh-CN" if resolve_language("auto", text) == "zh" else "en"
 
     return {"place": place, "stage_name": stage_name, "lang_of": lang_of, "stage_is_vector": _VECTOR.__contains__}
 
@@ -508,13 +504,13 @@ _VECTOR = ("cosine", "ip", "l2", "vector", "max_sim")
 
 
 @router.get("/ask")
-async def ask_page(request: Request, call: Reading, book: answers.Book, given: Given) -> Response:
+async def ask_page(call: Reading, book: answers.Book, given: Given) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
     def find() -> dict[str, Any]:
         return {**_bar(call, given), "recent": _recent(_scope(call), book), "suggested": _suggested(call.docs)}
 
-    return await first_run(call) or await render(request, "ask.html", **await call.run(find))
+    return await first_run(call) or await render(call.request, "ask.html", **await call.run(find))
 
 
 def _suggested(docs: Document) -> list[str]:
@@ -528,50 +524,31 @@ def _suggested(docs: Document) -> list[str]:
 
 
 @router.post("/ask")
-async def ask(request: Request, call: Reading, book: answers.Book, form: Form) -> Response:
+async def ask(call: Reading, book: answers.Book, form: Form, given: Annotated[Knobs, FormFields()]) -> Response:
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it is written."""
-    given = Knobs.model_validate(
-        {**{k: v for k, v in form.items() if isinstance(v, str)}, "filter": form.getlist("filter")}
-    )
     scope, thread = _scope(call), str(form.get("thread", ""))
     if not given.q.strip():
-        return redirect(request, "s", call.name, "ask")
+        return redirect(call.request, "s", call.name, "ask")
     bar = await call.run(_bar, call, given)
     turns = await call.run(_thread, scope, book, thread) if thread else []
-    said = [(turn.question, turn.found.get("text")) for turn in turns]
-    history = [
-        answers.Turn(role=role, content=replace_markers(text, "")[:20_000])  # type: ignore[arg-type]
-        for question, answer in said[-10:]
-        if answer
-        for role, text in (("user", question), ("assistant", answer))
-    ]
-    wanted = [json.loads(one) for one in given.filter]
-    body = answers.AnswerBody(
-        question=given.q,
-        history=history,
-        filters={"and": wanted} if wanted else None,
-        topk=given.topk or 6,
-        group=given.group,
-        retriever=given.retriever,
-        stream=True,
+    said = [(turn.question, replace_markers(turn.found["text"], "")) for turn in turns[-10:] if turn.found["text"]]
+    pairs = [(role, text[:20_000]) for one in said for role, text in zip(("user", "assistant"), one, strict=True)]
+    history = [{"role": role, "content": text} for role, text in pairs]
+    body = answers.AnswerBody.model_validate(
+        {**_wanted_of(given), "question": given.q, "topk": given.topk, "history": history, "stream": True}
     )
     if bar["problem"]:
         raise bar["problem"]
-    answer = (await answers.ask(body, scope, book, request)).headers["location"].rpartition("/")[2]
+    answer = (await answers.ask(body, scope, book, call.request)).headers["location"].rpartition("/")[2]
     note = {"question": given.q, "thread": thread or answer, "options": given.query(q="", explain=False, why_not="")}
     await call.run(_note_question, scope, book, answer, note)
-    return redirect(request, "s", call.name, "ask", thread or answer, wait=form.get("wait") or None)
+    response = redirect(call.request, "s", call.name, "ask", thread or answer, wait=form.get("wait"))
+    response.headers["location"] += "#turn" if thread else ""
+    return response
 
 
 @router.get("/ask/{thread}")
-async def answer_page(
-    request: Request,
-    call: Reading,
-    book: answers.Book,
-    thread: str,
-    cite: Annotated[int, Query(ge=0)] = 0,
-    wait: bool = False,
-) -> Response:
+async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Index = 0, wait: bool = False) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
     scope, until = _scope(call), time.monotonic() + WAIT_S
 
@@ -585,30 +562,24 @@ async def answer_page(
 
     found = await call.run(find)
     while wait and found["turn"].found["state"] == "WORKING" and time.monotonic() < until:
-        async for _ in answers._follow(scope, book, found["turn"].id, found["turn"].last, request):
+        async for _ in answers._follow(scope, book, found["turn"].id, found["turn"].last, call.request):
             pass
         found = await call.run(find)
-    response = await render(request, "answer.html", fragments=("turn", "source"), **found)
+    response = await render(call.request, "answer.html", fragments=("turn", "source"), **found)
     if wait and found["turn"].found["state"] == "WORKING":
         response.headers["Refresh"] = "5"
     return response
 
 
 @router.get("/ask/{thread}/events")
-async def answer_events(
-    call: Reading,
-    book: answers.Book,
-    thread: str,
-    after: int = 0,
-    last_event_id: Annotated[str, Header(max_length=20)] = "",
-) -> Response:
+async def answer_events(call: Reading, book: answers.Book, thread: str, after: int = 0) -> Response:
     """The last answer of a thread while it is written: texts and numbers of citations, under the numbers of its log."""
     scope = _scope(call)
     turns = await call.run(_thread, scope, book, thread)
     turn = turns[-1]
-    seen = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else after
-    first = 1 + sum(len(one.sources) for one in turns[:-1])
-    live = LiveText(scope, Turn(turn.id, turn.question, {}, turn.asked, {}), first)
+    given = call.request.headers.get("last-event-id", "")[:18]
+    seen = int(given) if given.isascii() and given.isdecimal() else after
+    live = LiveText(scope, Turn(turn.id, turn.question, {}, turn.asked, {}, turn.first))
 
     async def stream() -> AsyncIterator[bytes]:
         async for number, name, data in answers._follow(scope, book, turn.id, 0):
@@ -620,12 +591,12 @@ async def answer_events(
                 yield format_sse_event(data_str=body, event="done" if name == "done" else "text", id=str(number))
 
     return StreamingResponse(
-        stream(), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        stream(), 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}, "text/event-stream"
     )
 
 
 @router.post("/ask/{thread}/stop")
-async def stop(request: Request, call: Reading, book: answers.Book, thread: str, form: Form) -> Response:  # noqa: ARG001
+async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:  # noqa: ARG001
     """Stop the last answer of a thread."""
     turn = (await call.run(_thread, _scope(call), book, thread))[-1]
     await call.run(book.stop, turn.id)
@@ -633,27 +604,27 @@ async def stop(request: Request, call: Reading, book: answers.Book, thread: str,
         if any(name == "done" for _, name, _ in await call.run(book.events, turn.id)):
             break
         await asyncio.sleep(0.1)
-    return redirect(request, "s", call.name, "ask", thread)
+    return redirect(call.request, "s", call.name, "ask", thread)
 
 
 @router.post("/ask/{thread}/feedback")
-async def judge(request: Request, call: Reading, book: answers.Book, thread: str, form: Form) -> Response:
+async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
     await answers.give_feedback(body, _scope(call), book)
-    return redirect(request, "s", call.name, "ask", thread, judged="1" if body.good else "0")
+    return redirect(call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0")
 
 
 # Sources
 
 
 @functools.lru_cache(maxsize=96)
-def _image(docs: Document, identity: str, content: str, page: int, width: int, file: Any) -> bytes:
+def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
     return docs.page_image(identity, page, width=width, file=file)  # in memory only: a deletion leaves nothing
 
 
 @functools.lru_cache(maxsize=2_048)
-def _boxes(docs: Document, identity: str, content: str, span: Span, file: Any) -> tuple[Any, ...]:
+def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) -> tuple[Any, ...]:
     return docs.marks(identity, span, file=file).boxes
 
 
@@ -663,12 +634,7 @@ def _content_hash(call: Call, identity: str) -> str:
 
 
 @router.get("/pages/{document_id:path}")
-async def page_image(
-    call: Reading,
-    document_id: str,
-    page: Annotated[int, Query(ge=1)] = 1,
-    width: Annotated[int, Query(ge=16, le=4096)] = _WIDTH,
-) -> Response:
+async def page_image(call: Reading, document_id: str, page: Number = 1, width: Number = _WIDTH) -> Response:
     """The picture of a page; the address has the content's hash, so that the browser may keep it."""
     await call.visible(document_id)
 
@@ -733,16 +699,12 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
 
 def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     """The source pane of a citation: its document with the marks of all citations of it."""
-    at = next((at for at, one in enumerate(sources) if one.number == number), None)
-    if at is None:
+    one = next((one for one in sources if one.number == number), None)
+    if one is None:
         raise ProblemError(404, f"The thread has no citation {number}.", f"It has {len(sources)}.")
-    one = sources[at]
-    path = one.hit.source
-    info = call.find(path)
-    folder, _, name = path.rpartition("/")
-    pane = {"kind": "gone", "n": number, "count": len(sources), "path": path, "name": name, "folder": folder,
-            "place": one.place,
-            "info": info, "as_text": False, "older": None}  # fmt: skip
+    path, info = one.hit.source, call.find(one.hit.source)
+    pane = {"kind": "gone", "n": number, "count": len(sources), "path": path, "place": one.place, "info": info}
+    pane |= {"as_text": False, "older": None}
     if info is None or not info.version:
         return pane
     places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
@@ -781,7 +743,7 @@ def _section(outline: Sequence[Location], span: Span) -> Span | None:
 
 
 @router.get("/search")
-async def search_page(request: Request, call: Reading, book: answers.Book, given: Given) -> Response:
+async def search_page(call: Reading, book: answers.Book, given: Given) -> Response:
     """Search with all knobs, the explanation, and why a passage is not there."""
 
     def find() -> dict[str, Any]:
@@ -797,7 +759,7 @@ async def search_page(request: Request, call: Reading, book: answers.Book, given
     found = await call.run(find)
     if not found["hits"] and found["filters"] is not None and not found["problem"]:
         found["total"] = await call.run(lambda: len(_retriever(_scope(call), given)(given.q, None, 100)))
-    return await render(request, "search.html", fragments=("results",), **found, api=_api_call(call, given))
+    return await render(call.request, "search.html", fragments=("results",), **found, api=_api_call(call, given))
 
 
 def _retriever(scope: Scope, given: Knobs) -> Any:
@@ -812,37 +774,30 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
     best = max((hit.fused or hit.score or 0.0 for hit in explained), default=0.0) or 1.0
     hits = []
     for hit in explained:
-        fused = next((one for one in hit.standings if one.kind == "fusion" and one.rank), None)
         named = {one.name: one for one in reversed(hit.standings)}
         bars = [(name, share, named.get(name)) for name, share in hit.contributions.items()]
         bars = bars or [(one.name, hit.score or 0.0, one) for one in hit.standings[:1]]
-        edges = list(itertools.accumulate((100 * max(0.0, share) / best for _, share, _ in bars), initial=0.0))
-        hits.append({
-            "hit": hit, "node": hit.node, "snippet": _snippet(hit.node.text, terms), "score": hit.score,
-            "fused": fused.rank if given.rerank and fused else None,
-            "bars": [(*one, x, x2 - x) for one, x, x2 in zip(bars, edges, edges[1:], strict=False)],
-        })  # fmt: skip
+        edges = [0.0, *itertools.accumulate(100 * max(0.0, share) / best for _, share, _ in bars)]
+        fused = next((one.rank for one in hit.standings if one.kind == "fusion"), None) if given.rerank else None
+        parts = [(*bar, x, x2 - x) for bar, x, x2 in zip(bars, edges, edges[1:], strict=False)]
+        text = _snippet(hit.node.text if hit.node else "", terms)
+        hits.append({"hit": hit, "node": hit.node, "snippet": text, "score": hit.score, "fused": fused, "bars": parts})
     stages, last = explained.stages, explained.stages[-1]
-    why = _why_not(scope, given, filters) if given.why_not.strip() else None
-    return {
-        "hits": hits,
-        "stages": stages,
-        "total": last.given + last.dropped,
-        "seconds": explained.seconds,
-        "why": why,
-    }
+    found = {"hits": hits, "stages": stages, "total": last.given + last.dropped, "seconds": explained.seconds}
+    return {**found, "why": _why_not(scope, given, filters) if given.why_not.strip() else None}
 
 
 def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     """Some lines of a text from before its first match, with the matches; cut between words."""
     text = re.sub(r"(^| )#{1,6} ", " ", " ".join(text.split())).strip()
     size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
-    spans = [(start, end) for start, end, _ in term_spans(text, terms)]
-    first = max(0, (spans[0][0] if spans else 0) - size // 5)
+    spans = term_spans(text, terms)
+    near = [len({term for at, _, term in spans if start <= at < start + size * 0.7}) for start, *_ in spans]
+    first = max(0, (spans[near.index(max(near))][0] if spans else 0) - size // 5)
     first = max(0, text.find(" ", first) + 1) if first and " " in text[first : first + 30] else first
     last = min(len(text), first + size)
     last = text.rfind(" ", last - 20, last) if last < len(text) and " " in text[last - 20 : last] else last
-    parts = _marked(text, (first, last), [(1, *one) for one in spans])
+    parts = _marked(text, (first, last), [(1, start, end) for start, end, _ in spans])
     return [*([("… ", 0)] if first else []), *parts, *([(" …", 0)] if last < len(text) else [])]
 
 
@@ -902,40 +857,33 @@ def _wanted(scope: Scope, given: Knobs) -> list[DocNode]:
     return list(found.values())[:_CHOICES]
 
 
-def _api_call(call: Call, given: Knobs) -> dict[str, str]:
+def _api_call(call: Call, given: Knobs) -> tuple[str, str]:
     """The search as a request, and as Python."""
-    body: dict[str, Any] = {
-        "query": given.q,
-        "group": given.group,
-        "retriever": given.retriever,
-        "topk": given.topk,
-        "explain": True,
-    }
-    wanted = [json.loads(one) for one in given.filter]
-    body |= {"filters": {"and": wanted}} if wanted else {}
-    path = f"/api/v1/sets/{call.name}/search"
-    text = json.dumps(body, ensure_ascii=False, indent=1)
-    python = (
-        f"import httpx\n\nanswer = httpx.post(url + {path!r}, headers={{'Authorization': f'Bearer {{token}}'}}, json="
+    body = {"query": given.q, "topk": given.topk, **_wanted_of(given), "explain": True}
+    path, text = f"/api/v1/sets/{call.name}/search", json.dumps(body, ensure_ascii=False, indent=1)
+    headers = '{"Authorization": f"Bearer {token}"}'
+    return (
+        f"POST {path}\n{text}",
+        f"import httpx\n\nhttpx.post(url + {path!r}, headers={headers}, json={body!r}).json()",
     )
-    return {"json": f"POST {path}\n{text}", "python": f"{python}{body!r})\nprint(answer.json()['hits'])"}
 
 
 # Documents
 
 
+class Part(BaseModel):
+    """The part of a document that is shown."""
+
+    uid: str = ""
+    group: str = ""
+    offset: int = Field(0, ge=0)
+    before: int = Field(0, alias="from")
+    after: int = Field(0, alias="to")
+    restore: int = 0
+
+
 @router.get("/files/{document_id:path}")
-async def document_page(
-    request: Request,
-    call: Reading,
-    document_id: str,
-    uid: str = "",
-    group: str = "",
-    offset: Annotated[int, Query(ge=0)] = 0,
-    before: Annotated[int, Query(alias="from", ge=0)] = 0,
-    after: Annotated[int, Query(alias="to", ge=0)] = 0,
-    restore: Annotated[int, Query(ge=0)] = 0,
-) -> Response:
+async def document_page(call: Reading, document_id: str, given: Annotated[Part, Query()]) -> Response:
     """A document: its source, nodes, versions or details."""
 
     def find() -> dict[str, Any]:
@@ -946,24 +894,30 @@ async def document_page(
         if info is None:
             raise ProblemError(404, f"There is no document {document_id!a:.200}.", "It may have been deleted.")
         folder, _, name = info.path.rpartition("/")
+        versions = call.docs.versions(info.id) if info.version else []
         context = {"page": "files", "set": call.name, "info": info, "tab": tab, "folder": folder, "name": name}
-        context |= _words_for(request)
         context |= {
-            "groups": [(one, n["nodes"]) for one, n in info.groups.items() if n["nodes"] and one != LAZY_ROOT_NAME]
+            "groups": _own_groups(info),
+            "versions": versions,
+            "offset": given.offset,
+            **_words_for(call.request),
         }
-        context |= {"versions": call.docs.versions(info.id) if info.version else [], "offset": offset}
         if not info.version:
             return {**context, "tab": "details", "metadata": {}, "hash": ""}
         if tab == "nodes":
-            return {**context, **_node_rows(call, info, group, offset)}
+            return {**context, **_node_rows(call, info, given.group, given.offset)}
         if tab == "versions":
-            return {**context, **_diff(call, info, context["versions"], before, after), "restore": restore}
+            return {**context, **_diff(call, info, context["versions"], given), "restore": given.restore}
         if tab == "details":
             root = call.docs.get_nodes(document_ids=[root_uid(info.id)], limit=1)
             return {**context, "metadata": root[0].metadata if root else {}, "hash": _content_hash(call, info.id)}
-        return {**context, **_source(call, info, uid, offset)}
+        return {**context, **_source(call, info, given.uid, given.offset)}
 
-    return await render(request, "document.html", fragments=("document_source",), **await call.run(find))
+    return await render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
+
+
+def _own_groups(info: Any) -> list[tuple[str, int]]:
+    return [(one, own["nodes"]) for one, own in info.groups.items() if own["nodes"] and one != LAZY_ROOT_NAME]
 
 
 def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
@@ -987,18 +941,18 @@ def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
 
 
 def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
-    names = [one for one, n in info.groups.items() if n["nodes"] and one != LAZY_ROOT_NAME]
+    names = [one for one, _ in _own_groups(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
     nodes = call.docs.get_nodes(chosen, document_ids=[root_uid(info.id)], limit=_NODES + 1, offset=offset)
     following = offset + _NODES if len(nodes) > _NODES else None
     return {"group": chosen, "nodes": nodes[:_NODES], "following": following}
 
 
-def _diff(call: Call, info: Any, versions: Sequence[Any], before: int, after: int) -> dict[str, Any]:
+def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[str, Any]:
     """The changed lines of two versions, with their words, and how many nodes changed."""
     numbers = [one.number for one in versions]
-    last = after if after in numbers else info.version
-    first = before if before in numbers else max((one for one in numbers if one < last), default=0)
+    last = given.after if given.after in numbers else info.version
+    first = given.before if given.before in numbers else max((one for one in numbers if one < last), default=0)
     if not first or first == last:
         return {"first": first, "last": last, "changes": [], "rebuilt": 0, "nodes": 0}
     found = call.docs.diff(info.id, first, last)
@@ -1014,7 +968,7 @@ def _diff(call: Call, info: Any, versions: Sequence[Any], before: int, after: in
         changes.append(_words(old, near[0] if near else ""))
     changes += [[("ins", one)] for one in come]
     return {"first": first, "last": last, "changes": changes, "rebuilt": rebuilt,
-            "nodes": sum(n["nodes"] for one, n in info.groups.items() if one != LAZY_ROOT_NAME)}  # fmt: skip
+            "nodes": sum(count for _, count in _own_groups(info))}  # fmt: skip
 
 
 _WORD = re.compile(r"[^\W\u2e80-\u9fff]+|\s+|.", re.DOTALL)
@@ -1034,10 +988,10 @@ def _words(old: str, new: str) -> list[tuple[str, str]]:
 
 
 @router.post("/files/{document_id:path}/restore")
-async def restore(request: Request, call: Writing, document_id: str, form: Form) -> Response:
+async def restore(call: Writing, document_id: str, form: Form) -> Response:
     """Make an earlier version live again, as a job."""
     number = str(form.get("version", ""))
     wanted = documents.Rollback(document=document_id, version=int(number) if number.isdecimal() else None)
     await documents.roll_back(call, wanted)
-    notice = "info", translate(language_of(request), "doc.restored", version=number)
-    return redirect(request, "s", call.name, "files", document_id, "versions", notice=notice)
+    notice = "info", translate(language_of(call.request), "doc.restored", version=number)
+    return redirect(call.request, "s", call.name, "files", document_id, "versions", notice=notice)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 import lazyrag.errors as all_errors
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
+from lazyrag.server.config import expectation
 
 _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.NotRegisteredError: 404,
@@ -35,8 +36,8 @@ _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
 _TITLES = {
     400: "The request is not valid",
-    401: "A token is needed",
-    403: "The token does not allow this",
+    401: "A valid token is needed",
+    403: "Not allowed",
     404: "Not found",
     405: "The method is not allowed",
     408: "The request is too slow",
@@ -62,6 +63,9 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     429: ("requests", "rate_limit_exceeded"),
     507: ("insufficient_quota", "insufficient_quota"),
 }
+
+
+_BUILD = """Build it: POST /api/v1/sets/NAME/activate, such as {"names": ["FineChunk"]}."""
 
 
 class ProblemError(Exception):
@@ -92,7 +96,8 @@ class ProblemError(Exception):
             scope: The request, see ASGI.
         """
         path, headers = scope["path"], self.headers
-        if path.removeprefix(scope.get("root_path", "").rstrip("/")).startswith("/v1/"):
+        face = path.removeprefix(scope.get("root_path", "").rstrip("/")).split("/")[1]
+        if face == "v1":
             status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
         else:
             status, kind = self.status, "application/problem+json"
@@ -106,8 +111,17 @@ class ProblemError(Exception):
                 "request_id": scope["state"]["request_id"],
                 **self.more,
             }
+            if face == "dify":  # which takes any status but 403 and 404 for a good token
+                status = 403 if status == 401 else status
+                body |= {"error_code": self._dify_code(scope), "error_msg": f"{self.detail} {self.remedy}".strip()}
+            elif face == "v2":  # Cohere's
+                body["message"] = f"{self.detail} {self.remedy}".strip()
         text = json.dumps(body, ensure_ascii=False).encode(errors="replace")  # it may quote half a surrogate pair
         return Response(text, status, headers, kind)
+
+    def _dify_code(self, scope: Mapping[str, Any]) -> int:
+        has_token = any(name == b"authorization" and b" " in value.strip() for name, value in scope["headers"])
+        return {401: 1002 if has_token else 1001, 403: 1002, 404: 2001}.get(self.status, self.status)
 
     def as_openai(self) -> dict[str, Any]:
         """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the problem."""
@@ -125,6 +139,9 @@ def problem_of(error: Exception) -> ProblemError:
         return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
+    what = str(error).partition(" cannot ")[2].partition(":")[0]
+    if what and isinstance(error, all_errors.ReadOnlyError):
+        return ProblemError(409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError")
     for kind in type(error).__mro__:
         if kind in _STATUS or kind is LazyRAGError:
             status = _STATUS.get(kind, 500)
@@ -143,10 +160,10 @@ def describe_field(error: Mapping[str, Any]) -> str:
         return f"{name} is missing"
     if error["type"] == "extra_forbidden":
         return f"{name} is no field of the {where}"
-    expected = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
-    given = error["input"]
-    got = f"; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else ""
-    return f"{name} {expected}{got}" if expected.startswith("must") else f"{name}: {expected}{got}"
+    if error["type"] == "json_invalid":
+        return f"The body is no valid JSON ({error['ctx']['error']} at character {name})"
+    found = expectation(error)
+    return f"{name} {found}" if found.startswith("must") else f"{name}: {found}"
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:

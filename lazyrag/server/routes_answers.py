@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -25,32 +25,27 @@ from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, gol
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
+from lazyrag.server.guard import KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
 from lazyrag.server.service import needs
-from lazyrag.storage.database import Database, FileFormat
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
 
-KEPT_S = 900.0
-"""How long an answer can be read again; it quotes documents, so it is not stored longer."""
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
 COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
 MAX_WRITING, MAX_GOLDEN = 64, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
-NO_MODEL = "The service has no chat model: these are the passages that it would read. Configure one for answers."
+NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
 
-BOOK_TABLES = """
-    CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
-    CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
-        PRIMARY KEY (answer, number)) WITHOUT ROWID;
-    CREATE TABLE record (kind TEXT, set_name TEXT, id TEXT, principal TEXT, created REAL, body TEXT,
-        PRIMARY KEY (kind, set_name, id)) WITHOUT ROWID;
-"""
-BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
+_ADD_EVENT = (
+    "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
+)
+"""Nothing follows the end of an answer, which a purge brings about, too."""
 
 Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
@@ -150,9 +145,10 @@ class EvaluationBody(Body):
 
 
 class Feedback(FeedbackBody, Stored):
-    """A stored judgement, with the nodes that it is about."""
+    """A stored judgement, with the nodes that it is about, and their documents."""
 
     uids: list[str]
+    documents: list[str]
 
 
 class GoldenModel(GoldenBody, Stored):
@@ -183,13 +179,12 @@ class Notebook:
     """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
 
     Args:
-        path: The file.
+        state: The service's state folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, state: Path) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        self._database = Database(path, BOOK_FORMAT)
-        self.rows("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
+        self._database = open_book(state)
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -264,7 +259,7 @@ def _owner(scope: Scope) -> str:
 async def _book(request: Request) -> Notebook:
     state = request.app.state
     if not hasattr(state, "notebook"):
-        state.notebook = Notebook(state.service.state / "answers.db")
+        state.notebook = Notebook(state.service.state)
     found: Notebook = state.notebook
     return found
 
@@ -288,7 +283,6 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
         raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
     run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
-    await run(book.write, "DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
     row = answer, _owner(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
@@ -363,15 +357,10 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await scope.service.run(book.write, "INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?)", *rows)
+                await scope.service.run(book.write, _ADD_EVENT, *rows)
             stored += len(rows)
 
-    async def flush_often() -> None:  # also while the model pauses
-        while True:
-            await flush()
-            await asyncio.sleep(POLL_S)
-
-    flushing = asyncio.create_task(flush_often())
+    flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
     try:
         async for name, data in pieces:
             if name == "hits":
@@ -389,6 +378,12 @@ async def _write(
     flushing.cancel()
     add("done", **{**_answer(answer, question, events), "state": state, **found})
     await flush()
+
+
+async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await call()
+        await asyncio.sleep(POLL_S)
 
 
 async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
@@ -409,7 +404,13 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
         return found
     of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
     text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
-    more = {"text": text, "citations": of["citation"], "problems": of["problem"], "hits": [], "measures": {}}
+    more: dict[str, Any] = {
+        "text": text,
+        "citations": of["citation"],
+        "problems": of["problem"],
+        "hits": [],
+        "measures": {},
+    }
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
@@ -489,14 +490,15 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
     """Judge an answer, or a hit."""
 
     def store() -> dict[str, Any]:
-        query, uids = body.query, [] if body.hit is None else [scope.node(body.hit).uid]
+        query, about = body.query, {} if body.hit is None else {body.hit: scope.node(body.hit).path}
         if body.answer is not None:
             query = book.question(scope, body.answer)
             cited = _answer(body.answer, query, book.events(body.answer))["citations"]
-            uids = uids or [citation["uid"] for citation in cited]
+            about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
             raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
-        return book.add(scope, "feedback", {**body.model_dump(), "query": query, "uids": uids})
+        more = {"query": query, "uids": list(about), "documents": list(dict.fromkeys(about.values()))}
+        return book.add(scope, "feedback", {**body.model_dump(), **more})
 
     return await scope.respond(store, status=201)
 

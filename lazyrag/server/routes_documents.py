@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
+from lazyrag.server.guard import BOOK
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import count_nodes, json_filter, list_of, model_of
@@ -33,10 +33,10 @@ from lazyrag.server.uploads import (
     Writing,
     checked_name,
     digest_of,
-    documents_of,
     estimate,
     remove_files,
     reply,
+    require_named,
     uploaded_file,
 )
 
@@ -90,11 +90,8 @@ class _Png(Response):
 @router.get("/sets", response_model=_Sets)
 async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
     """The sets that the principal may read."""
-    service, found = service_of(request), []
-    for name in sorted(service.sets):
-        with suppress(ProblemError):  # its labels do not restrict every set
-            found.append(_set_info(name, service.view(name, principal)))
-    return reply({"sets": found})
+    service = service_of(request)
+    return reply({"sets": [_set_info(name, service.view(name, principal)) for name in service.names(principal)]})
 
 
 @router.get("/sets/{set}", response_model=_OneSet)
@@ -118,11 +115,10 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
 def _status(call: Call) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
     if call.principal.labels is None:
-        found: dict[str, Any] = to_dict(call.docs.status())
-        return found
+        return {**to_dict(call.docs.status()), "name": call.name}
     failed: list[tuple[str, str]] = []
     count, groups = count_nodes(call.docs, failed)
-    return {"name": call.docs.name, "documents": count, "groups": groups, "failed": failed}
+    return {"name": call.name, "documents": count, "groups": groups, "failed": failed}
 
 
 # Documents
@@ -270,21 +266,21 @@ class Sync(StrictModel):
 @router.post("/sets/{set}/delete", **_accepted)
 async def delete_documents(call: Writing, wanted: Documents) -> Response:
     """Delete documents."""
-    await call.changeable(*wanted.documents)
+    await call.visible(*wanted.documents)
     return await call.accept("delete_files", {"documents": wanted.documents})
 
 
 @router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
 async def delete_document(call: Writing, document_id: str) -> Response:
     """Delete a document."""
-    await call.changeable(document_id)
+    await call.visible(document_id)
     return await call.accept("delete_files", {"documents": [document_id]})
 
 
 @router.post("/sets/{set}/metadata", **_accepted)
 async def update_metadata(call: Writing, wanted: Metadata) -> Response:
     """Change metadata of documents."""
-    await call.changeable(*wanted.changes)
+    await call.visible(*wanted.changes)
     if call.principal.labels is not None and any("labels" in one for one in wanted.changes.values()):
         raise ProblemError(403, "A token with labels cannot change labels.", "Use a token without labels.")
     return await call.accept("update_metadata", {"changes": wanted.changes})
@@ -303,7 +299,7 @@ async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     _require_all(call)
     await call.run(remove_files, call, wanted.document)
-    folders = [str(call.folder)] if call.folder.exists() else []
+    folders = [str(one) for one in (call.folder, call.service.state / BOOK) if one.exists()]
     return await call.accept("purge", {**wanted.model_dump(), "folders": folders})
 
 
@@ -317,16 +313,13 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
 def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
     """Submit the job that adds texts; returns their ids by name, and the job."""
     key = call.key("add_texts", wanted.model_dump())
-    unknown = set(wanted.metadata) - set(wanted.texts)
-    if unknown:
-        raise ProblemError(422, f"metadata names {min(unknown)!a}, which is none of the texts.")
+    require_named(wanted.metadata, wanted.texts, "texts")
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for given in wanted.texts:
         ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
         metadata |= {ids[given]: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
-    call.require_unclaimed(*texts)
     return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
@@ -429,10 +422,6 @@ async def cancel_job(call: Writing, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    if call.principal.labels is not None:  # documents may have been hidden since; ids that are not used are its own
-        known = await call.run(call.whole.jobs.ledger.documents.named, documents_of(job))
-        live = {name for name, row in known.items() if row.status == "live"}
-        await call.changeable(*(one for one in documents_of(job) if one in live or not one.startswith("~")))
     return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,6 +87,7 @@ class Service:
         self.made: MadeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
+        self.rerank: Any = None  # a rerank model, beside BM25
         self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
 
     @functools.cached_property
@@ -107,6 +109,10 @@ class Service:
         """Run blocking work in the pool."""
         return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self._limiter)
 
+    def names(self, principal: Principal) -> list[str]:
+        """The sets that a principal may read: some cannot be restricted to its labels."""
+        return [name for name in sorted(self.sets) if self._view(name, principal.labels) is not None]
+
     def view(self, name: str, principal: Principal) -> Document:
         """The Document of a set, as a principal sees it.
 
@@ -118,19 +124,20 @@ class Service:
         if name not in self.sets:
             if self.made is not None and self.made.find(name) is not None:  # by another process, just now
                 raise ProblemError(503, "The set is being opened.", "Try again in a moment.", headers=_SOON)
-            raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.sets))
-        docs = self.sets[name]
-        if principal.labels is None:
-            return docs
-        key = name, principal.labels
-        if key not in self._views:
-            try:
-                self._views[key] = docs.restricted({"labels": list(principal.labels)})
-            except ConfigError as exc:
-                msg = f"The set {name!r} has no field 'labels', which restricts this token."
-                remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
-                raise ProblemError(403, msg, remedy) from exc
-        return self._views[key]
+            raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.names(principal)))
+        if (found := self._view(name, principal.labels)) is None:
+            msg = f"The set {name!r} has no field 'labels', which restricts this token."
+            remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
+            raise ProblemError(403, msg, remedy)
+        return found
+
+    def _view(self, name: str, labels: tuple[str, ...] | None) -> Document | None:
+        if labels is None:
+            return self.sets[name]
+        if (name, labels) not in self._views:
+            with suppress(ConfigError):
+                self._views[name, labels] = self.sets[name].restricted({"labels": list(labels)})
+        return self._views.get((name, labels))
 
     def group_of(self, name: str) -> str:
         """The node group of a set whose nodes are its chunks: the first one of its configuration."""

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from lazyrag.document.groups import INDEX_FIELDS
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.server.config import SetConfig, make_state, open_set
+from lazyrag.server.guard import forget_answers, worker_of
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body
 from lazyrag.server.service import Principal, Service, needs, service_of
@@ -130,6 +131,7 @@ class MadeSets:
         """Remove the files of a deleted set, and then its row."""
         for folder in (self.folder(made), self.state / "uploads" / f".set-{quote(made.name, safe='')}"):
             shutil.rmtree(folder, ignore_errors=True)
+        forget_answers(made.name, self.state)
         with self._file.writing() as connection:
             connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
 
@@ -289,7 +291,7 @@ class SetFollower:
             if not self.write:
                 for group in chosen.groups:
                     docs.get_nodes(group, limit=0)
-            opened = _OpenSet(made.name, docs, chosen if self.write else None)
+            opened = _OpenSet(made.name, docs, self.table.state, chosen if self.write else None)
         except LazyRAGError:
             docs.close()
             raise
@@ -306,15 +308,13 @@ class SetFollower:
 class _OpenSet:
     """An open set; with a configuration, and a thread that runs its jobs."""
 
-    def __init__(self, name: str, docs: Document, chosen: SetConfig | None = None) -> None:
+    def __init__(self, name: str, docs: Document, state: Path, chosen: SetConfig | None = None) -> None:
         self.name, self.docs, self.stop = name, docs, threading.Event()
         self._thread: threading.Thread | None = None
         if chosen is not None:
-            from lazyrag.document import Worker
-
             build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
             docs.jobs.submit("activate_group", build)
-            run = functools.partial(Worker(docs).run, self.stop)
+            run = functools.partial(worker_of(name, docs, state).run, self.stop)
             self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)
             self._thread.start()
 

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StoreError
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
 from lazyrag.server.config import (
     DEFAULT_PORT,
     ROOT_PATH,
@@ -35,6 +36,7 @@ from lazyrag.server.config import (
     SetConfig,
     make_state,
     open_chat,
+    open_rerank,
     open_set,
     read_config,
 )
@@ -55,26 +57,22 @@ _TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
 _NO_STORE = "The writer process has not made the store of a set yet."
-_REFUSED = 78  # exit status: the configuration cannot work
 
 
 # The supervisor
 
 
-def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str], None]) -> int:
+def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str, bool], None]) -> None:
     """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts the processes.
 
     Args:
         path: A folder, or a configuration file; the modules that it names are found beside it.
         store: Folder of the index of a folder.
         options: Values that take precedence in ``[server]``.
-        show: Called with the URL when the service is ready.
-
-    Returns:
-        The exit status: 0 after a signal, 1 if the configuration cannot work.
+        show: Called when the service is ready, with the URL and whether requests need a token.
 
     Raises:
-        ConfigError: If the configuration is invalid, the address cannot be used, or the state folder is in use.
+        ConfigError: If the configuration cannot work, the address cannot be used, or the state folder is in use.
     """
     if sys.platform == "win32":
         raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
@@ -88,10 +86,10 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
     if config.server.host not in ("127.0.0.1", "::1", "localhost"):
         from lazyrag.server.access import Access, check_bind
 
-        check_bind(config.server.host, Access(config.server.state))
+        check_bind(config.server.host, Access(config.server.state), path)
     wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
     with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
-        return _Supervisor(load, listener, show).run()
+        _Supervisor(load, listener, show).run()
 
 
 class _Child:
@@ -101,7 +99,8 @@ class _Child:
         self.role, self.listener = role, listener
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe = -1
-        self.is_ready = self.is_stopping = False
+        self.is_ready = self.is_open = self.is_stopping = False
+        self.refusal = ""
         self.began = self.due = 0.0
         self.failures = 0
 
@@ -126,21 +125,22 @@ class _Child:
             self.is_stopping = True
             self.process.terminate()
 
-    def check(self, now: float) -> int | None:
-        """See whether it is ready; its exit status if it has just ended, after which it is due again."""
+    def check(self, now: float) -> None:
+        """See whether it is ready, or has ended, after which it is due again."""
         if self.process is None:
-            return None
-        with suppress(BlockingIOError):
-            self.is_ready = bool(os.read(self.pipe, 1)) or self.is_ready
+            return
         status = self.process.poll()
+        with suppress(BlockingIOError):  # a letter when it is ready, or why its configuration cannot work
+            found = os.read(self.pipe, _HEADERS_BYTES).decode(errors="replace")
+            self.is_ready, self.is_open = self.is_ready or found in ("+", "o"), self.is_open or found == "o"
+            self.refusal = found if len(found) > 1 else ""
         if status is not None:
             fails = not self.is_stopping and now - self.began < _STEADY_S
             self.failures = self.failures + 1 if fails else 0
             self.due = now + min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S) if fails else now
-            if not self.is_stopping:
+            if not self.is_stopping and not self.refusal:
                 log.warning("%s process %d ended (%d)", self.role, self.process.pid, status)
             self.release()
-        return status
 
     def release(self) -> None:
         """End it, and close its pipes."""
@@ -153,18 +153,18 @@ class _Child:
 
 
 class _Supervisor:
-    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str], None]) -> None:
+    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str, bool], None]) -> None:
         self.config, self.load, self.show = load(), load, show
         self.url = url_of(listener, self.config.server.root_path)
         roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
         self.children = [_Child(role, listener) for role in roles]
         self.signals: set[int] = set()
         self.deadline = 0.0  # of the shutdown
-        self.status = 0
+        self.refusal = ""
         self.is_shown = False
 
-    def run(self) -> int:
-        """Start the processes, and start those again that end, until a signal."""
+    def run(self) -> None:
+        """Start the processes, and start those again that end, until a signal, or until one finds an error."""
         for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(handled, lambda number, _: self.signals.add(number))
         try:
@@ -173,7 +173,8 @@ class _Supervisor:
         finally:
             for child in self.children:
                 child.release()
-        return self.status
+        if self.refusal:
+            raise ConfigError(self.refusal)
 
     def _tend(self) -> bool:
         """Handle signals and ended processes; return whether to go on."""
@@ -186,15 +187,16 @@ class _Supervisor:
         elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
         for number, child in enumerate(self.children):
-            if child.check(now) == _REFUSED and not self.deadline:
-                self.status = 1
+            child.check(now)
+            if child.refusal and not self.deadline:
+                self.refusal = child.refusal
                 self._stop(now)
             is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
             if child.process is None and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
         if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
             self.is_shown = True
-            self.show(self.url)
+            self.show(self.url, not any(child.is_open for child in self.children))
         return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
 
     def _stop(self, now: float) -> None:
@@ -293,11 +295,12 @@ def child() -> None:
     run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=fd))
     status = 1
     try:
-        run(config, functools.partial(os.write, pipe, b"+"), stop)
+        run(config, functools.partial(os.write, pipe), stop)
         status = 0
+    except StoreError as exc:  # the next attempt may work
+        log.error("%s", exc)  # noqa: TRY400
     except LazyRAGError as exc:
-        sys.stderr.write(f"Error: {exc}\n")
-        status = 1 if isinstance(exc, StoreError) else _REFUSED
+        os.write(pipe, str(exc).encode(errors="replace")[:_HEADERS_BYTES])
     except Exception as exc:
         log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
@@ -321,6 +324,7 @@ def _log_to_stderr(role: str, *, as_json: bool) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(logging.INFO)
     logging.captureWarnings(True)
+    warnings.formatwarning = lambda message, *_, **__: str(message)
 
 
 class _JsonLines(logging.Formatter):
@@ -333,21 +337,26 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def _write(config: Config, ready: Callable[[], object], stop: threading.Event) -> None:
+def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
-    from lazyrag.document import Worker
+    from lazyrag.server.guard import delete_old_answers, worker_of
     from lazyrag.server.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
+    state = config.server.state
     with ExitStack() as stack:
-        table = MadeSets(config.server.state, config.models.embed)
-        works: list[Callable[[], object]] = [functools.partial(SetFollower(table, None, write=True).run, stop)]
+        follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
+        works = [functools.partial(follower.run, stop), functools.partial(delete_old_answers, state, stop)]
         for name, chosen in config.sets.items():
-            docs = stack.enter_context(open_set(name, chosen, config.server.state, write=True))
-            works += [functools.partial(Worker(docs).run, stop), functools.partial(_follow, docs, chosen, stop)]
+            try:
+                docs = stack.enter_context(open_set(name, chosen, state, write=True))
+            except LazyRAGError as exc:
+                raise type(exc)(f"sets.{name}: {exc}") from exc
+            worker = worker_of(name, docs, state)
+            works += [functools.partial(worker.run, stop), functools.partial(_follow, docs, chosen, stop)]
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
-        ready()
+        ready(b"+")
         while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
             pass
         stop.set()
@@ -389,18 +398,22 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
         stop.wait()
 
 
-def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, *, listener: socket.socket) -> None:
+def _answer(
+    config: Config, ready: Callable[[bytes], object], stop: threading.Event, *, listener: socket.socket
+) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.access import Access
     from lazyrag.server.service import Service
     from lazyrag.server.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
-    access = Access(state, hosts=config.server.allowed_hosts, requests_per_s=limits.requests_per_s)
+    hosts, texts = config.server.allowed_hosts, config.server.audit_texts
+    access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
     service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
+    service.rerank = open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
@@ -411,7 +424,7 @@ def _answer(config: Config, ready: Callable[[], object], stop: threading.Event, 
                 _open_pending(service, name, config.sets[name])
             if config.sets.keys() <= service.sets.keys() and not opened.is_set():
                 opened.set()
-                ready()
+                ready(b"+" if access.is_closed() else b"o")
 
     def close() -> None:
         stop.wait()
@@ -433,7 +446,7 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         del service.pending[name]
     except Exception as exc:
         reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
-        if type(exc) is StoreError:
+        if type(exc) in (StoreError, ReadOnlyError):  # there is no index yet
             reason = "The writer process is building a set." if name in service.sets else _NO_STORE
         elif reason != service.pending[name]:
             log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
@@ -490,8 +503,8 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
-        from lazyrag.document import Worker
         from lazyrag.server.access import Access
+        from lazyrag.server.guard import delete_old_answers, worker_of
         from lazyrag.server.service import Service
         from lazyrag.server.sets import SetFollower, made_sets
 
@@ -507,11 +520,13 @@ class HostedService:
         scratch = self._undo.enter_context(tempfile.TemporaryDirectory())
         state = Path(f"{file.path}.serve" if file.path and not file.read_only else scratch)
         state.mkdir(mode=0o700, exist_ok=True)
-        service = Service({docs.name: docs}, state, access=Access(state))
+        access = Access(state)
+        service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
         works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
+        works += [functools.partial(delete_old_answers, state, self._stop)]
         if not file.read_only:
-            works += [functools.partial(Worker(docs).run, self._stop)]
+            works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
             works += [functools.partial(SetFollower(made_sets(service), service, write=True).run, self._stop)]
         self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
         for thread in self._threads:
@@ -519,7 +534,9 @@ class HostedService:
         if opens:
             import webbrowser
 
-            webbrowser.open(f"{self.url}/")
+            # Where tokens are needed, the address has one that is valid once, behind the #, which is sent to no server.
+            once = access.create("admin", name="browser", expires="12h")[1] if access.is_closed() else ""
+            webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
 
     def close(self) -> None:
         """Finish requests and hand back the running job. Idempotent."""

@@ -16,7 +16,7 @@ import shutil
 import time
 import unicodedata
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
@@ -32,9 +32,10 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.document.jobs import DOCUMENTS_OF, State
+from lazyrag.document.jobs import State, documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.server.guard import job_key
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
@@ -363,30 +364,10 @@ class Call:
                 raise ProblemError(404, f"There is no document {identity!a}.", "List the documents of the set.")
         return found
 
-    async def changeable(self, *identities: str) -> None:
-        """Check that the principal sees some documents, and still will when a job that it submits is run.
-
-        Raises:
-            ProblemError: 404 for what it does not see, 409 if a job of someone else that may hide it comes first.
-        """
-        await self.visible(*identities)
-        await self.run(self.require_unclaimed, *identities)
-
-    def require_unclaimed(self, *identities: str) -> None:
-        """Refuse a principal with labels a change of what unfinished jobs of others name: these may change labels.
-
-        Raises:
-            ProblemError: 409 if there is such a job.
-        """
-        claimed = self.whole.jobs.working(f"{self.principal.id}:") if self.principal.labels is not None else {}
-        for identity in claimed.keys() & set(identities):
-            msg = f"Another job is about to change the document {identity!a}."
-            raise ProblemError(409, msg, "Send the request again when that is done.", headers={"Retry-After": "1"})
-
     def key(self, *parts: Any) -> str:
         """The key of a job that the principal submits; for 24 hours the same one for the same ``Idempotency-Key``.
 
-        It begins with the principal's id, by which `owns` recognises it.
+        See `job_key`; `owns` recognises it.
 
         Args:
             parts: What the request wants.
@@ -410,19 +391,23 @@ class Call:
             if before != digest:
                 msg = "This Idempotency-Key was sent with another request."
                 raise ProblemError(422, msg, "Send a new key with each new request.")
-        return f"{self.principal.id}:{nonce}"
+        return self.key_of(nonce)
+
+    def key_of(self, nonce: str) -> str:
+        """The key of a job of the principal."""
+        return job_key(self.principal.id, self.principal.labels, nonce)
 
     def owns(self, job: Any) -> bool:
         """Whether the principal may see a job: its own, or, as an administrator of all documents, any."""
         if self.principal.may("admin") and self.principal.labels is None:
             return True
-        return str(job.key or "").startswith(f"{self.principal.id}:")
+        return str(job.key or "").startswith(self.key_of(""))
 
     def job(self, job_id: str) -> Any:
         """A job that the principal may see; None if there is none."""
         jobs = self.whole.jobs
         if self.principal.labels is not None:
-            return jobs.find(f"{self.principal.id}:{job_id}")
+            return jobs.find(self.key_of(job_id))
         with contextlib.suppress(NotRegisteredError):
             job = jobs.get(job_id)
             return job if self.owns(job) else None
@@ -451,7 +436,7 @@ class Call:
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
-        self.request.state.documents = documents_of(job)  # for the audit log
+        self.request.state.documents = documents_of(job.kind, job.arguments)  # for the audit log
         headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
         response.background = BackgroundTask(self.run_slow, sweep, self)
@@ -496,12 +481,6 @@ def _call(scope: str) -> Any:
 Reading = Annotated[Call, _call("read")]
 Writing = Annotated[Call, _call("write")]
 Administration = Annotated[Call, _call("admin")]
-
-
-def documents_of(job: Any) -> list[str]:
-    """The ids of the documents that a job names."""
-    named = job.arguments.get(DOCUMENTS_OF[job.kind], ())
-    return [named] if isinstance(named, str) else list(named)
 
 
 def digest_of(*parts: Any) -> str:
@@ -588,7 +567,9 @@ def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise ProblemError(422, "The field metadata must be a JSON object by name of file.", '{"tea.pdf": {"year": 1}}')
+        raise ProblemError(
+            422, "The field metadata must be a JSON object by name of file.", 'Such as {"tea.pdf": {"year": 2025}}.'
+        )
     return found
 
 
@@ -611,6 +592,7 @@ async def _add(
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
+    require_named(metadata, {file.name for file in files}, "files")
     for file in files:
         try:
             if file.problem is None:
@@ -623,9 +605,19 @@ async def _add(
     if price is not None:
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
-    await call.run(call.require_unclaimed, *paths)
     job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
     return call.accepted(job, files=results)
+
+
+def require_named(metadata: Iterable[str], names: Container[str], what: str) -> None:
+    """Refuse metadata of what is not sent: labels of a misspelt name would be lost.
+
+    Raises:
+        ProblemError: 422.
+    """
+    for one in metadata:
+        if one not in names:
+            raise ProblemError(422, f"metadata names {one!a}, which is none of the {what}.", "Use the same names.")
 
 
 def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
@@ -770,7 +762,7 @@ async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
     file = await call.run_slow(upload.complete)
-    answer = await _add(call, [file], {file.name: upload.about["metadata"]}, f"{call.principal.id}:{upload_id}")
+    answer = await _add(call, [file], {file.name: upload.about["metadata"]}, call.key_of(upload_id))
     await call.run(upload.remove_parts)  # not before there is a job
     return answer
 
@@ -825,6 +817,9 @@ def remove_files(call: Call, identity: str) -> None:
         for digest in own - {one.content_hash for one in rows.values()} - {""}:
             for path in call.folder.glob(f"files/{digest}*"):
                 path.unlink(missing_ok=True)
+        for about in call.folder.glob("unfinished/*/about"):  # it has the name
+            if json.loads(about.read_text(encoding="utf-8")).get("content_hash") in own:
+                shutil.rmtree(about.parent)
 
 
 _PENDING = ("WAITING", "WORKING", "FAILED", "CANCELED")

@@ -39,13 +39,18 @@ def chromium():
 def start(tmp_path_factory) -> Iterator[Callable[..., Running]]:
     """A function that starts ``lazyrag serve``, which runs until the end of the session.
 
-    Arguments: ``files``, a folder to copy (the sample corpus), or a dict of names to text or bytes; ``config``, lines of
-    the configuration file after those of the set; ``settings``, lines of its table ``[server]``; ``name`` of the set.
+    Arguments: ``files``, a folder to copy (the sample corpus), or a dict of names to text or bytes; ``config``, lines
+    of the configuration file after those of the set; ``settings``, lines of its table ``[server]``;
+    ``name`` of the set.
     """
     with ExitStack() as stack:
 
         def begin(
-            files: Path | dict[str, str | bytes] = CORPUS, *, name: str = "qingshan", config: str = "", settings: str = ""
+            files: Path | dict[str, str | bytes] = CORPUS,
+            *,
+            name: str = "qingshan",
+            config: str = "",
+            settings: str = "",
         ) -> Running:
             root = tmp_path_factory.mktemp("service")
             folder = root / "files"

@@ -7,6 +7,7 @@ The configuration of nginx is the one of docs/service.md. Prints what holds; a c
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2 as httpx
+from mcp import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -66,6 +68,13 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
         process.wait(10)
 
 
+async def search_by_mcp(url: str, mode: str) -> list[dict[str, str]]:
+    """Results of a search by the SDK's client."""
+    async with Client(f"{url}/mcp", mode=mode) as client:
+        found: list[dict[str, str]] = (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+        return found
+
+
 def main() -> int:
     """Check the service behind nginx; return the exit status."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -84,6 +93,10 @@ def main() -> int:
             assert found.status_code == 200, found.text
             assert "eighty degrees" in found.text
             print("requests pass under the sub-path")
+            for mode in ("legacy", "2026-07-28"):
+                [passage] = asyncio.run(search_by_mcp(url, mode))
+                assert passage["url"] == "http://127.0.0.1/rag/api/v1/sets/notes/files/tea.txt", passage  # of $host
+            print("MCP clients of both eras pass, and get addresses under the sub-path")
             [writer] = running.children("writer")
             with open_set("notes", config.sets["notes"], config.server.state, write=False) as docs:
                 os.kill(writer, signal.SIGSTOP)  # the job waits until it goes on

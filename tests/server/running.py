@@ -15,6 +15,11 @@ from typing import Any
 
 import httpx2 as httpx
 
+from lazyrag import Document
+from lazyrag.document import Job
+from lazyrag.server.config import make_state
+from lazyrag.server.guard import worker_of
+
 READY_S = 60.0
 
 
@@ -75,6 +80,16 @@ def serving(folder: Path, *options: str, config: Path | None = None) -> Iterator
                     os.kill(pid, signal.SIGKILL)
             if process.stdout:
                 process.stdout.close()
+
+
+def run_jobs(docs: Document) -> list[Job]:
+    """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside the store."""
+    state = Path(docs.jobs.file.path).parent / "state"
+    worker, done = worker_of("notes", docs, state), []
+    make_state(state)
+    while (job := worker.run_one()) is not None:
+        done.append(job)
+    return done
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = READY_S) -> None:

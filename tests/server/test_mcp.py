@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -25,11 +26,13 @@ from mcp.client.streamable_http import streamable_http_client
 
 import lazyrag.server
 from lazyrag import DataType, DocField, Document
+from lazyrag.cli.commands import app as command_line
 from lazyrag.cli.commands import run
 from lazyrag.document import Worker
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Principal, Service
+from tests.interpreter import ROOT
 from tests.server.running import serving
 from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, WORLDS, sides  # noqa: F401  a fixture
 
@@ -126,7 +129,7 @@ def test_every_tool_over_http(app, mode):
 def test_the_command_adds_texts_if_it_may(tmp_path):
     """``--write`` opens the index for writing; the text is found at once, and later."""
     (tmp_path / "tea.txt").write_text("Tea.")
-    assert run(["index", str(tmp_path)]) == 0
+    assert run(["index", str(tmp_path), "--group", "FineChunk"]) == 0
 
     async def use(*more):
         command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path), *more])
@@ -138,6 +141,20 @@ def test_the_command_adds_texts_if_it_may(tmp_path):
 
     assert [one["path"] for one in asyncio.run(use("--write"))] == ["oolong"]
     assert [one["path"] for one in asyncio.run(use())] == ["oolong"]
+
+
+def test_a_set_is_searched_in_its_group(service, app, docs):
+    """The first of its configuration."""
+    docs.activate_group("FineChunk", analysers=["en", "zh"])
+    service.groups["notes"] = "FineChunk"
+
+    def found(**more):
+        return {one["id"].rpartition(":")[2] for one in ask(app, "search", query="green tea brewed", **more)["results"]}
+
+    uids = {group: {node.uid for node in docs.get_nodes(group)} for group in ("FineChunk", "MediumChunk")}
+    assert found() <= uids["FineChunk"]
+    assert found(group="MediumChunk") <= uids["MediumChunk"]
+    assert found().isdisjoint(uids["MediumChunk"])
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -518,3 +535,29 @@ def test_no_index_is_named(tmp_path, capsys):
     assert run(["mcp", str(tmp_path)]) == 1
     output, error = capsys.readouterr()
     assert (output, "lazyrag index" in error) == ("", True)
+
+
+# The page
+
+
+@pytest.mark.parametrize("page", ["docs/mcp.md", "docs/zh/mcp.md"])
+def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
+    """The arguments of each tool, and the configurations of clients."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rows = {name: re.findall(r"`(\w+)`", arguments) for name, arguments in re.findall(r"\| `(\w+)` \| (.*?) ?\|", text)}
+    assert rows.keys() == {*NAMES, "add_text"}
+
+    async def described():
+        async with client_of(app) as client:
+            return (await client.list_tools()).tools
+
+    for tool in asyncio.run(described()):
+        assert sorted(tool.input_schema.get("properties", {})) == sorted(rows[tool.name])
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    servers = [one for block in blocks for one in (block.get("servers") or block.get("mcpServers") or {}).values()]
+    started = [one["args"] for one in servers if "command" in one]
+    commands = [command.split() for command in re.findall(r" -- lazyrag (mcp .*)$", text, re.MULTILINE)]
+    assert (len(started), len(commands)) == (3, 2)
+    for name, *arguments in [*started, *commands]:
+        assert name == "mcp"
+        command_line.commands["mcp"].make_context("mcp", arguments)  # raises for what it does not know

@@ -24,8 +24,9 @@ from lazyrag.server.service import Service
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"
 HOSTILE = (
-    "# <script>alert('head')</script>\n\nGreen tea <img src=x onerror=alert(1)> is **bold** [link](javascript:alert(2)) "
-    "and \u202ereversed\u202c at eighty degrees.\n\n</main><style>*{display:none}</style>\n\n{{ 7*7 }} | <b>cell</b> | x\n"
+    "# <script>alert('head')</script>\n\nGreen tea <img src=x onerror=alert(1)> is **bold** "
+    "[link](javascript:alert(2)) and \u202ereversed\u202c at eighty degrees.\n\n"
+    "</main><style>*{display:none}</style>\n\n{{ 7*7 }} | <b>cell</b> | x\n"
 )
 
 
@@ -62,7 +63,7 @@ class Chat:
         """Write the answer."""
         self.prompts.append(prompt)
         for number, piece in enumerate(self.pieces):
-            while number == self.held and not self.go_on.is_set():
+            while number == self.held and not self.go_on.is_set():  # noqa: ASYNC110  set by another thread
                 await asyncio.sleep(0.01)
             yield piece
 
@@ -92,7 +93,7 @@ def post(client, path, **fields):
 def ask(client, question="How hot is green tea brewed?", **fields):
     """Ask without scripts, which waits for the whole answer; returns where it is."""
     where = post(client, f"{SET}/ask", q=question, wait="1", **fields)
-    assert where.endswith("?wait=1")
+    assert where.partition("#")[0].endswith("?wait=1")
     assert "data-events" not in read(client, where)
     return where.partition("?")[0]
 
@@ -113,7 +114,7 @@ def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
     found = read(client, where)
     page = Page(found)
     assert "It is brewed at eighty degrees." in words(found)
-    assert [one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"})][0] == "cite=1#mark-1"
+    assert next(one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"})) == "cite=1#mark-1"
     assert "1 of 3 statements" not in words(found)
     assert "2 of 3 statements have a source; 1 quotation was not found" in words(found)
     assert '<span class="nosource">It is also blue.' in found
@@ -126,7 +127,8 @@ def test_a_citation_opens_its_words(client, chat):
     where = ask(client)
     found = read(client, f"{where}?cite=1")
     assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == ["Green tea is brewed at eighty degrees."]
-    assert 'id="mark-1"' in found and 'aria-labelledby="pane-h"' in found
+    assert 'id="mark-1"' in found
+    assert 'aria-labelledby="pane-h"' in found
     assert "Keep tea dry and dark." in found  # its surroundings
     assert client.get(f"{where}?cite=9", headers=HTML).status_code == 404
 
@@ -137,7 +139,8 @@ def test_fragments_are_parts_of_their_page(client, chat):
     for path, name in ((f"{where}?cite=1", "source"), (where, "turn"), (f"{SET}/search?q=tea&explain=1", "results")):
         whole = read(client, path)
         answer = client.get(path, headers={"Accept": f"text/html; fragment={name}"})
-        assert "Accept" in answer.headers["vary"] and "<html" not in answer.text
+        assert "Accept" in answer.headers["vary"]
+        assert "<html" not in answer.text
         assert without_times(answer.text) in without_times(whole), name
 
 
@@ -146,7 +149,7 @@ def test_a_thread_rewrites_follow_ups(client, service):
     service.chat = Chat("It is brewed at eighty degrees [1].")
     where = ask(client)
     replies = iter(['{"query": "keep tea dry"}', "Keep tea dry [1]."])
-    service.chat = lambda prompt: next(replies)  # noqa: ARG005
+    service.chat = lambda prompt: next(replies)
     again = ask(client, "And how is it kept?", thread=where.rpartition("/")[2])
     assert again == where
     page = Page(read(client, again))
@@ -212,7 +215,8 @@ def test_an_answer_can_be_stopped(client, service):
         time.sleep(0.05)
     assert post(client, f"{where}/stop") == where
     found = read(client, where)
-    assert "The answer was stopped." in found and "It is brewed" in words(found)
+    assert "The answer was stopped." in found
+    assert "It is brewed" in words(found)
 
 
 def bearer(access, *args, **more):
@@ -244,7 +248,9 @@ def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
     where = ask(client)
     monkeypatch.setattr(routes_answers, "KEPT_S", 0.0)
     found = read(client, where)
-    assert "not stored any more" in found and "How hot is green tea brewed?" in found and "eighty" not in found
+    assert "not stored any more" in found
+    assert "How hot is green tea brewed?" in found
+    assert "eighty" not in found
 
 
 def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
@@ -259,7 +265,8 @@ def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
     file.unlink()
     docs.sync(max_deleted=1)
     found = read(client, f"{where}?cite=1")
-    assert "This document was deleted" in found and "<mark" not in found
+    assert "This document was deleted" in found
+    assert "<mark" not in found
 
 
 def test_search_explains_ranks(client):
@@ -269,7 +276,8 @@ def test_search_explains_ranks(client):
     assert "<mark>Green</mark> <mark>tea</mark>" in found
     assert [own["value"] for own in page.all("input", name="topk")] == ["2"]
     assert page.all("rect", **{"class": "b", "x": "0.00"})[0]["width"] == "100.00"
-    assert "BM25" in words(found) and "#1" in words(found)
+    assert "BM25" in words(found)
+    assert "#1" in words(found)
     assert f"{SET}/search?q=green+tea" in found  # the other state of the button
 
 
@@ -283,7 +291,8 @@ def test_filters_are_chips(client):
     stored = html.unescape(re.search(r'name="filter" value="([^"]*)"', found)[1])
     assert "tea.md" not in re.findall(r"<bdi>([^<]*)</bdi>", read(client, f"{SET}/search?q=tea&filter={stored}"))
     nothing = read(client, f"{SET}/search?q=tea&field=file_type&op=eq&value=.eml")
-    assert "No passage matches with the filter" in nothing and "Without the filter there" in nothing
+    assert "No passage matches with the filter" in nothing
+    assert "Without the filter there" in nothing
     assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
 
 
@@ -328,7 +337,8 @@ def test_a_hidden_passage_is_as_unknown(tmp_path, chat):
                 ]
                 assert texts[0] == texts[1], known
             found = read(client, ask(client, "What does the zeppelin do?"))
-            assert "secret" not in found and "shut" not in found
+            assert "secret" not in found
+            assert "shut" not in found
 
 
 def test_a_document_has_tabs(client):
@@ -355,7 +365,8 @@ def test_versions_are_compared_and_restored(tmp_path):
         local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
         with TestClient(app, headers={"Sec-Fetch-Site": "same-origin"}, **local) as client:
             found = read(client, f"{SET}/files/tea/versions")
-            assert re.search(r"<del>.*?eighty</del>", found) and re.search(r"<ins>.*?seventy</ins>", found)
+            assert re.search(r"<del>.*?eighty</del>", found)
+            assert re.search(r"<ins>.*?seventy</ins>", found)
             assert "1 line changed" in found
             assert "Restore version 1?" in read(client, f"{SET}/files/tea/versions?restore=1")
             assert post(client, f"{SET}/files/tea/restore", version="1") == f"{SET}/files/tea/versions"
@@ -374,10 +385,12 @@ def test_hostile_text_stays_text(client, docs, service):
     paths += [f"{SET}/files/{name}{tab}" for tab in ("", "/nodes", "/versions", "/details", f"?uid={uid}")]
     for path in paths:
         answer = client.get(path, headers=HTML)
-        assert answer.status_code == 200 and answer.headers["content-security-policy"] == CSP, path
+        assert answer.status_code == 200, path
+        assert answer.headers["content-security-policy"] == CSP, path
         page = Page(answer.text)
         scripts = [own for own in page.all("script") if not own.get("src", "").startswith("/static/")]
-        assert not scripts and not page.all("style"), path
+        assert not scripts, path
+        assert not page.all("style"), path
         assert not [own for _, own in page.tags if any(key.startswith("on") or key == "style" for key in own)], path
         assert not [own for own in page.all("a") if own.get("href", "").lower().startswith("javascript")], path
         assert not [own for own in page.all("img") if not own["src"].startswith("/")], path
@@ -409,6 +422,6 @@ def test_live_text_holds_markers_back():
 
     for cut in range(1, 12):
         text = "Hot [1]. Cold [x] now"
-        live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}), 1)
+        live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}, 1))
         pieces = [one for part in (text[:cut], text[cut:], "!") for one in live.feed("delta", {"text": part})]
         assert "".join(one for one in pieces if isinstance(one, str)) == "Hot. Cold [x] now!"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -25,6 +27,7 @@ from lazyrag.server.app import create_app
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Service
 from lazyrag.server.uploads import checked_name
+from tests.server import running
 
 SET = "/api/v1/sets/notes"
 PART = 1 << 16
@@ -33,14 +36,7 @@ PART = 1 << 16
 @pytest.fixture
 def run_jobs(docs):
     """Run the waiting jobs, and return them."""
-
-    def run():
-        worker, done = Worker(docs), []
-        while (job := worker.run_one()) is not None:
-            done.append(job)
-        return done
-
-    return run
+    return functools.partial(running.run_jobs, docs)
 
 
 def post(client, *files, **more):
@@ -305,7 +301,7 @@ def test_another_whole(client):
     upload = begin(client, b"tea", sha256="0" * 64)
     put(client, upload, 1, b"tea")
     answer = client.post(f"{SET}/uploads/{upload['id']}/complete")
-    assert (answer.status_code, "SHA-256" in answer.json()["detail"]) == (422, True)
+    assert (answer.status_code, "sha256" in answer.json()["detail"]) == (422, True)
 
 
 def test_declared_limits(client, service):
@@ -371,10 +367,14 @@ def test_memory_of_large_uploads():
 
 
 def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
-    """Nothing of the document remains: neither its file among the uploads nor that of its earlier version."""
-    for text in (SECRET, SECRET * 2):
-        post(client, ("secret.txt", text))
-        run_jobs()
+    """Nothing of the document remains: its file among the uploads, that of its earlier version, its name."""
+    post(client, ("secret.txt", SECRET))
+    run_jobs()
+    upload = begin(client, SECRET * 2000, name="secret.txt")
+    for number in range(1, upload["parts"] + 1):
+        put(client, upload, number, SECRET * 2000)
+    client.post(f"{SET}/uploads/{upload['id']}/complete")
+    run_jobs()
     post(client, ("other.txt", b"Oolong is half oxidised, between green and black tea."))
     run_jobs()
     for path in service.state.rglob("files/*"):
@@ -390,3 +390,70 @@ def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
 
 
 SECRET = "病人欧阳夏丹的病历：罕见的木质部侵染。 Patient Oberholzer, file number 77-4193-ZX.\n".encode()
+
+
+def test_a_purge_leaves_no_answer_that_quotes(client, service, docs, run_jobs):
+    """Answers that have read the document go, with what was said about it; the certificate covers their file."""
+    for name, text in (("secret.txt", SECRET), ("other.txt", b"Oolong is half oxidised.")):
+        post(client, (name, text))
+    run_jobs()
+    places = {
+        question: client.post(f"{SET}/answers", json={"question": question, "topk": 1}).headers["location"]
+        for question in ("Oberholzer", "oxidised")
+    }
+    for place in places.values():
+        about = {"good": True, "answer": place.rpartition("/")[2], "hit": uid_of(client, place)}
+        assert client.post(f"{SET}/feedback", json=about).status_code == 201
+    assert client.post(f"{SET}/golden", json={"question": "?", "spans": [{"path": "secret.txt"}]}).status_code == 201
+    answer = client.post(f"{SET}/purge", json={"document": "secret.txt"})
+    [job] = run_jobs()
+    assert (job.state, [one for one in job.result["checked"] if one["found"]]) == ("DELETED", [])
+    assert any(one["place"].endswith("answers.db") for one in job.result["checked"])
+    emptied, other = (client.get(place).json() for place in places.values())
+    assert (emptied["state"], emptied["hits"], emptied["question"]) == ("CANCELED", [], "")
+    assert (other["state"], other["hits"][0]["source"]) == ("SUCCESS", "other.txt")
+    assert [one["documents"] for one in client.get(f"{SET}/feedback").json()] == [["other.txt"]]
+    assert client.get(f"{SET}/golden").json() == []
+    left = b"".join(path.read_bytes() for path in service.state.rglob("answers.db*"))
+    assert (SECRET[:40] in left, b"secret.txt" in left, b"Oolong" in left) == (False, False, True)
+    assert answer.status_code == 202
+
+
+def test_a_deletion_empties_the_answers_that_quote(client, service, run_jobs):
+    """What a deleted document said is in no answer that can be read again; golden questions stay."""
+    post(client, ("secret.txt", SECRET))
+    run_jobs()
+    place = client.post(f"{SET}/answers", json={"question": "Oberholzer"}).headers["location"]
+    client.post(f"{SET}/golden", json={"question": "?", "spans": [{"path": "secret.txt"}]})
+    client.delete(f"{SET}/documents/secret.txt")
+    run_jobs()
+    assert client.get(place).json()["state"] == "CANCELED"
+    assert len(client.get(f"{SET}/golden").json()) == 1
+
+
+def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_jobs):
+    """Whoever follows such an answer gets its end, and what its process still writes is not stored."""
+    post(client, ("secret.txt", SECRET))
+    run_jobs()
+
+    states, written = [], threading.Event()
+
+    async def chat(messages):
+        yield SECRET.decode()
+        await asyncio.to_thread(client.post, f"{SET}/purge", json={"document": "secret.txt"})
+        states.extend(job.state for job in await asyncio.to_thread(run_jobs))
+        yield SECRET.decode()
+        written.set()
+
+    service.chat = chat
+    answer = client.post(f"{SET}/answers", json={"question": "Oberholzer"}).json()
+    assert (answer["state"], answer["text"]) == ("CANCELED", None)
+    assert written.wait(20)
+    assert states == ["DELETED"]
+    left = b"".join(path.read_bytes() for path in service.state.rglob("answers.db*"))
+    assert SECRET[:40] not in left
+
+
+def uid_of(client, place):
+    """The first node that an answer has read."""
+    return client.get(place).json()["hits"][0]["id"]

@@ -21,6 +21,7 @@ PACKAGES = (
     "tokenizers",
     "faiss",
     "fastapi",
+    "mcp",
     "uvicorn",
     "opensearchpy",
     "sqlalchemy",
@@ -41,7 +42,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 26
+    assert done.stdout.count("pip install") == 27
 
 
 @pytest.mark.sample(5)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, missing_package, sentence
-from lazyrag.models.protocols import InputType
+from lazyrag.models.protocols import InputType, Usage, report_usage
 from lazyrag.types import Matrix, Vector
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer
 
@@ -988,6 +988,7 @@ class TextModel:
             Exception: Whatever the runtime raises.
         """
         values = self._session.run([output], self._feeds(rows))[0].astype(np.float32, copy=False)
+        report_usage(Usage(sum(map(len, rows)), 0))
         if values.ndim < 3:
             return list(values.reshape(len(rows), -1))
         return [value[: len(row)] for value, row in zip(values, rows, strict=True)]

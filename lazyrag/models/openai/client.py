@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
+from lazyrag.models.protocols import Usage, report_usage
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -160,7 +161,9 @@ class Endpoint:
         content = _encode(body)
         most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
         async with self._pool().slots:
-            return await call.retry(attempt)
+            answer = await call.retry(attempt)
+        report_usage(usage_of(answer))
+        return answer
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         """Send JSON and yield the JSON of each event of the answer; runs on the private loop.
@@ -183,11 +186,14 @@ class Endpoint:
         async with self._pool().slots:
             pieces, piece = await call.retry(begin)
             async with contextlib.aclosing(pieces):
+                usage = None
                 while piece is not _END:
+                    usage = usage_of(piece) or usage
                     yield piece
                     call.restart()
                     with self._library_errors():
                         piece = await call.within_deadline(anext(pieces, _END))
+                report_usage(usage)
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
@@ -562,6 +568,19 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
     if isinstance(code, int) and 400 <= code < 600:
         raise response_error(code, {}, body, hidden)
     raise EndpointError(f"the answer is an error: {sentence(_message(body, hidden)[0])}")
+
+
+def usage_of(answer: Any) -> Usage | None:
+    """Read the token usage of an answer; None if it is not reported. Texts in, as for embeddings, are a prompt."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    of_texts = None if "choices" in answer else 0
+    counts: list[Any] = [
+        usage.get("prompt_tokens", usage.get("total_tokens")),
+        usage.get("completion_tokens", of_texts),
+    ]
+    return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

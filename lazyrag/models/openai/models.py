@@ -22,7 +22,7 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
     validate_input_type,
 )
-from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint
+from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint, usage_of
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -36,6 +36,7 @@ from lazyrag.models.protocols import (
     TokenLogprob,
     Usage,
     as_messages,
+    usage_of_calls,
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
@@ -186,7 +187,8 @@ class HttpChatModel(_HttpModel):
         return choices_of(answer, 1)[0], usage_of(answer)
 
     async def _deltas(self, messages: tuple[Message, ...], options: ChatOptions) -> AsyncGenerator[ChatDelta, None]:
-        body = {**_body(self.model, messages, options), "stream": True}
+        wanted = {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
+        body = {**wanted, **_body(self.model, messages, options), "stream": True}
         try:
             async with contextlib.aclosing(deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)) as deltas:
                 async for delta in deltas:
@@ -248,13 +250,6 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
             raise _no_text(message, choice.get("finish_reason"))
         found.append(ChatChoice(text, _reason(choice), _logprobs(choice)))
     return found
-
-
-def usage_of(answer: Any) -> Usage | None:
-    """Read the token usage of an answer; None if it is not reported."""
-    usage = answer.get("usage")
-    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
-    return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
 async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGenerator[ChatDelta, None]:

@@ -28,7 +28,7 @@ export function answer() {
 function opened() {
   const root = document.querySelector("[data-source-root]");
   const chip = root?.querySelector("#turn [data-cite]");
-  if (chip && !root.classList.contains("open") && matchMedia("(min-width: 62.01rem)").matches && !location.hash) {
+  if (chip && !root.classList.contains("open") && matchMedia("(min-width: 62.01rem)").matches && !location.hash.startsWith("#mark")) {
     root.dispatchEvent(new CustomEvent("cite", { detail: +chip.dataset.cite }));
   }
 }

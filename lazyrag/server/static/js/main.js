@@ -20,6 +20,7 @@ for (const [hook, name] of Object.entries(MODULES)) {
 if (document.querySelector("[data-poll]")) import("./fragment.js").then((module) => module.poll());
 dialogs();
 keys();
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
 // The address of `manager="ui"` has a one-time token behind the #: it becomes a session, and leaves the address.
 const once = /^#token=(lrg_\w+)$/.exec(location.hash);
@@ -34,9 +35,9 @@ if (once) {
   history.replaceState(null, "", location.pathname + location.search);
   document.body.append(form);
   form.submit();
-} else if (login) {
-  // A link from another site arrives without the cookie; with a session there is nothing to ask.
-  fetch(`${root}/api/v1/session`).then((answer) => { if (answer.ok) location.replace(login.dataset.login); });
+} else if (login && !location.search.includes("other=")) {
+  // A link from another site arrives without the cookie; from here it is sent, and with a session there is nothing to ask.
+  fetch(location.href).then((answer) => { if (answer.redirected) location.replace(login.dataset.login); });
 }
 
 // The theme is in a cookie, so that the server writes it into the page; here it changes without a reload.

@@ -4,7 +4,8 @@ export function plot() {
   const script = document.createElement("script");
   script.src = new URL("../vendor/uPlot.iife.min.js", import.meta.url).href;
   script.onload = () => {
-    const data = JSON.parse(box.dataset.plot);
+    const rows = box.dataset.plot.split(";").map((row) => row.split(","));
+    const data = [rows.map(([day]) => Date.parse(`${day}T00:00`) / 1000), rows.map((row) => +row[1]), rows.map((row) => +row[2])];
     const labels = box.dataset.labels.split("|");
     const lang = document.documentElement.lang;
     const day = new Intl.DateTimeFormat(lang, { month: "short", day: "numeric" });

@@ -7,15 +7,26 @@ export function source() {
   const root = document.querySelector("[data-source-root]");
   const pane = document.getElementById("source");
   const phone = matchMedia("(max-width: 62rem)");
-  let current = 0;
+  const ahead = new Map(); // panes by citation, which are fetched before somebody asks for them
+  let loading = null;
   let opener = null;
   const address = (n) => `${root.dataset.url}?cite=${n}`;
   const header = () => pane.querySelector("header");
 
   async function show(n, { focus = false, keep = true } = {}) {
-    current = n;
-    if (!pane.querySelector(`[data-mark="${n}"]`) && +header()?.dataset.n !== n) await load(address(n), "source");
-    if (current !== n) return;
+    loading?.abort();
+    loading = new AbortController();
+    const { signal } = loading;
+    try {
+      if (!pane.querySelector(`[data-mark="${n}"]`) && +header()?.dataset.n !== n) {
+        if (ahead.has(n)) pane.replaceChildren(...ahead.get(n).cloneNode(true).childNodes);
+        else await load(address(n), "source", { signal });
+      }
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      throw error;
+    }
+    if (signal.aborted) return;
     root.classList.add("open");
     pane.hidden = false;
     pane.setAttribute("aria-labelledby", "pane-h");
@@ -54,6 +65,19 @@ export function source() {
     view.scrollTo({ top: places[0].top - frame.top + view.scrollTop - view.clientHeight / 3, left: left - frame.left + view.scrollLeft - 12 });
   }
 
+  // The first citation of each file, with the page images that it needs.
+  async function fetchAhead() {
+    for (const chip of [...root.querySelectorAll("#turn .srcfile")].slice(0, 8).map((file) => file.querySelector("[data-cite]"))) {
+      const n = +chip.dataset.cite;
+      if (ahead.has(n) || pane.querySelector(`[data-mark="${n}"]`)) continue;
+      const answer = await fetch(address(n), { headers: { Accept: "text/html; fragment=source" }, priority: "low" });
+      if (!answer.ok) return;
+      const { body } = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const mark of [n, ...[...body.querySelectorAll("[data-mark]")].map((one) => +one.dataset.mark)]) ahead.set(mark, body);
+      for (const { sizes, srcset } of body.querySelectorAll(".sheet:has(rect) img")) Object.assign(new Image(), { sizes, srcset });
+    }
+  }
+
   const turned = (n, by, count) => ((n - 1 + by + count) % count) + 1;
   const step = (by) => { if (header()) show(turned(+header().dataset.n, by, +header().dataset.count)); };
   function close() {
@@ -75,7 +99,10 @@ export function source() {
     if (by) step(+by.dataset.step);
     if (closing) close();
   });
-  root.addEventListener("cite", (event) => show(event.detail, { keep: false }));
+  root.addEventListener("cite", async (event) => {
+    await show(event.detail, { keep: false });
+    fetchAhead();
+  });
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (event.target.closest("input, textarea, select, dialog")) return;
@@ -85,5 +112,5 @@ export function source() {
     }
     if (event.key === "Escape" && root.classList.contains("open")) close();
   });
-  if (header()) show(+header().dataset.n, { keep: false });
+  if (header()) show(+header().dataset.n, { keep: false }).then(fetchAhead);
 }

@@ -1,0 +1,127 @@
+"""What the service adds to a job where it runs: who submitted it still sees the documents, and answers go with them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lazyrag.document.jobs import Worker, documents_of
+from lazyrag.errors import ConfigError
+from lazyrag.storage.database import Database, FileFormat
+
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
+KEPT_S = 900.0
+"""How long an answer can be read again; it quotes documents, so it is not stored longer."""
+BOOK = "answers.db"
+BOOK_TABLES = """
+    CREATE TABLE answer (id TEXT PRIMARY KEY, owner TEXT, question TEXT, created REAL, followed REAL);
+    CREATE TABLE event (answer TEXT REFERENCES answer ON DELETE CASCADE, number INTEGER, name TEXT, data TEXT,
+        PRIMARY KEY (answer, number)) WITHOUT ROWID;
+    CREATE TABLE record (kind TEXT, set_name TEXT, id TEXT, principal TEXT, created REAL, body TEXT,
+        PRIMARY KEY (kind, set_name, id)) WITHOUT ROWID;
+"""
+BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
+
+_KEY = re.compile(r"(\[.*\]):[0-9a-f]{32}")
+_GONE = "A document that the answer may quote was deleted."
+_LAST = 2**62  # number of the event that ends an answer from outside
+
+
+def job_key(principal: str, labels: Sequence[str] | None, nonce: str) -> str:
+    """The idempotency key of a service's job: it names who submits it, and the labels that `guarded` checks.
+
+    Example:
+        >>> job_key("local", None, "7f")
+        '["local", null]:7f'
+    """
+    return f"{json.dumps([principal, labels])}:{nonce}"
+
+
+def open_book(state: Path) -> Database:
+    """Open the file of answers, feedback, golden questions and evaluations, which all processes share."""
+    book = Database(state / BOOK, BOOK_FORMAT)
+    with book.reading() as connection:
+        connection.execute("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
+    return book
+
+
+def worker_of(name: str, docs: Document, state: Path) -> Worker:
+    """The worker of a set's jobs."""
+    return Worker(docs, functools.partial(guarded, name, docs, state))
+
+
+def delete_old_answers(state: Path, stop: threading.Event) -> None:
+    """Delete answers that are no longer kept, until an event is set."""
+    with open_book(state) as book:
+        while not stop.wait(KEPT_S / 60):
+            with book.writing() as connection:
+                connection.execute("DELETE FROM answer WHERE created < ?", (time.time() - KEPT_S,))
+
+
+@contextmanager
+def guarded(
+    name: str, docs: Document, state: Path, kind: str, arguments: Mapping[str, Any], key: str | None
+) -> Iterator[None]:
+    """Run a job of a set in this block; see `lazyrag.document.Worker`.
+
+    Raises:
+        DatasetPathError: If documents have been hidden from the job's principal since it submitted the job.
+        ConfigError: If their labels have changed, which the job would undo.
+    """
+    documents = documents_of(kind, arguments)
+    match = _KEY.fullmatch(key or "")
+    labels = json.loads(match[1])[1] if match else None
+    if labels is not None:
+        seen, known = docs.restricted({"labels": labels}), docs.jobs.ledger.documents.named(documents)
+        for one in documents:
+            present = seen.document(one).labels if one in known and known[one].status == "live" else ()
+            given = arguments.get("metadata", {}).get(one, {}).get("labels", present)
+            if present and set(given) != set(present):
+                raise ConfigError(f"The labels of {one!r} have changed meanwhile. Send the request again.")
+    if kind == "purge":  # before the certificate, and after it for those that were begun meanwhile
+        forget_answers(name, state, documents)
+    yield
+    if kind in ("purge", "delete_files"):
+        forget_answers(name, state, documents, is_purge=kind == "purge")
+
+
+def forget_answers(name: str, state: Path, documents: Sequence[str] | None = None, *, is_purge: bool = True) -> None:
+    """Empty the answers of a set that have read some documents.
+
+    Args:
+        name: The set.
+        state: The service's state folder.
+        documents: Paths or ids; None for all, also where nothing was read.
+        is_purge: Whether to end those that are being written, too, and to delete records about the documents.
+    """
+    quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in documents]
+    body = {"text": None, "citations": [], "problems": [{"detail": _GONE, "remedy": "Ask again."}]}
+    with open_book(state) as book:
+        with book.writing(durable=True) as connection:
+            answers = connection.execute(
+                "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name = 'done' "
+                "WHERE json_extract(owner, '$[0]') = ?",
+                (name,),
+            ).fetchall()
+            gone = [one for one, done in answers if (any(map(done.__contains__, quoted)) if done else is_purge)]
+            connection.executemany("UPDATE answer SET question = '' WHERE id = ?", [(one,) for one in gone])
+            connection.executemany("DELETE FROM event WHERE answer = ?", [(one,) for one in gone])
+            ends = [
+                {"id": one, "state": "CANCELED", "question": "", **body, "hits": [], "measures": {}} for one in gone
+            ]
+            rows = [(one["id"], _LAST, "done", json.dumps(one)) for one in ends]
+            connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", rows)
+            records = connection.execute("SELECT id, body FROM record WHERE set_name = ?", (name,)).fetchall()
+            named = [(one,) for one, text in records if is_purge and any(map(text.__contains__, quoted))]
+            connection.executemany("DELETE FROM record WHERE id = ?", named)
+        if is_purge:
+            book.shrink()  # also the log

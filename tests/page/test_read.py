@@ -1,0 +1,282 @@
+"""Questions, citations, search and documents in Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from lazyrag import Document
+from lazyrag.server.access import Access
+from lazyrag.server.app import create_app
+from lazyrag.server.service import Service
+from lazyrag.text.sentences import sentence_spans
+
+pytestmark = pytest.mark.browser
+
+CORPUS = Path(__file__).parents[2] / "cookbook" / "corpus"
+SOURCE = re.compile(
+    r"^\[(?:Source |资料)(\d+)\][^\n]*\n(.*?)(?=^\[(?:Source |资料)\d+\]|^Question: |^问题：|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+QUESTIONS = (
+    "How is the chain dryer maintained?",
+    "How is green tea brewed and stored?",
+    "绿茶杀青的温度是多少？",
+    "What did the cooperative earn in 2024?",
+    "会员怎样退换货？",
+    "When are the machines greased and cleaned?",
+    "How much leave does a worker get?",
+    "茶叶检验的结果怎么样？",
+    "What do rooms cost and when is breakfast?",
+)
+
+
+class Quoting:
+    """A chat model that quotes a sentence of every source, in small pieces with a pause behind each."""
+
+    pause_s = 0.0
+
+    async def __call__(self, prompt):
+        """Write the answer."""
+        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        for number, source in SOURCE.findall(text):
+            sentences = [source[start:end].strip() for start, end in sentence_spans(source)]
+            sentence = re.sub(r"^[\d.\s#|*-]+", "", max(sentences, key=len))
+            for piece in re.findall(r"\s*\S{1,12}", f"{sentence} [{number}]\n\n"):
+                await asyncio.sleep(self.pause_s)
+                yield piece
+            yield "\n\n"
+
+
+@pytest.fixture(scope="module")
+def chat():
+    """The chat model of the service."""
+    return Quoting()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, chat):
+    """The service over the corpus, on a port of its own; the address of its only set."""
+    folder = tmp_path_factory.mktemp("read")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
+    with Document(CORPUS, store_conf=conf) as docs:
+        docs.activate_group("FineChunk", analysers=["en", "zh"])
+        docs.activate_group("MediumChunk", analysers=["en", "zh"])
+        service = Service({"corpus": docs}, folder / "state", chat=chat)
+        service.access = Access(service.state)
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="error"))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+            thread.start()
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/s/corpus"
+            server.should_exit = True
+            thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium, base):
+    """A page of a new visitor; errors, CSP reports and foreign requests fail the test."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900}, locale="en-US")
+    page = context.new_page()
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: None if request.url.startswith(base[:18]) else wrong.append(request.url))
+    yield page
+    context.close()
+    assert not wrong
+
+
+def ask(page, base, question, topk=6):
+    """Ask as a person does, and wait for the whole answer."""
+    page.goto(f"{base}/ask?topk={topk}")
+    page.fill("#q", question)
+    page.press("#q", "Enter")
+    page.wait_for_selector("#turn .sources")
+
+
+def text_of(page):
+    """The text of the last answer without its chips."""
+    return page.evaluate(
+        """() => { const copy = document.querySelector("#turn [data-answer]").cloneNode(true);
+        copy.querySelectorAll(".cite").forEach((one) => one.remove());
+        return copy.textContent.replaceAll("\\u2060", "").replace(/\\s+/g, " ").trim(); }"""
+    )
+
+
+CLICK = """async (number) => {
+  const pane = document.getElementById("source");
+  const begun = performance.now();
+  document.querySelector(`.cite[data-cite="${number}"]`).click();
+  for (;;) {
+    const mark = pane.querySelector(`[data-mark="${number}"].on`);
+    if (mark) {
+      const box = mark.getBoundingClientRect(), view = pane.querySelector(".view").getBoundingClientRect();
+      const image = mark.closest(".sheet")?.querySelector("img");
+      if (box.top >= view.top && box.top < view.bottom && (!image || image.complete)) break;
+    }
+    if (performance.now() - begun > 5000) break;
+    await new Promise(requestAnimationFrame);
+  }
+  const marks = [...pane.querySelectorAll(`[data-mark="${number}"]`)];
+  const quote = document.querySelector(`[data-src="${number}"] .q`).textContent;
+  return { ms: performance.now() - begun, boxes: marks.length, isText: marks[0]?.tagName === "MARK",
+    text: marks.map((one) => one.textContent).join(""), quote };
+}"""
+
+
+def test_a_click_on_a_citation_shows_its_words_at_once(tab, base):
+    """95 of 100 citations are marked within 300 ms; the marked text is the quotation."""
+    seen = []
+    for question in QUESTIONS:
+        ask(tab, base, question, topk=20)
+        tab.wait_for_load_state("networkidle")  # the time in which a person reads the answer
+        numbers = tab.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)")
+        seen += [tab.evaluate(CLICK, number) for number in random.Random(question).sample(numbers, len(numbers))]
+    times = sorted(one["ms"] for one in seen)
+    p95 = times[int(0.95 * (len(times) - 1))]
+    print(f"{len(times)} citations, p95 {p95:.0f} ms, longest {times[-1]:.0f} ms")
+    assert len(times) > 40
+    assert all(one["boxes"] for one in seen)
+    for one in seen:
+        if one["isText"]:
+            marked, quoted = ("".join(filter(str.isalnum, text)) for text in (one["text"], one["quote"]))
+            assert marked == quoted
+    assert p95 < 300, times[-10:]
+
+
+def test_keys_step_through_citations(tab, base):
+    """Enter on a chip opens it, brackets step also across files, and Escape goes back to the chip."""
+    ask(tab, base, "How is green tea brewed and stored?")
+    count = tab.locator("#turn .sources .cite").count()
+    chip = tab.locator("#turn .answer .cite").first
+    chip.focus()
+    tab.keyboard.press("Enter")
+    files = set()
+    for number in [*range(2, count + 1), 1]:
+        tab.keyboard.press("]")
+        tab.wait_for_selector(f'#source [data-mark="{number}"].on')
+        files.add(tab.inner_text("#pane-h"))
+        assert tab.inner_text("#pane-count") == f"{number} / {count}"
+        assert f"{number} / {count}" in tab.inner_text("#live")
+    assert len(files) > 1
+    tab.keyboard.press("[")
+    tab.wait_for_selector(f'#source [data-mark="{count}"].on')
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("#source")
+    assert tab.evaluate("document.activeElement.dataset.cite") == "1"
+    assert "cite" not in tab.url
+
+
+def test_an_answer_survives_reloads(tab, base, chat):
+    """At random points of the writing, a reload loses and doubles nothing."""
+    question = "How is the chain dryer maintained?"
+    ask(tab, base, question)
+    whole, chance = text_of(tab), random.Random(25)
+    chat.pause_s = 0.02
+    try:
+        tab.goto(f"{base}/ask")
+        tab.fill("#q", question)
+        tab.press("#q", "Enter")
+        tab.wait_for_selector("[data-events]")
+        for _ in range(8):
+            time.sleep(chance.uniform(0.05, 0.5))
+            tab.reload()
+            if tab.locator("[data-events]").count():
+                shown = text_of(tab)
+                assert "".join(whole.split()).startswith("".join(shown.split())[:-1])
+        tab.wait_for_selector("#turn .sources")
+    finally:
+        chat.pause_s = 0.0
+    assert text_of(tab) == whole
+
+
+def test_an_answer_streams_and_stops(tab, base, chat):
+    """Text appears while it is written, with chips; Stop keeps what is there."""
+    chat.pause_s = 0.05
+    try:
+        tab.goto(f"{base}/ask")
+        tab.fill("#q", "How is the chain dryer maintained?")
+        tab.press("#q", "Enter")
+        tab.wait_for_function("() => document.querySelector('[data-events]')?.textContent.length > 20")
+        assert tab.get_attribute("[data-answer]", "aria-busy") == "true"
+        assert not tab.is_visible("[data-send]")
+        tab.click("[data-stop]")
+        tab.wait_for_selector("text=The answer was stopped.")
+    finally:
+        chat.pause_s = 0.0
+    assert len(text_of(tab)) > 20
+
+
+def test_search_changes_without_a_reload(tab, base):
+    """A knob, the explanation and a removed filter change the results and the address."""
+    tab.goto(f"{base}/search?q=tea&field=file_type&op=in&value=.md")
+    tab.evaluate("window.kept = true")
+    tab.click(".filters .chip a")
+    tab.wait_for_function("() => !document.querySelector('.filters .chip')")
+    tab.keyboard.press("e")
+    tab.wait_for_selector(".contrib")
+    tab.select_option("#f-group", "FineChunk")
+    tab.wait_for_function("() => location.search.includes('group=FineChunk')")
+    assert tab.get_attribute("[data-explain]", "aria-pressed") == "true"
+    tab.fill("#why_not", "zeppelin")
+    tab.click("#results .card button")
+    tab.wait_for_selector("text=There is no such passage.")
+    assert tab.evaluate("window.kept")
+
+
+def test_a_phone_zooms_to_the_words(chromium, base):
+    """The sheet lies over the answer, and the marked words are inside of it."""
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True, locale="en-US")
+    page = context.new_page()
+    ask(page, base, "How is the chain dryer maintained?")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("#turn .answer .cite")
+    page.wait_for_selector("#source rect.on")
+    page.wait_for_timeout(300)
+    box, pane = page.locator("#source rect.on").first.bounding_box(), page.locator("#source").bounding_box()
+    assert pane["height"] == pytest.approx(0.62 * 844, abs=2)
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    assert pane["y"] < box["y"] < 844
+    context.close()
+
+
+def test_without_scripts_everything_reads(chromium, base):
+    """Ask, open a citation, step, search, explain and ask why not with scripts off."""
+    context = chromium.new_context(java_script_enabled=False, locale="en-US")
+    page = context.new_page()
+    page.goto(f"{base}/ask")
+    page.fill("#q", "How is the chain dryer maintained?")
+    page.click("text=Ask ↵")
+    page.wait_for_selector("#turn .sources")
+    page.click("#turn .answer .cite")
+    assert page.locator("#source rect.on").count()
+    page.click('#source [data-step="1"] >> visible=true') if page.is_visible('#source [data-step="1"]') else None
+    page.goto(f"{base}/search?q=dryer")
+    page.click("[data-explain]")
+    assert page.locator(".contrib").count()
+    page.fill("#why_not", "zeppelin")
+    page.click("#results .card button")
+    assert page.locator("text=There is no such passage.").count()
+    context.close()
