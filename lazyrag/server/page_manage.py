@@ -184,7 +184,8 @@ def _job(job: Any) -> dict[str, Any]:
     left = None
     if progress is not None and progress.done and spent > 5:
         left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
-    return {"id": job.id, "kind": job.kind, "state": job.state, "progress": progress, "left": left}
+    step = progress.step.partition(" ")[0] if progress else ""
+    return {"id": job.id, "step": step if step in _STAGES else "", "kind": job.kind, "state": job.state, "progress": progress, "left": left}
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -312,7 +313,6 @@ async def retry(call: Writing, form: Form) -> Response:
     chosen = [str(one) for one in form.getlist("id")]
     paths = {one: await call.run(_source, call, one) for one in chosen}
     infos = [await call.visible(one) for one in chosen]
-    await call.run(call.require_unclaimed, *chosen)
     if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
         await call.accept("add_files", {"files": paths})
     else:
@@ -338,7 +338,7 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    await call.changeable(*chosen)
+    await call.visible(*chosen)
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
