@@ -185,7 +185,14 @@ def _job(job: Any) -> dict[str, Any]:
     if progress is not None and progress.done and spent > 5:
         left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
     step = progress.step.partition(" ")[0] if progress else ""
-    return {"id": job.id, "step": step if step in _STAGES else "", "kind": job.kind, "state": job.state, "progress": progress, "left": left}
+    return {
+        "id": job.id,
+        "step": step if step in _STAGES else "",
+        "kind": job.kind,
+        "state": job.state,
+        "progress": progress,
+        "left": left,
+    }
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -637,11 +644,12 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
 @router.post("/evaluate/import")
 async def import_golden(call: Writing, book: answers.Book, request: Request) -> Response:
     """Add the golden questions of a JSON file; known ones are left as they are."""
-    form = await request.form(max_files=1)
-    check_csrf(request, str(form.get("csrf", "")))
-    file: Any = form.get("file")
+    async with request.form(max_files=1) as form:
+        file: Any = form.get("file")
+        text = await file.read() if hasattr(file, "read") else str(file)
+        check_csrf(request, str(form.get("csrf", "")))
     try:
-        given = json.loads(await file.read() if hasattr(file, "read") else str(file))
+        given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
         wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
     except (ValueError, TypeError, KeyError) as exc:
