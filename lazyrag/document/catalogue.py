@@ -388,8 +388,8 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
             nodes = indexer.nodes.of_build(group.collection, keyed[own[group.id]])
             texts[name] = [content_text(one.content) for one in nodes if snapshot.sees(one)]
     if not texts.get(LAZY_ROOT_NAME):
-        hint = "versions() lists those that are; Document(keep_versions=n) stores n earlier ones."
-        raise ConfigError(f"Version {number} of {identity!r} is not stored. See {hint}")
+        msg = f"Version {number} of {identity!r} is not stored. See versions(), and "
+        raise ConfigError(f"{msg}Document(keep_versions=n), which stores n earlier ones.")
     return texts | {LAZY_ROOT_NAME: texts[LAZY_ROOT_NAME][0].splitlines()}
 
 

@@ -12,39 +12,37 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
+from lazyrag.server.openai_answers import set_named
 from lazyrag.server.openai_common import Reading, unit_score
-from lazyrag.server.openai_stores import open_store
+from lazyrag.server.openai_stores import store_ids
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT, as_json
+from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
+from lazyrag.server.uploads import reply
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 
 _OPERATORS = {"is": "eq", "=": "eq", "is not": "ne", "≠": "ne", ">": "gt", "≥": "ge", "<": "lt", "≤": "le"}
-_OPERATORS |= {"before": "lt", "after": "gt", "in": "in", "not in": "not in", "contains": "contains"}
+_OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
 class Comparison(BaseModel):
-    """A comparison of a field."""
+    """A comparison of a field, or of any of several ones."""
 
     name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
-    comparison_operator: str
+    comparison_operator: Literal[
+        "is", "is not", "=", "≠", ">", "<", "≥", "≤", "before", "after", "in", "not in", "contains", "not contains",
+        "empty", "not empty",
+    ]  # fmt: skip
     value: Any = None
 
     def filter(self) -> Filter:
-        """The filter that means the same; of several fields any may hold."""
-        names = [self.name] if isinstance(self.name, str) else self.name
-        return Or(*map(self._of, names))
-
-    def _of(self, name: str) -> Filter:
-        operator = self.comparison_operator
-        if operator in ("empty", "not empty"):
-            return Condition(name, "exists", operator == "not empty")
-        if operator == "not contains":
-            return Not(Condition(name, "contains", self.value))
-        if operator not in _OPERATORS:
-            msg = f"The operator {operator!a:.40} is not supported."
-            raise ProblemError(400, msg, f"Supported: {', '.join(_OPERATORS)}, not contains, empty, not empty.")
-        return Condition(name, _OPERATORS[operator], self.value)
+        """The filter that means the same."""
+        operator, names = self.comparison_operator, [self.name] if isinstance(self.name, str) else self.name
+        if operator.endswith("empty"):
+            return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
+        op = _OPERATORS.get(operator, operator)
+        found = [Condition(name, op, self.value) for name in names]
+        return Or(*(Not(one) if operator == "not contains" else one for one in found))
 
 
 class Conditions(BaseModel):
@@ -73,12 +71,8 @@ class RetrievalBody(BaseModel):
 @router.post("/retrieval")
 async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """Search a set. The metadata of a record is never null, and has the raw score and the location."""
-    if body.knowledge_id.startswith("vs_") and body.knowledge_id not in call.service.sets:
-        store = await open_store(call, body.knowledge_id)
-        name, docs = store.call.name, store.call.docs
-    else:
-        name = body.knowledge_id
-        docs = await call.run(_set_of, call, name)
+    name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
+    docs = await call.run(set_named, call, name)
     given, setting = body.metadata_condition, body.retrieval_setting
     parts = [one.filter() for one in (given.conditions or () if given else ())]
     where = (Or if given and given.logical_operator == "or" else And)(*parts) if parts else None
@@ -99,16 +93,4 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
                 records.append({"content": hit.text, "score": score, "title": title, "metadata": metadata})
         return {"records": records}
 
-    return as_json(await call.run(find))
-
-
-def _set_of(call: Any, name: str) -> Any:
-    """A set; one that the principal may not see is unknown."""
-    try:
-        return call.service.view(name, call.principal)
-    except ProblemError as problem:
-        if problem.status == 503:
-            raise
-        raise ProblemError(
-            404, f"The knowledge {name!a:.100} does not exist.", "GET /v1/models lists the sets."
-        ) from None
+    return reply(await call.run(find))

@@ -121,7 +121,7 @@ def forget_answers(name: str, state: Path, documents: Sequence[str] | None = Non
             rows = [(one["id"], _LAST, "done", json.dumps(one)) for one in ends]
             connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", rows)
             records = connection.execute("SELECT id, body FROM record WHERE set_name = ?", (name,)).fetchall()
-            named = [(one,) for one, text in records if is_purge and any(map(text.__contains__, quoted))]
-            connection.executemany("DELETE FROM record WHERE id = ?", named)
+            named = [one for one, text in records if one in gone or any(map(text.__contains__, quoted))]
+            connection.executemany("DELETE FROM record WHERE id = ?", [(one,) for one in named if is_purge])
         if is_purge:
             book.shrink()  # also the log

@@ -7,24 +7,24 @@ import base64
 import dataclasses
 import itertools
 import json
+import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Optional, TypeVar
 
-import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response, StreamingResponse
 
+import lazyrag.server.openai_common as openai
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import AnswerDelta, Citation, Hit
 from lazyrag.document import Document
-from lazyrag.errors import known_names
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.markers import scan
 from lazyrag.generation.prompts import SYSTEM_EN, SYSTEM_ZH, Prompts
@@ -32,51 +32,25 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
-from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server import openai_common as common
+from lazyrag.server.guard import KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_answers import KEPT_S, MAX_WRITING, Book, Notebook
-from lazyrag.server.routes_search import MAX_QUERY, as_json
-from lazyrag.server.service import Principal, Service, needs, service_of
-from lazyrag.server.uploads import Call
+from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
+from lazyrag.server.routes_search import MAX_QUERY
+from lazyrag.server.uploads import Call, reply
 from lazyrag.text.tokens import EstimatedTokenCounter
 
 T = TypeVar("T")
 
 router = APIRouter(prefix="/v1", tags=["openai"])
-Reader = Annotated[Principal, needs("read")]
+log = logging.getLogger("lazyrag.server")
 
 TOPK = 6
 """Passages that the model reads, unless the request says another number."""
-GONE = 499
-"""The status of a request whose client has closed the connection."""
+_GONE = 499  # the status of a request whose client has closed the connection
 
 # Models
-
-
-def sets_of(service: Service, principal: Principal) -> dict[str, Document]:
-    """The sets that a principal sees, by name."""
-    found = {}
-    for name in sorted(service.sets):
-        with suppress(ProblemError):  # its labels do not restrict every set
-            found[name] = service.view(name, principal)
-    return found
-
-
-def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
-    found: dict[str, CheckedEmbedder] = {}
-    for name, docs in sets.items():
-        for one in docs.reader.embedders(None) if docs.embed_keys else ():
-            found.setdefault(model_name(one.embedder, f"{name}.{one.key}"), one)
-    return found
-
-
-def rerankers_of(service: Service) -> dict[str, Any]:
-    """The models that rerank, by name: the configured one, and BM25, which needs none."""
-    own = {} if service.rerank is None else {model_name(service.rerank, "reranker"): service.rerank}
-    return own | {"bm25": Bm25RerankModel()}
 
 
 def model_name(model: Any, default: str) -> str:
@@ -85,206 +59,122 @@ def model_name(model: Any, default: str) -> str:
     return next((one for one in names if isinstance(one, str) and one), default)
 
 
-def no_model(name: str, known: Iterable[str]) -> ProblemError:
+def rerankers_of(call: Call) -> dict[str, Any]:
+    """The models that rerank, by name: the configured one, and BM25, which needs none."""
+    own = call.service.rerank
+    return {"bm25": Bm25RerankModel()} | ({} if own is None else {model_name(own, "reranker"): own})
+
+
+def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
+    keys = {name: docs.reader.embedders(None) if docs.embed_keys else [] for name, docs in sets.items()}
+    return {model_name(one.embedder, f"{name}.{one.key}"): one for name in reversed(keys) for one in keys[name]}
+
+
+def _sets(call: Call) -> dict[str, Document]:
+    found = {}
+    for name in sorted(call.service.sets):
+        with suppress(ProblemError):  # its labels do not restrict every set
+            found[name] = call.service.view(name, call.principal)
+    return found
+
+
+def set_named(call: Call, name: str) -> Document:
+    """The set that the principal sees under a name.
+
+    Raises:
+        ProblemError: 404 if there is none, 503 until it is open.
+    """
+    try:
+        return call.service.view(name, call.principal)
+    except ProblemError as problem:
+        raise problem if problem.status == 503 else no_model(name) from None
+
+
+def no_model(name: str) -> ProblemError:
     """The error for a model that does not exist, or that the principal does not see."""
     msg = f"The model {name!a:.100} does not exist or you do not have access to it."
-    return ProblemError(404, msg, known_names(name, known), param="model", code="model_not_found")
+    return ProblemError(404, msg, "GET /v1/models lists them.", param="model", code="model_not_found")
 
 
-def _models(service: Service, principal: Principal) -> dict[str, dict[str, Any]]:
-    sets = sets_of(service, principal)
-    kinds = {"rerank": rerankers_of(service), "embedding": _embedders(sets), "set": sets}
-    return {
-        name: {"id": name, "object": "model", "created": 0, "owned_by": "lazyrag", "kind": kind}
-        for kind, names in kinds.items()
-        for name in names
-    }
+def _models(call: Call) -> dict[str, dict[str, Any]]:
+    sets = _sets(call)
+    kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
+    own = {"object": "model", "created": 0, "owned_by": "lazyrag"}
+    return {name: {"id": name, **own, "kind": kind} for kind, names in kinds.items() for name in names}
 
 
 @router.get("/models")
-async def list_models(request: Request, principal: Reader) -> Response:
+async def list_models(call: openai.Reading) -> Response:
     """List the models: the sets that the principal sees, which answer, and models that embed and rerank."""
-    found = await service_of(request).run(_models, service_of(request), principal)
-    return as_json({"object": "list", "data": sorted(found.values(), key=lambda one: (one["kind"], one["id"]))})
+    found = await call.run(_models, call)
+    return reply({"object": "list", "data": [found[name] for name in sorted(found)]})
 
 
 @router.get("/models/{model:path}")
-async def get_model(model: str, request: Request, principal: Reader) -> Response:
+async def get_model(model: str, call: openai.Reading) -> Response:
     """Get a model."""
-    found = await service_of(request).run(_models, service_of(request), principal)
+    found = await call.run(_models, call)
     if model not in found:
-        raise no_model(model, found)
-    return as_json(found[model])
+        raise no_model(model)
+    return reply(found[model])
 
 
 # What chat completions and responses share
 
 
-class _Given(BaseModel):
-    """A part of a request. Clients send back what they got, so it may have more than is read here."""
+class Part(BaseModel):
+    """A piece of a message's content: a text."""
 
-    model_config = ConfigDict(extra="ignore")
-
-
-class Part(_Given):
-    """A piece of a message's content."""
-
-    type: str
+    type: Literal["text", "input_text", "output_text", "refusal"]
     text: str = ""
 
 
-class Turn(_Given):
-    """A message, or another item of a conversation."""
+class Turn(BaseModel):
+    """A message, or a search before it. Clients send back what they got, so it may have more than is read here."""
 
-    type: str = "message"
+    type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
     content: str | list[Part] | None = None
 
-    def text(self, where: str) -> str:
-        """Its text.
-
-        Raises:
-            ProblemError: 400 if it is something else.
-        """
-        if isinstance(self.content, str):
-            return self.content
-        for part in self.content or ():
-            if part.type not in ("text", "input_text", "output_text", "refusal"):
-                raise _unsupported(where, f"a part of the type {part.type!a:.40}", "Send text alone.")
-        return "\n".join(part.text for part in self.content or ())
-
-
-def _unsupported(param: str, what: str, remedy: str = "Leave it out.") -> ProblemError:
-    return ProblemError(400, f"{param} has {what}, which this service does not support.", remedy, param=param)
-
-
-_Penalty = Annotated[float, Field(ge=-2, le=2)] | None
-
-
-class _Sampling(common.Model):
-    """What both kinds of requests have. The service stores nothing for the fields that are read by nobody."""
-
-    model: Annotated[str, Field(max_length=200)]
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    stream: bool | None = False
-    metadata: common.Metadata = None
-    parallel_tool_calls: bool | None = True
-    user: str | None = None
-    safety_identifier: str | None = None
-    service_tier: str | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
-    prompt_cache_options: Any = None
-    top_logprobs: Literal[0] | None = None
-    moderation: None = None
-
-    def refuse(self, **allowed: Sequence[Any]) -> None:
-        """Refuse values that the answer could not follow.
-
-        Raises:
-            ProblemError: 400 for the first one.
-        """
-        for name, values in allowed.items():
-            value = getattr(self, name)
-            if value is not None and value not in values:
-                raise _unsupported(name, f"the value {json.dumps(value)!a:.60}")
-
-
-@dataclass
-class Asked:
-    """A question, and where and how it is answered."""
-
-    service: Service
-    sets: dict[str, Document]
-    turns: Sequence[Turn]
-    where: str
-    instructions: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    topk: int = TOPK
-    filters: FilterLike | None = None
-    threshold: float = 0.0
-    weights: Sequence[float] | None = None
-    usages: list[Usage] = field(default_factory=list)
-    question: str = field(init=False)
-    history: list[dict[str, str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        texts = [(turn.role or "", turn.text(self.where)) for turn in self.turns if turn.type == "message"]
-        given = [self.instructions, *(text for role, text in texts if role in ("system", "developer"))]
-        self.instructions = "\n\n".join(text for text in given if text.strip())
-        talk = [{"role": role, "content": text} for role, text in texts if role in ("user", "assistant")]
-        if not talk or talk[-1]["role"] != "user" or len(talk[-1]["content"]) > MAX_QUERY:
-            msg = f"{self.where} must end with a message of the role 'user' of at most {MAX_QUERY:,} characters."
-            raise ProblemError(400, msg, param=self.where)
-        if self.service.chat is None:
-            msg = "The service has no chat model, so its sets can be searched and do not answer."
-            remedy = "Set chat in [models] of the configuration."
-            raise ProblemError(400, msg, remedy, param="model", code="no_chat_model")
-        self.question, self.history = talk[-1]["content"], [one for one in talk[:-1] if one["content"].strip()]
-
     @property
-    def usage(self) -> Usage | None:
-        """The tokens of the chat model, in all its calls; None if it reports none."""
-        sums = [sum(one) for one in zip(*map(dataclasses.astuple, self.usages), strict=True)]
-        return Usage(*sums) if sums else None
+    def text(self) -> str:
+        """Its text."""
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content or ())
 
-    def retriever(self) -> BaseRetriever[Any]:
-        """The retriever of the sets.
 
-        Raises:
-            ProblemError: 400 if their chunks are of different groups.
-        """
-        docs, (group, *others) = tuple(self.sets.values()), {self.service.group_of(name) for name in self.sets}
-        if others:
-            msg = "The vector stores have chunks of different groups."
-            raise ProblemError(400, msg, "Search them one by one.", param="tools")
-        if self.weights is not None:
-            return HybridRetriever.over(docs, group, weights=list(self.weights))
-        one: Any = docs[0] if len(docs) == 1 else docs
-        return self.service.retriever(one, group, "default", None, None)
+def _optional(kind: Any, names: str) -> Any:
+    """Fields that may be left out, or null."""
+    return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
 
-    async def steps(self) -> AsyncIterator[Found | AnswerDelta]:
-        """Search, which is the first step, and write the answer."""
-        chat, extended = self.service.chat, f"\n\n{self.instructions}" if self.instructions else ""
-        own = getattr(chat, "options", None)
-        own = own if isinstance(own, ChatOptions) else ChatOptions()
-        extra = {**(own.extra or {}), **self.options.get("extra", {})}
-        options = dataclasses.replace(own, **{**self.options, "extra": extra or None})
-        prompts = Prompts(en=SYSTEM_EN + extended, zh=SYSTEM_ZH + extended)
-        retriever = await self.service.run(self.retriever)
-        pipeline = RAGPipeline(retriever=retriever, generator=Generator(chat, options=options, prompts=prompts))
-        run = pipeline._run(self.question, self.history)  # in steps, as the search is an event of its own
-        usage_of_calls.set(self.usages)
-        await run.condense()
-        usage_of_calls.set(None)
-        found = await run.retrieve(self.topk, self.filters)
-        sources = await self.service.run(self.sources, found.items, await run.result(found))
-        yield Found(run.search_query, sources)
-        usage_of_calls.set(self.usages)
-        room = max(2_000, 350 * self.topk) + len(self.question)  # tokens
-        async with aclosing(run.deltas(None, room, None, [one.hit for one in sources])) as deltas:
-            async for delta in deltas:
-                yield delta
 
-    def sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[Source]:
-        """The hits whose scores are high enough, with their files."""
-        names = {id(docs.reader): name for name, docs in self.sets.items()}
-        by_keywords = not all(docs.embed_keys for docs in self.sets.values())
-        found = []
-        for node, hit in zip(nodes, hits, strict=True):
-            name, score = names[id(node.reader)], common.unit_score(hit.score, by_keywords=by_keywords)
-            rows = self.service.sets[name]._indexer.ledger.documents.named([hit.source])
-            file = common.file_id_of(hit.source, rows[hit.source].content_hash if hit.source in rows else "")
-            attributes = common.attributes_of(node.segment.fields, self.sets[name].fields)
-            if score >= self.threshold:
-                found.append(Source(name, hit, score, *file, attributes))
-        return found
+class TextFormat(BaseModel):
+    """Answers are plain text."""
+
+    type: Literal["text"] = "text"
+
+
+_Penalty = Annotated[float, Field(ge=-2, le=2)]
+_Tokens = Annotated[int, Field(ge=1)]
+_Empty = Annotated[list[Any], Field(max_length=0)]
+# Nothing depends on the texts, and other values than these would change the answer in ways that it does not have.
+_BOTH: Any = create_model(
+    "_BOTH",
+    __base__=openai.Model,
+    model=(Annotated[str, Field(max_length=200)], ...),
+    **_optional(Annotated[float, Field(ge=0, le=2)], "temperature"),
+    **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
+    **_optional(bool, "stream parallel_tool_calls"),
+    **_optional(openai.Metadata, "metadata"),
+    **_optional(dict[str, Any], "stream_options prompt_cache_options"),
+    **_optional(str, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"),
+    **_optional(Literal[0], "top_logprobs"),
+    **_optional(None, "moderation"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A hit, with the set and the file that it is of."""
+    """A hit, with its set, its score from 0 to 1, and its file."""
 
     set: str
     hit: Hit
@@ -300,22 +190,105 @@ class Source:
         return {**own, "text": self.hit.text, "raw_score": raw, "location": self.hit.location}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was searched, and found."""
+@dataclass
+class Asked:
+    """A question, and where and how it is answered."""
 
-    query: str
-    sources: list[Source]
+    call: Call
+    sets: dict[str, Document]
+    turns: Sequence[Turn]
+    instructions: str | None
+    options: Mapping[str, Any]
+    topk: int = TOPK
+    filters: FilterLike | None = None
+    threshold: float = 0.0
+    weights: Sequence[float] | None = None
+    found: list[Source] = field(default_factory=list)
+    usages: list[Usage] = field(default_factory=list)
 
-    def cited(self, citation: Citation) -> Source:
-        """The source of a citation."""
-        return next(one for one in self.sources if one.hit.id == citation.uid)
+    def __post_init__(self) -> None:
+        own = [turn.text for turn in self.turns if turn.role in ("system", "developer")]
+        self.instructions = "".join(f"\n\n{text}" for text in [self.instructions or "", *own] if text.strip())
+        talk = [(turn.role, turn.text) for turn in self.turns if turn.role in ("user", "assistant")]
+        self.question, self.history = "", [{"role": role, "content": text} for role, text in talk if text.strip()]
+        if self.history and self.history[-1]["role"] == "user":
+            self.question = str(self.history.pop()["content"])
+        if not 0 < len(self.question) <= MAX_QUERY:
+            msg = f"The last message must be of the role 'user' and have 1 to {MAX_QUERY:,} characters."
+            raise ProblemError(400, msg, param="messages")
+        if self.call.service.chat is None:
+            msg = "The service has no chat model, so its sets can be searched and do not answer."
+            remedy = "Set chat in [models] of the configuration."
+            raise ProblemError(400, msg, remedy, param="model", code="no_chat_model")
+
+    def usage(self, *names: str) -> dict[str, Any]:
+        """The tokens of all calls of the chat model, under some names; {} if it reports none."""
+        if not self.usages:
+            return {}
+        sums = [sum(one) for one in zip(*map(dataclasses.astuple, self.usages), strict=True)]
+        return {"usage": dict(zip((*names, "total_tokens"), (*sums, sum(sums)), strict=True))}
+
+    def retriever(self) -> Any:
+        """The retriever of the sets.
+
+        Raises:
+            ProblemError: 400 if their chunks are of different groups.
+        """
+        service, docs = self.call.service, tuple(self.sets.values())
+        group, *others = {service.group_of(name) for name in self.sets}
+        if others:
+            raise ProblemError(400, "The vector stores have different chunks.", "Search each alone.", param="tools")
+        if self.weights is not None:
+            return HybridRetriever.over(docs, group, weights=list(self.weights))
+        return service.retriever(docs[0] if len(docs) == 1 else docs, group, "default", None, None)
+
+    async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
+        """The query, when it has been searched, and the pieces of the answer."""
+        chat, own = self.call.service.chat, getattr(self.call.service.chat, "options", None)
+        own = own if isinstance(own, ChatOptions) else ChatOptions()
+        extra = {**(own.extra or {}), **self.options["extra"]}
+        options = dataclasses.replace(own, **{**self.options, "extra": extra or None})
+        prompts = Prompts(en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}")
+        retriever = await self.call.run(self.retriever)
+        pipeline = RAGPipeline(retriever=retriever, generator=Generator(chat, options=options, prompts=prompts))
+        run = pipeline._run(self.question, self.history)  # in steps, as the search is an event
+        usage_of_calls.set(self.usages)
+        await run.condense()
+        usage_of_calls.set(None)
+        nodes = await run.retrieve(self.topk, self.filters)
+        self.found = await self.call.run(self.sources, nodes.items, await run.result(nodes))
+        yield run.search_query
+        usage_of_calls.set(self.usages)
+        room = max(2_000, 350 * self.topk) + len(self.question)  # tokens
+        async with aclosing(run.deltas(None, room, None, [one.hit for one in self.found])) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[Source]:
+        """The hits whose scores are high enough, with their files."""
+        names, found = {id(docs.reader): name for name, docs in self.sets.items()}, []
+        by_keywords = not all(docs.embed_keys for docs in self.sets.values())
+        for node, hit in zip(nodes, hits, strict=True):
+            name, score = names[id(node.reader)], openai.unit_score(hit.score, by_keywords=by_keywords)
+            row = self.call.service.sets[name]._indexer.ledger.documents.named([hit.source]).get(hit.source)
+            file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
+            attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
+            found += [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
+        return found
+
+    def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
+        """The source of a citation, start and end of its first mark, and what OpenAI's annotations do not have."""
+        source = next(one for one in self.found if one.hit.id == citation.uid)
+        places = [(one.start, one.end) for one in scan(text).markers if citation.index in one.numbers]
+        own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location}
+        return source, *(places or [(len(text), len(text))])[0], own
 
 
-def _place(text: str, citation: Citation) -> tuple[int, int]:
-    """Where a text cites a source first."""
-    places = [(one.start, one.end) for one in scan(text).markers if citation.index in one.numbers]
-    return places[0] if places else (len(text), len(text))
+def _reason(delta: AnswerDelta) -> str:
+    """Why the answer ended, in OpenAI's words."""
+    generation: Any = delta.answer and delta.answer.generation
+    found = generation and (generation.metadata or {}).get("finish_reason")
+    return found if found in ("length", "content_filter") else "stop"
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -329,16 +302,16 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    tasks = task, _ = asyncio.ensure_future(work), asyncio.ensure_future(leave())
     try:
-        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ProblemError(GONE, "The client closed the connection.")
+            raise ProblemError(_GONE, "The client closed the connection.")
         return task.result()
     finally:
-        task.cancel()
-        leaving.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _take_turn(book: Notebook) -> None:
@@ -354,12 +327,23 @@ def _take_turn(book: Notebook) -> None:
     task.add_done_callback(book.tasks.discard)
 
 
-def _streamed(events: AsyncIterator[tuple[str | None, Any]]) -> Response:
-    async def body() -> AsyncIterator[bytes]:
-        async with aclosing(events):  # type: ignore[type-var]  # they are generators
-            async for name, data in events:
-                text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-                yield format_sse_event(data_str=text, event=name)
+def _streamed(
+    events: AsyncGenerator[tuple[str, Any], None], failed: Callable[[dict[str, Any]], tuple[str, Any]]
+) -> Response:
+    """A response of events, each with its name; an error is the last one."""
+
+    def sent(name: str, data: Any) -> bytes:
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        return format_sse_event(data_str=text, event=name or None)
+
+    async def body() -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield sent(*event)
+        except Exception as exc:
+            log.exception("a streamed answer failed")
+            yield sent(*failed(problem_of(exc).as_openai()))
 
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
@@ -367,215 +351,173 @@ def _streamed(events: AsyncIterator[tuple[str | None, Any]]) -> Response:
 
 # Chat completions
 
+_PASSED = {"top_p", "frequency_penalty", "presence_penalty", "logit_bias", "reasoning_effort", "verbosity"}
+_Stop = Annotated[str, Field(min_length=1)]
+_CHAT: Any = create_model(
+    "_CHAT",
+    __base__=_BOTH,
+    **_optional(_Tokens, "max_completion_tokens max_tokens"),
+    **_optional(_Stop | Annotated[list[_Stop], Field(max_length=4)], "stop"),
+    **_optional(Annotated[int, Field(ge=-(2**63), lt=2**63)], "seed"),
+    **_optional(_Penalty, "frequency_penalty presence_penalty"),
+    **_optional(dict[str, int], "logit_bias"),
+    **_optional(str, "reasoning_effort verbosity"),
+    **_optional(Literal[1], "n"),
+    **_optional(Literal[False], "logprobs store"),
+    **_optional(TextFormat, "response_format"),
+    **_optional(list[Literal["text"]], "modalities"),
+    **_optional(_Empty, "tools functions"),
+    **_optional(Literal["none", "auto"], "tool_choice function_call"),
+    **_optional(None, "audio prediction web_search_options"),
+)
 
-class StreamOptions(_Given):
-    """What a stream has."""
 
-    include_usage: bool | None = False
-    include_obfuscation: bool | None = False
-
-
-class ChatBody(_Sampling):
+class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
     """A conversation with a set."""
 
     messages: list[Turn] = Field(min_length=1)
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    stop: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)]
-        | None
-    ) = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    frequency_penalty: _Penalty = None
-    presence_penalty: _Penalty = None
-    logit_bias: dict[str, int] | None = None
-    reasoning_effort: str | None = None
-    verbosity: str | None = None
-    stream_options: StreamOptions | None = None
-    n: int | None = None
-    logprobs: bool | None = None
-    store: bool | None = None
-    response_format: Any = None
-    modalities: Any = None
-    tools: Any = None
-    tool_choice: Any = None
-    functions: Any = None
-    function_call: Any = None
-    audio: Any = None
-    prediction: Any = None
-    web_search_options: Any = None
 
     def options(self) -> dict[str, Any]:
         """The options of the chat model."""
-        self.refuse(
-            n=[1], logprobs=[False], store=[False], response_format=[{"type": "text"}], modalities=[["text"]],
-            tools=[[]], tool_choice=["none", "auto"], functions=[[]], function_call=["none", "auto"], audio=[],
-            prediction=[], web_search_options=[],
-        )  # fmt: skip
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
-        limit = self.max_completion_tokens or self.max_tokens
-        given = {"temperature": self.temperature, "max_tokens": limit, "stop": stop or None, "seed": self.seed}
-        names = "top_p frequency_penalty presence_penalty logit_bias reasoning_effort verbosity".split()
-        extra = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {**{name: value for name, value in given.items() if value is not None}, "extra": extra}
-
-
-def _reason(delta: AnswerDelta) -> str:
-    """Why the answer ended, in OpenAI's words."""
-    answer = delta.answer
-    details = answer.generation.metadata if answer is not None and answer.generation is not None else {}
-    found = details.get("finish_reason") if isinstance(details, Mapping) else None
-    return found if found in ("length", "content_filter") else "stop"
+        found = {"max_tokens": self.max_completion_tokens or self.max_tokens, "seed": self.seed}
+        found |= {"temperature": self.temperature, "stop": [self.stop] if isinstance(self.stop, str) else self.stop}
+        extra = self.model_dump(include=_PASSED, exclude_none=True)
+        return {**{name: value for name, value in found.items() if value is not None}, "extra": extra}
 
 
 @router.post("/chat/completions")
-async def complete_chat(body: ChatBody, call: common.Reading, book: Book) -> Response:
+async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Response:
     """Answer from the set that `model` names, with citations as annotations of the message.
 
     `[1]` in the text cites a source. Its annotation has the URL of the file, and beside OpenAI's fields the file's id
     and the quotation. System messages are added to the service's own instructions.
     """
-    sets = await call.run(sets_of, call.service, call.principal)
-    if body.model not in sets:
-        raise no_model(body.model, sets)
-    named = {body.model: sets[body.model]}
-    asked = Asked(call.service, named, body.messages, "messages", options=body.options())
+    sets = {body.model: await call.run(set_named, call, body.model)}
+    chat = _Chat(body, Asked(call, sets, body.messages, None, body.options()))
     _take_turn(book)
-    chat = _Chat(body, asked, call.request)
-    return _streamed(chat.chunks()) if body.stream else as_json(await unless_gone(call.request, chat.complete()))
+    if body.stream:
+        return _streamed(chat.chunks(), lambda error: ("", error))
+    return reply(await unless_gone(call.request, chat.complete()))
 
 
 class _Chat:
     """A chat completion, while it is written."""
 
-    def __init__(self, body: ChatBody, asked: Asked, request: Request) -> None:
-        self.asked, self.request = asked, request
-        self.head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": common.now(), "model": body.model}
-        self.with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    def __init__(self, body: ChatBody, asked: Asked) -> None:
+        self.asked, self.with_usage = asked, bool((body.stream_options or {}).get("include_usage"))
+        self.head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": openai.now(), "model": body.model}
 
-    def annotation(self, found: Found, text: str, citation: Citation) -> dict[str, Any]:
-        """The annotation of a citation."""
-        source, (start, end) = found.cited(citation), _place(text, citation)
-        url = str(self.request.url_for("get_file", set=source.set, document_id=citation.source))
-        cited = {"start_index": start, "end_index": end, "title": citation.label, "url": url}
-        own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location}
-        return {"type": "url_citation", "url_citation": cited, **own}
+    def annotations(self, text: str, citations: Sequence[Citation]) -> dict[str, Any]:
+        """The citations of a text."""
+        found = []
+        for one in citations:
+            source, start, end, own = self.asked.cited(text, one)
+            url = str(self.asked.call.request.url_for("get_file", set=source.set, document_id=one.source))
+            cited = {"start_index": start, "end_index": end, "title": one.label, "url": url}
+            found.append({"type": "url_citation", "url_citation": cited, **own})
+        return {"annotations": found}
 
-    def usage(self) -> dict[str, Any]:
-        """The tokens, if the model reports them."""
-        usage = self.asked.usage
-        if usage is None:
-            return {}
-        return {"usage": {**dataclasses.asdict(usage), "total_tokens": usage.prompt_tokens + usage.completion_tokens}}
+    def shown(self, name: str, content: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
+        """The completion, or a chunk of it."""
+        choice = {"index": 0, name: content, "logprobs": None, "finish_reason": reason}
+        return {**self.head, "object": "chat.completion", "choices": [choice]}
 
     async def complete(self) -> dict[str, Any]:
         """The whole completion."""
-        found, last = await _completed(self.asked)
-        assert last.answer is not None  # noqa: S101  it is the last one
-        text = last.answer.text
-        cited = [self.annotation(found, text, one) for one in last.answer.citations]
-        message = {"role": "assistant", "content": text, "refusal": None, "annotations": cited}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(last)}
-        return {**self.head, "object": "chat.completion", "choices": [choice], **self.usage()}
+        last: Any = [step async for step in self.asked.steps()][-1]
+        text, cited = last.answer.text, self.annotations(last.answer.text, last.answer.citations)
+        message = {"role": "assistant", "content": text, "refusal": None, **cited}
+        return self.shown("message", message, _reason(last)) | self.asked.usage("prompt_tokens", "completion_tokens")
 
-    def chunk(self, delta: dict[str, Any], reason: str | None = None) -> tuple[None, Any]:
-        """A piece of the stream."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        more = {"usage": None} if self.with_usage else {}
-        return None, {**self.head, "object": "chat.completion.chunk", "choices": [choice], **more}
-
-    async def chunks(self) -> AsyncIterator[tuple[None, Any]]:
+    async def chunks(self) -> AsyncGenerator[tuple[str, Any], None]:
         """The pieces of the stream."""
-        text, found = "", Found("", [])
-        yield self.chunk({"role": "assistant", "content": ""})
-        try:
-            async for step in self.asked.steps():
-                if isinstance(step, Found):
-                    found = step
-                    continue
+        more = {"object": "chat.completion.chunk", **({"usage": None} if self.with_usage else {})}
+        text = ""
+        yield "", self.shown("delta", {"role": "assistant", "content": ""}, None) | more
+        async for step in self.asked.steps():
+            if isinstance(step, AnswerDelta):
                 text += step.text
-                cited = [self.annotation(found, text, one) for one in step.citations]
-                if step.text or cited:
-                    yield self.chunk({"content": step.text, **({"annotations": cited} if cited else {})})
-                if step.answer is not None:
-                    yield self.chunk({}, _reason(step))
-        except Exception as exc:  # noqa: BLE001  the status has been sent
-            yield None, problem_of(exc).as_openai()
-            return
+                cited = self.annotations(text, step.citations) if step.citations else {}
+                reason = None if step.answer is None else _reason(step)
+                yield "", self.shown("delta", {"content": step.text, **cited}, reason) | more
         if self.with_usage:
-            yield None, {**self.head, "object": "chat.completion.chunk", "choices": [], "usage": None, **self.usage()}
-        yield None, "[DONE]"
-
-
-async def _completed(asked: Asked) -> tuple[Found, AnswerDelta]:
-    """What was found, and the last piece of the answer."""
-    steps = [step async for step in asked.steps() if isinstance(step, Found) or step.answer is not None]
-    return steps[0], steps[-1]  # type: ignore[return-value]  # in this order
+            usage = self.asked.usage("prompt_tokens", "completion_tokens")
+            yield "", {**self.head, **more, "choices": [], **usage}
+        yield "", "[DONE]"
 
 
 # Responses
 
 
-class HybridSearch(common.Model):
+class HybridSearch(openai.Model):
     """Weights of vector search and keyword search."""
 
     embedding_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     text_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+    def weights(self) -> list[float]:
+        """The weights in the order of the retrievers."""
+        return [self.embedding_weight, self.text_weight]
 
-class Ranking(common.Model):
-    """How results are ranked."""
 
-    ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
-    score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+class Ranking(openai.Model):
+    """How results are ranked: there is one ranker."""
+
+    ranker: Literal["none", "auto", "default-2024-11-15"] = "auto"
+    score_threshold: Annotated[float, Field(ge=0, le=1)] = 0.0
     hybrid_search: HybridSearch | None = None
 
 
-class FileSearch(common.Model):
+class FileSearch(openai.Model):
     """File search in vector stores: sets."""
 
     type: Literal["file_search"]
-    vector_store_ids: Annotated[
-        list[Annotated[str, StringConstraints(max_length=200)]], Field(min_length=1, max_length=16)
-    ]
-    max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
-    filters: common.Filters | None = None
-    ranking_options: Ranking | None = None
+    vector_store_ids: Annotated[list[str], Field(min_length=1, max_length=16)]
+    max_num_results: Annotated[int, Field(ge=1, le=50)] = TOPK
+    filters: openai.Filters | None = None
+    ranking_options: Ranking = Ranking()
 
 
-class ResponseBody(_Sampling):
+class FileSearchChoice(openai.Model):
+    """The tool by its name."""
+
+    type: Literal["file_search"]
+
+
+class Reasoning(BaseModel):
+    """How much the chat model thinks."""
+
+    effort: str | None = None
+
+
+class TextOptions(BaseModel):
+    """The form of the answer."""
+
+    format: TextFormat = TextFormat()
+    verbosity: str | None = None
+
+
+_RESPONSE: Any = create_model(
+    "_RESPONSE",
+    __base__=_BOTH,
+    **_optional(str, "instructions previous_response_id"),
+    **_optional(_Tokens, "max_output_tokens max_tool_calls"),
+    **_optional(list[str], "include"),
+    **_optional(Literal["auto", "disabled"], "truncation"),
+    **_optional(Literal[False], "background"),
+    **_optional(None, "conversation context_management prompt"),
+)
+
+
+class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
     input: str | list[Turn]
-    instructions: str | None = None
-    previous_response_id: Annotated[str, Field(max_length=100)] | None = None
     store: bool | None = True
-    tools: Annotated[list[FileSearch], Field(max_length=1)] = Field(default_factory=list)
-    tool_choice: Any = None
-    include: list[str] | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
-    stream_options: StreamOptions | None = None
-    truncation: Literal["auto", "disabled"] | None = None
-    reasoning: dict[str, Any] | None = None
-    text: dict[str, Any] | None = None
-    background: bool | None = None
-    conversation: Any = None
-    context_management: Any = None
-    prompt: Any = None
-
-    def options(self) -> dict[str, Any]:
-        """The options of the chat model."""
-        kinds = ["auto", "required", {"type": "file_search"}] if self.tools else ["auto", "none"]
-        self.refuse(background=[False], conversation=[], context_management=[[]], prompt=[], tool_choice=kinds)
-        if (self.text or {}).get("format", {"type": "text"}) != {"type": "text"}:
-            raise _unsupported("text.format", "another type than text")
-        effort = (self.reasoning or {}).get("effort")
-        extra = {"top_p": self.top_p, "reasoning_effort": effort, "verbosity": (self.text or {}).get("verbosity")}
-        given = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return {**found, "extra": {name: value for name, value in extra.items() if value is not None}}
+    tools: list[FileSearch] = Field(default=[], max_length=1)
+    tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
+    reasoning: Reasoning = Reasoning()
+    text: TextOptions = TextOptions()
 
     async def asked(self, call: Call, before: Sequence[Turn]) -> Asked:
         """The question with all that belongs to it; ``before`` is the conversation before it.
@@ -583,279 +525,223 @@ class ResponseBody(_Sampling):
         Raises:
             ProblemError: 404 if there is no such model or vector store that the principal sees.
         """
+        extra = {"top_p": self.top_p, "reasoning_effort": self.reasoning.effort, "verbosity": self.text.verbosity}
+        given = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options["extra"] = {name: value for name, value in extra.items() if value is not None}
         turns = [Turn(role="user", content=self.input)] if isinstance(self.input, str) else self.input
-        for turn in turns:
-            if turn.type not in ("message", "file_search_call", "reasoning"):
-                raise _unsupported("input", f"an item of the type {turn.type!a:.40}", "Send messages alone.")
-        options, service = self.options(), call.service
-        known = await service.run(sets_of, service, call.principal)
-        chat = () if service.chat is None or not self.tools else (model_name(service.chat, "chat"),)
-        if self.model not in {*known, *chat}:
-            raise no_model(self.model, {*known, *chat})
-        asked = Asked(service, {}, [*before, *turns], "input", self.instructions or "", options)
-        if not self.tools:
-            asked.sets = {self.model: known[self.model]}
-            return asked
-        tool, ranking = self.tools[0], self.tools[0].ranking_options or Ranking()
-        asked.topk, asked.threshold = tool.max_num_results or TOPK, ranking.score_threshold or 0.0
-        if hybrid := ranking.hybrid_search:
-            asked.weights = (hybrid.embedding_weight, hybrid.text_weight)
-        filters = []
-        for one in tool.vector_store_ids:
-            store = await open_store(call, one)
-            await service.run(store.use)
-            asked.sets[store.call.name] = store.call.docs
-            filters.append(common.filter_of(tool.filters, store.call.docs.fields))
-        asked.filters = filters[0]
-        if any(one != filters[0] for one in filters):
-            msg = "The vector stores have other fields, so one filter cannot serve all of them."
-            raise ProblemError(400, msg, "Search them one by one.", param="tools")
+        is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
+        sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
+        asked = Asked(call, sets, [*before, *turns], self.instructions, options)
+        for tool in self.tools:
+            ranking, asked.sets, filters = tool.ranking_options, {}, []
+            asked.topk, asked.threshold = tool.max_num_results, ranking.score_threshold
+            asked.weights = ranking.hybrid_search.weights() if ranking.hybrid_search else None
+            for one in tool.vector_store_ids:
+                store = await open_store(call, one)
+                await call.run(store.use)
+                asked.sets[store.call.name] = store.call.docs
+                filters.append(openai.filter_of(tool.filters, store.call.docs.fields))
+            asked.filters = filters[0]
+            if any(one != filters[0] for one in filters):
+                msg = "The vector stores have other fields, so one filter cannot serve all of them."
+                raise ProblemError(400, msg, "Search each alone.", param="tools")
         return asked
 
 
-def _owner(principal: Principal) -> str:
-    return json.dumps(["response", principal.id, principal.labels])
+_RESPONSE_OF = "SELECT data FROM event JOIN answer ON answer.id = answer WHERE id = ? AND owner = ? AND created > ?"
 
 
-def _stored(book: Notebook, principal: Principal, response: str) -> tuple[dict[str, Any], list[Turn]]:
+def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
         ProblemError: 404 if the principal has no such response.
     """
-    query = (
-        "SELECT data FROM event JOIN answer ON answer.id = answer "
-        "WHERE answer = ? AND owner = ? AND created > ? ORDER BY number"
-    )
-    rows = book.rows(query, response, _owner(principal), time.time() - KEPT_S)
+    rows = book.rows(f"{_RESPONSE_OF} ORDER BY number", response, _owner(call), time.time() - KEPT_S)
     if not rows:
         remedy = f"Responses are stored for {KEPT_S / 60:.0f} minutes, for those who asked."
         raise ProblemError(404, f"Response with id {response!a:.100} not found.", remedy, param="response_id")
-    return json.loads(rows[0][0]), [Turn(**one) for one in json.loads(rows[1][0])]
+    return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, principal: Principal, asked: Asked, response: Mapping[str, Any], text: str) -> None:
-    """Store a response, as answers are stored: it quotes documents, so not for long."""
-    now, own = time.time(), [{"role": "user", "content": asked.question}, {"role": "assistant", "content": text}]
+def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
+    """Store a response and more, as answers are stored: it quotes documents, so not for long."""
+    now = time.time()
     book.write("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
-    book.write("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", (response["id"], _owner(principal), "", now, now))
-    rows = [(1, "response", response), (2, "turns", asked.history + own)]
-    texts = [(response["id"], number, name, json.dumps(value, ensure_ascii=False)) for number, name, value in rows]
-    book.write("INSERT INTO event VALUES (?, ?, ?, ?)", *texts)
+    book.write("INSERT INTO answer VALUES (?, ?, '', ?, ?)", (response["id"], _owner(call), now, now))
+    rows = [(response["id"], at, "", json.dumps(one, ensure_ascii=False)) for at, one in enumerate((response, *values))]
+    book.write("INSERT INTO event VALUES (?, ?, ?, ?)", *rows)
+
+
+def _owner(call: Call) -> str:
+    return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
 
 
 @router.post("/responses")
-async def respond(body: ResponseBody, call: common.Reading, book: Book) -> Response:
+async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Response:
     """Answer from vector stores by the tool `file_search`, or from the set that `model` names.
 
-    Every answer is searched for, whatever the model would choose. `[1]` in the text cites a source; its annotation has
+    Every question is searched, whatever the model would choose. `[1]` in the text cites a source; its annotation has
     the id of the file and the place of the mark. With `store`, which is the default, a response can be read and
     continued for 15 minutes by who asked.
     """
-    before: list[Turn] = []
-    if body.previous_response_id is not None:
-        before = (await call.run(_stored, book, call.principal, body.previous_response_id))[1]
-    asked = await body.asked(call, before)
+    previous = body.previous_response_id
+    before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
+    writing = _Writing(body, await body.asked(call, [Turn(**one) for one in before]), book)
     _take_turn(book)
-    writing = _Writing(body, asked, book, call.principal)
     if body.stream:
-        return _streamed(writing.events())
-    return as_json(await unless_gone(call.request, writing.complete()))
+        return _streamed(writing.events(), writing.failed)
+    return reply(await unless_gone(call.request, writing.complete()))
 
 
 class _Writing:
     """A response, while it is written."""
 
-    def __init__(self, body: ResponseBody, asked: Asked, book: Notebook, principal: Principal) -> None:
-        self.body, self.asked, self.book, self.principal = body, asked, book, principal
-        self.found = Found("", [])
-        ids = uuid.uuid4().hex
-        self.search: dict[str, Any] = {
-            "id": f"fs_{ids}",
-            "type": "file_search_call",
-            "status": "in_progress",
-            "queries": [],
-        }
-        self.message: dict[str, Any] = {
-            "id": f"msg_{ids}",
-            "type": "message",
-            "status": "in_progress",
-            "role": "assistant",
-        }
-        names = "instructions max_output_tokens max_tool_calls metadata previous_response_id temperature top_p user"
-        given = {name: getattr(body, name) for name in names.split()}
-        self.response = {
-            **{name: value for name, value in given.items() if value is not None or name != "user"},
-            "id": f"resp_{ids}",
-            "object": "response",
-            "created_at": common.now(),
-            "status": "in_progress",
-            "background": False,
-            "error": None,
-            "incomplete_details": None,
-            "model": body.model,
-            "output": [],
-            "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "reasoning": {"effort": (body.reasoning or {}).get("effort"), "summary": None},
-            "store": body.store is not False,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": body.tool_choice or "auto",
-            "tools": [one.model_dump(exclude_none=True) for one in body.tools],
-            "truncation": body.truncation or "disabled",
-            "metadata": body.metadata or {},
-        }
+    def __init__(self, body: ResponseBody, asked: Asked, book: Notebook) -> None:
+        self.body, self.asked, self.book, self.numbers, own = body, asked, book, itertools.count(), uuid.uuid4().hex
+        self.search: dict[str, Any] = {"type": "file_search_call", "id": f"fs_{own}", "queries": []}
+        self.message: dict[str, Any] = {"type": "message", "id": f"msg_{own}", "role": "assistant", "content": []}
+        nulls = dict.fromkeys(["error", "incomplete_details", "instructions", "temperature", "top_p"])
+        defaults = {"metadata": {}, "parallel_tool_calls": True, "store": False, "output": []}
+        given = body.model_dump(exclude={"input", "include", "stream", "stream_options"}, exclude_none=True)
+        head = {"id": f"resp_{own}", "object": "response", "created_at": openai.now(), "status": "in_progress"}
+        self.response: dict[str, Any] = {**nulls, **defaults, **given, **head}
+
+    def event(self, kind: str, at: int | None = None, **data: Any) -> tuple[str, Any]:
+        """An event, of the output item at a place."""
+        where = {} if at is None else {"output_index": at}
+        if at is not None and "item" not in data:
+            where |= {"item_id": (self.search, self.message)[at]["id"], **({"content_index": 0} if at else {})}
+        name = f"response.{kind}"
+        return name, {"type": name, "sequence_number": next(self.numbers), **where, **data}
+
+    def failed(self, error: dict[str, Any]) -> tuple[str, Any]:
+        """The event of an error."""
+        about = {"code": "server_error", "message": error["error"]["message"]}
+        return self.event("failed", response={**self.response, "status": "failed", "error": about})
 
     def annotation(self, text: str, citation: Citation) -> dict[str, Any]:
         """The annotation of a citation; the quotation and its location are beside OpenAI's fields."""
-        source = self.found.cited(citation)
-        own = {"file_id": source.file_id, "filename": source.filename, "index": _place(text, citation)[0]}
-        return {"type": "file_citation", **own, "quote": citation.text_snippet, "location": citation.location}
-
-    def searched(self, found: Found) -> dict[str, Any]:
-        """The item of the search."""
-        self.found = found
-        included = "file_search_call.results" in (self.body.include or ())
-        results = [one.result() for one in found.sources] if included else None
-        self.search |= {"status": "completed", "queries": [found.query], "results": results}
-        return self.search
-
-    async def finish(self, text: str, annotations: list[dict[str, Any]], last: AnswerDelta) -> dict[str, Any]:
-        """Complete the response, and store it."""
-        why = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(_reason(last))
-        status = "incomplete" if why else "completed"
-        part = {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
-        self.message |= {"status": status, "content": [part]}
-        self.response |= {"status": status, "output": [self.search] * bool(self.body.tools) + [self.message]}
-        self.response |= {"incomplete_details": {"reason": why}} if why else {"completed_at": common.now()}
-        if usage := self.asked.usage:
-            self.response["usage"] = {
-                "input_tokens": usage.prompt_tokens,
-                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-                "output_tokens": usage.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-            }
-        if self.response["store"]:
-            run = self.asked.service.run
-            await run(_store, self.book, self.principal, self.asked, self.response, text)
-        return self.response
+        source, start, _, own = self.asked.cited(text, citation)
+        return {"type": "file_citation", "index": start, "filename": source.filename, **own}
 
     async def complete(self) -> dict[str, Any]:
         """The whole response."""
-        found, last = await _completed(self.asked)
-        self.searched(found)
-        assert last.answer is not None  # noqa: S101  it is the last one
-        text = last.answer.text
-        return await self.finish(text, [self.annotation(text, one) for one in last.answer.citations], last)
+        async with aclosing(self.events()) as events:
+            last = [data async for _, data in events][-1]
+        found: dict[str, Any] = last["response"]
+        return found
 
-    async def events(self) -> AsyncIterator[tuple[str, Any]]:
-        """The events of the response."""
-        numbers, at, response = itertools.count(), len(self.body.tools), self.response
-        text, last = "", AnswerDelta("")
-        annotations: list[dict[str, Any]] = []
+    async def events(self) -> AsyncGenerator[tuple[str, Any], None]:
+        """The events of the response; without a stream the text is the one that the whole answer gives."""
+        event, text, cited = self.event, "", list[dict[str, Any]]()
+        part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        for kind in ("created", "in_progress"):
+            yield event(kind, response=self.response)
+        yield event("output_item.added", 0, item={**self.search, "status": "in_progress"})
+        for kind in ("in_progress", "searching"):
+            yield event(f"file_search_call.{kind}", 0)
+        async for step in self.asked.steps():
+            if isinstance(step, str):
+                yield event("file_search_call.completed", 0)
+                yield event("output_item.done", 0, item=self.searched(step))
+                yield event("output_item.added", 1, item={**self.message, "status": "in_progress"})
+                yield event("content_part.added", 1, part=part)
+                continue
+            text, last = text + step.text, step
+            if step.text:
+                yield event("output_text.delta", 1, delta=step.text, logprobs=[])
+            for at, one in enumerate(step.citations, len(cited)):
+                cited.append(self.annotation(text, one))
+                yield event("output_text.annotation.added", 1, annotation_index=at, annotation=cited[at])
+        if not self.body.stream:
+            text, cited = last.answer.text, [self.annotation(last.answer.text, one) for one in last.answer.citations]
+        part = part | {"text": text, "annotations": cited}
+        await self.finish(part, _reason(last))
+        yield event("output_text.done", 1, text=text, logprobs=[])
+        yield event("content_part.done", 1, part=part)
+        yield event("output_item.done", 1, item=self.message)
+        yield event(self.response["status"], response=self.response)
 
-        def event(kind: str, **data: Any) -> tuple[str, Any]:
-            return f"response.{kind}", {"type": f"response.{kind}", "sequence_number": next(numbers), **data}
+    def searched(self, query: str) -> dict[str, Any]:
+        """The item of the search."""
+        included = "file_search_call.results" in (self.body.include or ())
+        results = [one.result() for one in self.asked.found] if included else None
+        self.search |= {"status": "completed", "queries": [query], "results": results}
+        return self.search
 
-        of_search = {"output_index": 0, "item_id": self.search["id"]}
-        of_part = {"output_index": at, "item_id": self.message["id"], "content_index": 0}
-        yield event("created", response=response)
-        yield event("in_progress", response=response)
-        if self.body.tools:
-            yield event("output_item.added", output_index=0, item=self.search)
-            yield event("file_search_call.in_progress", **of_search)
-            yield event("file_search_call.searching", **of_search)
-        try:
-            async for step in self.asked.steps():
-                if isinstance(step, Found):
-                    item = self.searched(step)
-                    if self.body.tools:
-                        yield event("file_search_call.completed", **of_search)
-                        yield event("output_item.done", output_index=0, item=item)
-                    yield event("output_item.added", output_index=at, item={**self.message, "content": []})
-                    part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-                    yield event("content_part.added", **of_part, part=part)
-                    continue
-                text, last = text + step.text, step
-                if step.text:
-                    yield event("output_text.delta", **of_part, delta=step.text, logprobs=[])
-                for citation in step.citations:
-                    annotations.append(self.annotation(text, citation))
-                    more = {"annotation_index": len(annotations) - 1, "annotation": annotations[-1]}
-                    yield event("output_text.annotation.added", **of_part, **more)
-            await self.finish(text, annotations, last)
-        except Exception as exc:  # noqa: BLE001  the status has been sent
-            problem = problem_of(exc)
-            code = "rate_limit_exceeded" if problem.status == 429 else "server_error"
-            error = {"code": code, "message": f"{problem.detail} {problem.remedy}".strip()}
-            yield event("failed", response={**response, "status": "failed", "error": error})
-            return
-        [part] = self.message["content"]
-        yield event("output_text.done", **of_part, text=text, logprobs=[])
-        yield event("content_part.done", **of_part, part=part)
-        yield event("output_item.done", output_index=at, item=self.message)
-        yield event(response["status"], response=response)
+    async def finish(self, part: dict[str, Any], reason: str) -> None:
+        """Complete the response, and store it."""
+        why = {"length": "max_output_tokens"}.get(reason, reason)
+        status = {"status": "completed" if why == "stop" else "incomplete"}
+        self.message |= {"content": [part], **status}
+        self.response |= {
+            "output": [self.search, self.message],
+            **status,
+            **self.asked.usage("input_tokens", "output_tokens"),
+        }
+        if why != "stop":
+            self.response["incomplete_details"] = {"reason": why}
+        if "usage" in self.response:  # what models report has no details
+            self.response["usage"]["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
+            self.response["usage"]["output_tokens_details"] = {"reasoning_tokens": 0}
+        if self.body.store:
+            own = [{"role": "user", "content": self.asked.question}, {"role": "assistant", "content": part["text"]}]
+            await self.asked.call.run(_store, self.book, self.asked.call, self.response, self.asked.history + own)
 
 
 @router.get("/responses/{response_id}")
-async def get_response(response_id: common.Id, request: Request, principal: Reader, book: Book) -> Response:
+async def get_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
     """Get a stored response."""
-    return as_json((await service_of(request).run(_stored, book, principal, response_id))[0])
+    return reply((await call.run(_stored, book, call, response_id))[0])
 
 
 @router.delete("/responses/{response_id}")
-async def delete_response(response_id: common.Id, request: Request, principal: Reader, book: Book) -> Response:
+async def delete_response(response_id: openai.Id, call: openai.Reading, book: Book) -> Response:
     """Delete a stored response."""
-    run = service_of(request).run
-    await run(_stored, book, principal, response_id)
-    await run(book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
-    return as_json({"id": response_id, "object": "response", "deleted": True})
+    await call.run(_stored, book, call, response_id)
+    await call.run(book.write, "DELETE FROM answer WHERE id = ?", (response_id,))
+    return reply({"id": response_id, "object": "response", "deleted": True})
 
 
 # Embeddings
 
 
-class EmbeddingBody(common.Model):
+class EmbeddingBody(openai.Model):
     """Texts to embed."""
 
     model: Annotated[str, Field(max_length=200)]
     input: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=2048)]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[int | None, Field(ge=1)] = None
     input_type: Annotated[Literal["query", "document"], Field(description="Beside OpenAI's fields.")] = "document"
     user: str | None = None
 
 
 @router.post("/embeddings")
-async def embed(body: EmbeddingBody, request: Request, principal: Reader) -> Response:
+async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
     """Embed texts by the model of a set. Only the model's own number of `dimensions` is possible."""
-    service, texts = service_of(request), [body.input] if isinstance(body.input, str) else body.input
+    texts, calls = [body.input] if isinstance(body.input, str) else body.input, list[Usage]()
     if not all(text.strip() for text in texts):
         raise ProblemError(400, "input must have no blank text.", "Leave blank texts out.", param="input")
 
     def work() -> dict[str, Any]:
-        known = _embedders(sets_of(service, principal))
-        if body.model not in known:
-            raise no_model(body.model, known)
-        embedder, calls = known[body.model], list[Usage]()
-        _check_dimensions(body, embedder.embedder.dimension)
+        embedder = _embedders(_sets(call)).get(body.model)
+        if embedder is None:
+            raise no_model(body.model)
         usage_of_calls.set(calls)
-        vectors = embedder.embed(texts, input_type=body.input_type)
-        if not isinstance(vectors, np.ndarray):
-            raise ProblemError(400, "The model's vectors are sparse.", "Search with them instead.", param="model")
-        _check_dimensions(body, vectors.shape[1])
-        # A function as a model reports no tokens: those are estimated.
-        tokens = sum(one.prompt_tokens for one in calls) or sum(map(EstimatedTokenCounter().count, texts))
+        vectors: Any = embedder.embed(texts, input_type=body.input_type)
+        length = None if isinstance(vectors, list) else vectors.shape[1]
+        if length is None or body.dimensions not in (None, length):
+            has = "are sparse" if length is None else f"have {length} dimensions"
+            raise ProblemError(400, f"The vectors of the model {has}.", "Leave dimensions out.", param="dimensions")
         rows = vectors.astype("<f4")
         shown = rows.tolist() if body.encoding_format == "float" else [base64.b64encode(one).decode() for one in rows]
+        # A function as a model reports no tokens: those are estimated.
+        tokens = sum(one.prompt_tokens for one in calls) or sum(map(EstimatedTokenCounter().count, texts))
         data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(shown)]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": body.model, "usage": usage}
 
-    return as_json(await unless_gone(request, service.run(work)))
-
-
-def _check_dimensions(body: EmbeddingBody, own: int | None) -> None:
-    if body.dimensions is not None and own is not None and own != body.dimensions:
-        msg = f"The model's vectors have {own} dimensions; got {body.dimensions}."
-        raise ProblemError(400, msg, "Leave dimensions out.", param="dimensions")
+    return reply(await unless_gone(call.request, call.run(work)))

@@ -12,7 +12,8 @@ from starlette.responses import Response
 from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.openai_answers import no_model, rerankers_of, unless_gone
 from lazyrag.server.openai_common import Model, Reading, unit_score
-from lazyrag.server.routes_search import MAX_QUERY, as_json
+from lazyrag.server.routes_search import MAX_QUERY
+from lazyrag.server.uploads import reply
 
 router = APIRouter(tags=["rerank"])
 
@@ -39,9 +40,9 @@ class RerankBody(Model):
 async def rerank(body: RerankBody, call: Reading) -> Response:
     """Order documents by the configured rerank model, or by BM25, whose scores are mapped to the range from 0 to 1."""
     texts = [one if isinstance(one, str) else one.text for one in body.documents]
-    known = rerankers_of(call.service)
+    known = rerankers_of(call)
     if body.model not in known:
-        raise no_model(body.model, known)
+        raise no_model(body.model)
     model, is_v1 = known[body.model], call.request.scope["route"].path == "/v1/rerank"
     shown = is_v1 if body.return_documents is None else body.return_documents
 
@@ -61,4 +62,4 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
         usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if calls or body.model == "bm25" else {}
         return {**found, "object": "list", "model": body.model, **usage}
 
-    return as_json(await unless_gone(call.request, call.run(work)))
+    return reply(await unless_gone(call.request, call.run(work)))

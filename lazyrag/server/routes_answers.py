@@ -46,6 +46,7 @@ _ADD_EVENT = (
     "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
 )
 """Nothing follows the end of an answer, which a purge brings about, too."""
+_ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
@@ -217,6 +218,11 @@ class Notebook:
         """Let the process that writes an answer stop within some seconds."""
         self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
 
+    def take(self, number: str) -> bool:
+        """Delete a record, and return whether it was there: of several who try, one succeeds."""
+        with self._database.writing() as connection:
+            return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
+
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
         made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
@@ -299,13 +305,20 @@ async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
     return await scope.respond(lambda: _answer(answer, book.question(scope, answer), book.events(answer)))
 
 
-@router.get("/answers/{answer}/events", tags=["answers"], response_class=StreamingResponse, responses=_EVENTS)
+@router.get(
+    "/answers/{answer}/events",
+    tags=["answers"],
+    response_class=StreamingResponse,
+    responses={**_EVENTS, 204: {"description": "There is no event after it."}},
+)
 async def answer_events(
     answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
 ) -> Response:
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
     await scope.service.run(book.question, scope, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
+    if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+        return Response(status_code=204)  # a browser that was cut off at the end connects no more
     return _streamed(_follow(scope, book, answer, min(after, 2**62)), {})
 
 

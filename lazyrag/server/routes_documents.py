@@ -21,7 +21,7 @@ from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server.guard import BOOK
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
-from lazyrag.server.routes_search import count_nodes, json_filter, list_of, model_of
+from lazyrag.server.routes_search import Limit, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import (
     ESTIMATED,
@@ -44,7 +44,6 @@ router = APIRouter(prefix="/api/v1", tags=["documents"])
 
 _LOOK_S = 0.3  # between two looks at a job
 _PAGE = 1_000
-_Limit = Annotated[int, Query(ge=1, le=_PAGE)]
 _Position = Annotated[int, Query(ge=0)]
 _SHOWN_AS = {".pdf": "application/pdf", ".png": "image/png", ".jpg": "image/jpeg", ".txt": "text/plain; charset=utf-8"}
 _FILE_HEADERS = {
@@ -128,7 +127,7 @@ def _status(call: Call) -> dict[str, Any]:
 async def list_documents(
     call: Reading,
     after: str | None = None,
-    limit: _Limit = 100,
+    limit: Limit = 100,
     status: State | None = None,
     where: Annotated[str | None, Query(description='JSON, such as {"file_type": [".pdf"]}')] = None,
 ) -> Response:
@@ -399,7 +398,7 @@ def own_jobs(call: Call, after: str | None, limit: int, state: State | None = No
 
 @router.get("/sets/{set}/jobs", response_model=_Jobs)
 async def list_jobs(
-    call: Reading, after: str | None = None, limit: _Limit = 100, state: State | None = None
+    call: Reading, after: str | None = None, limit: Limit = 100, state: State | None = None
 ) -> Response:
     """A page of jobs, the newest first."""
     jobs = await call.run(own_jobs, call, after, limit, state)

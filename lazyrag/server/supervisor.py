@@ -31,18 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
-from lazyrag.server.config import (
-    DEFAULT_PORT,
-    ROOT_PATH,
-    Config,
-    ServerConfig,
-    SetConfig,
-    make_state,
-    open_chat,
-    open_rerank,
-    open_set,
-    read_config,
-)
+from lazyrag.server import config as configs
+from lazyrag.server.config import Config, ServerConfig, SetConfig, make_state, open_set
 
 if TYPE_CHECKING:
     import uvicorn
@@ -88,7 +78,7 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
     if sys.platform == "win32":
         raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
     path = path.expanduser().absolute()
-    load = functools.partial(read_config, path, store=store, **options)
+    load = functools.partial(configs.read_config, path, store=store, **options)
     config = load()
     if path.is_file():
         os.chdir(path.parent)
@@ -294,7 +284,9 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            found = socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
+            found = socket.create_server(
+                (host, configs.DEFAULT_PORT if port is None else port), family=family, backlog=2048
+            )
         except OSError as exc:
             if time.monotonic() < until:
                 time.sleep(_RETRY_S)
@@ -451,11 +443,11 @@ def _answer(
     limits, state = config.limits, config.server.state
     hosts, texts = config.server.allowed_hosts, config.server.audit_texts
     access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
-    service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
+    service = Service({}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
-    service.rerank = open_rerank(config.models)
+    service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
@@ -527,7 +519,7 @@ class _Prefixed:
         """See ASGI."""
         if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
-            if re.fullmatch(ROOT_PATH, prefix):
+            if re.fullmatch(configs.ROOT_PATH, prefix):
                 scope["root_path"] = prefix
         await self.app(scope, receive, send)
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.background import BackgroundTask
@@ -77,6 +77,7 @@ def checked_nesting(value: Any, most: int = 16) -> Any:
 
 Nested = Annotated[dict[str, Any], AfterValidator(checked_nesting)]
 """A JSON object, such as metadata."""
+_METADATA = TypeAdapter(dict[str, Nested])
 
 
 def checked_name(name: str) -> str:
@@ -563,14 +564,10 @@ async def receive_form(request: Request, service: Service, folder: Path) -> Form
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        found = checked_nesting(json.loads(text))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise ProblemError(
-            422, "The field metadata must be a JSON object by name of file.", 'Such as {"tea.pdf": {"year": 2025}}.'
-        )
-    return found
+        return _METADATA.validate_json(text)
+    except ValidationError as exc:
+        remedy = 'Such as {"tea.pdf": {"year": 2025}}.'
+        raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
 
 
 async def _add(

@@ -40,7 +40,8 @@ def start(tmp_path_factory) -> Iterator[Callable[..., Running]]:
     """A function that starts ``lazyrag serve``, which runs until the end of the session.
 
     Arguments: ``files``, a folder to copy (the sample corpus), or a dict of names to text or bytes; ``config``, lines
-    of the configuration file after those of the set; ``settings``, lines of its table ``[server]``; ``name`` of the set.
+    of the configuration file after those of the set; ``settings``, lines of its table ``[server]``;
+    ``name`` of the set.
     """
     with ExitStack() as stack:
 

@@ -1,0 +1,657 @@
+"""The pages that manage: files with uploads and deletions, node groups, evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import ValidationError
+from starlette.responses import Response, StreamingResponse
+
+import lazyrag.server.routes_answers as answers
+import lazyrag.server.routes_documents as documents
+from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
+from lazyrag.document import DocumentInfo
+from lazyrag.errors import LazyRAGError
+from lazyrag.server import uploads
+from lazyrag.server.page import (
+    Form,
+    change_defaults,
+    check_csrf,
+    defaults_of,
+    language_of,
+    redirect,
+    render,
+    translate,
+)
+from lazyrag.server.page_compare import compared_ranks, described
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_search import Scope, SearchOptions, count_nodes
+from lazyrag.server.uploads import Administration, Call, Reading, Writing
+from lazyrag.stores.sqlite import read_text
+
+router = APIRouter(prefix="/s/{set}", include_in_schema=False)
+
+_ROWS, _NODES, _MANY = 50, 20, 1_000
+UNDO_S = 10.0
+"""How long a deletion can be undone."""
+_LOOK_S, _COMMENT_S = 0.5, 15.0
+_ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
+_STAGES = ("load", "transform", "embed", "index")
+_UNFINISHED: Any = ("WORKING", "WAITING")
+_tasks: set[asyncio.Task[None]] = set()
+
+# Files: the table
+
+
+@router.get("/files")
+async def show_files(
+    call: Reading, book: answers.Book, q: str = "", status: str = "", label: str = "", after: str = ""
+) -> Response:
+    """The files, failed ones first."""
+    return await _files(call, book, q=q, status=status, label=label, after=after)
+
+
+async def _files(
+    call: Call, book: answers.Book, *, q: str = "", status: str = "", label: str = "", after: str = "", **more: Any
+) -> Response:
+    if call.principal.may("write"):
+        await _finish_deletions(call, book)
+    facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
+    facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
+    return await render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
+
+
+def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str) -> dict[str, Any]:
+    stamp = _stamp(call, book)
+    jobs = [job for state in _UNFINISHED for job in documents.own_jobs(call, None, 20, state)]
+    if q:
+        rows, following = _named(call, q, status, after)
+    else:
+        rows, following = _listed(call, status, label, after)
+    if not (q or label or after) and status in ("", "WAITING"):
+        rows = [*rows[: sum(one.status == "FAILED" for one in rows)], *_coming(call, jobs, rows),
+                *rows[sum(one.status == "FAILED" for one in rows) :]]  # fmt: skip
+    return {
+        "rows": [(one, *_row_state(one)) for one in rows],
+        "following": following,
+        "counts": _counts(call),
+        "shown": status if status in _ORDER else "",
+        "job": _job(jobs[0]) if jobs else None,
+        "jobs": len(jobs),
+        "deletions": _deletions(call, book),
+        "skipped": _skipped(call),
+        "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
+        "has_labels": "labels" in call.docs.fields,
+        "stamp": stamp,
+    }
+
+
+def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+    """A page of the documents by state, then path; and where the next page begins."""
+    states = [one for one in _ORDER if status in ("", one)] or _ORDER
+    number, _, last = after.partition("~")
+    found: list[tuple[int, DocumentInfo]] = []
+    where = {"labels": [label]} if label else None
+    for at in range(int(number) if number.isdecimal() else 0, len(states)):
+        limit = _ROWS + 1 - len(found)
+        found += [(at, one) for one in call.docs.documents(last or None, limit, states[at], where)]
+        last = ""
+        if len(found) > _ROWS:
+            section, one = found[_ROWS - 1]
+            return [info for _, info in found[:_ROWS]], f"{section}~{one.id}"
+    return [info for _, info in found], None
+
+
+_FIND = (
+    "SELECT identity FROM document WHERE ledger = :ledger AND status IN ('live', 'new') AND identity > :after AND "
+    "instr(lower(identity), :text) UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after "
+    "AND instr(lower(identity), :text) ORDER BY identity LIMIT :limit"
+)
+
+
+def _named(call: Call, text: str, status: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+    """A page of the documents with a text in their path."""
+    found: list[DocumentInfo] = []
+    while len(found) <= _ROWS:
+        if call.principal.labels is None:
+            values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
+            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
+            after, page = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
+            is_last = len(names) <= _ROWS
+        else:
+            seen = call.docs.documents(after or None, _MANY)
+            after, page = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
+            is_last = len(seen) < _MANY
+        found += [one for one in page if status in ("", one.status)]
+        if is_last:
+            break
+    return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
+
+
+def _rows(call: Call, query: str, **values: Any) -> list[Any]:
+    ledger = call.whole._indexer.ledger
+    with ledger.reading() as connection:
+        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+
+
+_COUNT = (
+    "SELECT status, count(*) FROM document WHERE ledger = :ledger AND status IN ('live', 'new') GROUP BY status "
+    "UNION ALL SELECT 'failed ' || ifnull(status, ''), count(*) FROM (SELECT DISTINCT identity AS one FROM failure "
+    "WHERE ledger = :ledger) LEFT JOIN document ON ledger = :ledger AND identity = one GROUP BY status"
+)
+
+
+def _counts(call: Call) -> dict[str, int]:
+    """How many files are in which state; for a principal with labels up to a thousand."""
+    if call.principal.labels is not None:
+        found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
+        return {"": sum(found.values()), **found, "WORKING": 0}
+    count = dict(_rows(call, _COUNT))
+    failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
+    ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
+    return {"": failed + ready + new, "FAILED": failed, "WORKING": new, "SUCCESS": ready}
+
+
+def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
+    """Files of unfinished uploads that no row of the ledger has yet."""
+    shown, adding = {one.id for one in rows}, (job for job in jobs if job.kind == "add_files")
+    names = ((name, job.state) for job in adding for name in list(job.arguments["files"])[:_ROWS] if name not in shown)
+    return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][:_ROWS]
+
+
+def _row_state(info: DocumentInfo) -> tuple[str, int, int]:
+    """The shape of its state, the number of the stage that failed, and its nodes."""
+    kind = {"SUCCESS": "ok", "FAILED": "err", "WORKING": "run", "WAITING": "wait"}.get(info.status, "del")
+    stage = info.stage.partition(" ")[0]
+    nodes = sum(one["nodes"] for name, one in info.groups.items() if name != LAZY_ROOT_NAME)
+    return kind, _STAGES.index(stage) + 1 if stage in _STAGES else 1, nodes
+
+
+def _job(job: Any) -> dict[str, Any]:
+    """The running job, with the time that it still takes by the time that it took."""
+    progress, spent = job.progress, time.time() - job.created.timestamp()
+    left = None
+    if progress is not None and progress.done and spent > 5:
+        left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
+    return {"id": job.id, "kind": job.kind, "state": job.state, "progress": progress, "left": left}
+
+
+def _skipped(call: Call) -> list[tuple[str, str]]:
+    """What the last sync left out, and why, but hidden files."""
+    if call.principal.labels is not None:
+        return []
+    syncs = (job for job in call.whole.jobs.list(limit=50) if job.kind == "sync")
+    found = next((job.result["skipped"] for job in syncs if job.result), ())
+    return [(path, why) for path, why in found if why != "hidden" and "delete_files" not in why]
+
+
+# Files: live
+
+
+@router.get("/events")
+async def events(
+    call: Reading, book: answers.Book, since: str = "", last_event_id: Annotated[str, Header(max_length=40)] = ""
+) -> Response:
+    """Events that something of what the page shows has changed; each has the id of the state."""
+
+    async def body() -> AsyncIterator[bytes]:
+        last, spoke = last_event_id or since, time.monotonic()
+        yield KEEPALIVE_COMMENT  # so that the connection is known to stand
+        while not await call.request.is_disconnected():
+            if (stamp := await call.run(_stamp, call, book)) != last:
+                yield format_sse_event(data_str="{}", event="change", id=stamp)
+                last, spoke = stamp, time.monotonic()
+            elif time.monotonic() - spoke > _COMMENT_S:
+                yield KEEPALIVE_COMMENT
+                spoke = time.monotonic()
+            await asyncio.sleep(_LOOK_S)
+
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+
+
+_CHANGED = "SELECT max(changed), count(*), (SELECT count(*) FROM failure WHERE ledger = :ledger) FROM document WHERE "
+
+
+def _stamp(call: Call, book: answers.Notebook) -> str:
+    """The state of what the principal sees of files and jobs: equal if nothing has changed."""
+    jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
+    own = [one["id"] for one in book.records(_scope(call), "deletion")]
+    if call.principal.labels is None:
+        table: Any = [tuple(row) for row in _rows(call, _CHANGED + "ledger = :ledger")]
+    else:
+        table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
+    return uploads.digest_of(jobs, own, repr(table))[:16]
+
+
+# Files: changes
+
+
+@router.post("/files")
+async def add(call: Writing, next: str = "", csrf: str = "") -> Response:  # noqa: A002  the name in the address
+    """Add files, as the page's form sends them."""
+    check_csrf(call.request, csrf)
+    form = await uploads.receive_form(call.request, call.service, call.folder)
+    labels = _split(form.fields.get("labels", b"").decode("utf-8", "replace"))
+    metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
+    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
+    found = json.loads(bytes((await uploads._add(call, form.files, metadata, key)).body))["files"]
+    refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
+    added = len(found) - len(refused)
+    notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
+    return redirect(call.request, "s", call.name, "start" if next == "start" else "files", notice=notice)
+
+
+def _split(labels: str) -> list[str]:
+    return [one.strip() for one in labels.replace("，", ",").split(",") if one.strip()]
+
+
+def _t(call: Call, key: str, **slots: Any) -> str:
+    return translate(language_of(call.request), key, **slots)
+
+
+Chosen = Annotated[list[str], Query(alias="id")]
+
+
+@router.get("/files/add")
+async def show_add(call: Writing, book: answers.Book) -> Response:
+    """The form for new files."""
+    return await _files(call, book, dialog="add")
+
+
+@router.get("/files/delete")
+@router.get("/files/labels")
+@router.get("/files/retry")
+async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) -> Response:  # noqa: B006
+    """Ask before chosen files are deleted, or for their labels."""
+    kind = call.request.url.path.rpartition("/")[2]
+    if not chosen:
+        return redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
+    await call.visible(*chosen)
+    infos = [await call.run(call.find, one) for one in chosen]
+    facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
+    return await _files(call, book, dialog=kind, **facts)
+
+
+@router.get("/files/{document_id:path}/delete")
+async def show_delete(call: Writing, document_id: str) -> Response:
+    """Ask before a document is deleted."""
+    return redirect(call.request, "s", call.name, "files", "delete", id=document_id)
+
+
+def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
+    """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
+    if not call.principal.may("admin") or call.principal.labels is not None:
+        return False
+    return all(row.origin != "dataset" for row in call.whole._indexer.ledger.documents.named(chosen).values())
+
+
+@router.post("/files/labels")
+async def change_labels(call: Writing, form: Form) -> Response:
+    """Replace the labels of documents."""
+    labels = _split(str(form.get("labels", "")))
+    changes = {str(one): {"labels": labels or None} for one in form.getlist("id")}
+    await documents.update_metadata(call, documents.Metadata(changes=changes))
+    return redirect(call.request, "s", call.name, "files")
+
+
+@router.post("/files/retry")
+async def retry(call: Writing, form: Form) -> Response:
+    """Try documents again: those that did not load alone, else everything that failed."""
+    chosen = [str(one) for one in form.getlist("id")]
+    paths = {one: await call.run(_source, call, one) for one in chosen}
+    infos = [await call.visible(one) for one in chosen]
+    if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
+        await call.accept("add_files", {"files": paths})
+    else:
+        documents._require_all(call)
+        await call.accept("retry_failed", {})
+    return redirect(call.request, "s", call.name, "files")
+
+
+def _source(call: Call, identity: str) -> str | None:
+    """The file that a document is made of; None for a text, or where it is gone."""
+    found = call.whole._indexer.dataset.find(identity)
+    if found is not None and found.path.is_file():
+        return str(found.path)
+    for job in documents.own_jobs(call, None, 200):
+        path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
+        if path and Path(path).is_file():
+            return str(path)
+    uploaded = uploads.uploaded_file(call, identity)
+    return str(uploaded) if uploaded else None
+
+
+@router.post("/files/delete")
+async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Hide documents at once, and remove them when nobody has undone it for some seconds."""
+    chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
+    await call.visible(*chosen)
+    undo = {one: await call.run(_before, call, one) for one in chosen}
+    purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
+    await documents.delete_documents(call, documents.Documents(documents=chosen))
+    made = await call.run(book.add, _scope(call), "deletion", {"documents": undo, "purge": purge})
+    task = asyncio.create_task(_finish_later(call, book, made))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    return redirect(call.request, "s", call.name, "files")
+
+
+def _before(call: Call, identity: str) -> dict[str, Any]:
+    """What brings a document back: its file or its text, and its metadata."""
+    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
+    path = _source(call, identity)
+    if path is not None:
+        if call.folder in Path(path).parents:
+            os.utime(path)  # `sweep` leaves it for a minute
+        return {"file": path, "metadata": metadata}
+    text = "".join(one.text for one in call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(identity)]))
+    return {"text": text, "metadata": metadata}
+
+
+async def _finish_later(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+    await asyncio.sleep(UNDO_S)
+    await call.run(_finish, call, book, deletion)
+
+
+async def _finish_deletions(call: Call, book: answers.Notebook) -> None:
+    """Finish what a process that has ended since has begun."""
+    for one in await call.run(book.records, _scope(call), "deletion"):
+        if one["principal"] == call.principal.id and time.time() - one["created"] > UNDO_S + 5:
+            await call.run(_finish, call, book, one)
+
+
+def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+    if not book.take(deletion["id"]) or not deletion["purge"]:
+        return
+    fresh = replace(call, given_key=None)
+    for identity in deletion["documents"]:
+        uploads.remove_files(fresh, identity)
+        arguments = {"document": identity, "folders": [str(call.folder)] if call.folder.exists() else []}
+        call.whole.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
+
+
+@router.post("/files/undo")
+async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Bring deleted documents back."""
+    records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
+    if not records or not await call.run(book.take, records[0]["id"]):
+        return redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
+    found = records[0]
+    for kind in ("file", "text"):
+        given = {name: one[kind] for name, one in found["documents"].items() if kind in one}
+        metadata = {
+            name: one["metadata"] for name, one in found["documents"].items() if kind in one and one["metadata"]
+        }
+        if given:
+            await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
+    notice = ("ok", _t(call, "files.undone", count=len(found["documents"])))
+    return redirect(call.request, "s", call.name, "files", notice=notice)
+
+
+def _deletions(call: Call, book: answers.Notebook) -> dict[str, Any]:
+    """Deletions that can be undone, and those that ended a moment ago."""
+    now = time.time()
+    pending = [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id]
+    jobs = [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"]
+    done = [job for job in jobs if not job.is_finished or now - job.updated.timestamp() < 60]
+    return {
+        "pending": [(one["id"], list(one["documents"]), max(0, int(one["created"] + UNDO_S - now))) for one in pending],
+        "done": [
+            (call.job_id(job), job.arguments["document"], None if not job.result else not any(
+                place["found"] for place in job.result["checked"]))
+            for job in done
+        ],
+    }  # fmt: skip
+
+
+@router.get("/files/sync")
+async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
+    """What a sync of the folder would do and cost."""
+    documents._require_all(call)
+    plan = await call.run_slow(call.docs.plan)
+    amount = float(price) if price.replace(".", "", 1).isdecimal() else 0.0
+    return await _files(
+        call, book, dialog="sync", plan=plan, estimate=uploads.estimate(call, plan, amount), price=price
+    )
+
+
+@router.post("/files/sync")
+async def sync(call: Writing, form: Form) -> Response:
+    """Sync the folder; with ``all`` also where many files are missing."""
+    documents._require_all(call)
+    await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
+    return redirect(call.request, "s", call.name, "files")
+
+
+# Groups
+
+
+@router.get("/groups")
+async def groups(call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """The tree of node groups, and nodes of one of them."""
+    facts = await call.run_slow(_tree, call)
+    if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
+        facts |= await call.run_slow(_some_nodes, call, group, offset)
+    shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
+    build = build if build in facts["by_name"] and call.principal.may("admin") else ""
+    return await render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
+
+
+def _tree(call: Call) -> dict[str, Any]:
+    docs, is_whole = call.docs, call.principal.labels is None
+    status = docs.status() if is_whole else None
+    counted = {one.name: one for one in status.groups} if status else {}
+    failed = [stage for _, stage in status.failed] if status else []
+    working = [one for job in documents.own_jobs(call, None, 5, "WORKING") for one in job.arguments.get("names", ())]
+    numbers = {one["name"]: one for one in count_nodes(docs)[1]} if not is_whole else {}
+    found: dict[str, dict[str, Any]] = {}
+    for name in docs.groups:
+        line = docs.reader.line(name)
+        own, count = counted.get(name), numbers.get(name, {})
+        nodes = own.nodes if own else count.get("nodes", 0)
+        is_built = name in counted or bool(count)
+        broken = sum(one.partition(" ")[2].partition(" with ")[0] == name for one in failed)
+        state = "run" if name in working else "err" if broken else "wait" if not is_built else "ok"
+        if own and state == "ok" and not (own.is_current and own.is_complete):
+            state = "warn"
+        found[name] = {
+            "name": name, "parent": line[1] if len(line) > 1 else None, "nodes": nodes, "state": state,
+            "failed": broken,
+            "documents": own.documents if own else count.get("documents", 0),
+            "indexes": own.indexes if own else (), "reason": own.reason if own else "", "mean": None, "sample": "",
+        }  # fmt: skip
+        if nodes:
+            with suppress(LazyRAGError):
+                some = docs.get_nodes(name, limit=_NODES)
+                found[name] |= {"mean": sum(len(one.text) for one in some) // max(1, len(some)), "sample": some[0].text}
+    children: dict[str | None, list[Any]] = {}
+    for one in found.values():
+        children.setdefault(one["parent"], []).append(one)
+    most = max((one["nodes"] for one in found.values()), default=0)
+    return {"by_name": found, "children": children, "most": most, "root": LAZY_ROOT_NAME}
+
+
+def _some_nodes(call: Call, group: str, offset: int) -> dict[str, Any]:
+    nodes = call.docs.get_nodes(group, limit=_NODES + 1, offset=offset)
+    return {"nodes": nodes[:_NODES], "following": offset + _NODES if len(nodes) > _NODES else None}
+
+
+@router.post("/groups/build")
+async def build_group(call: Administration, form: Form) -> Response:
+    """Build a group with keyword indexes, as a job."""
+    documents._require_all(call)
+    await call.accept("activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]})
+    return redirect(call.request, "s", call.name, "groups")
+
+
+@router.get("/nodes/{uid}")
+async def node(call: Reading, uid: str, group: str | None = None) -> Response:
+    """A node with its parent, neighbours and children."""
+
+    def find() -> dict[str, Any]:
+        found = _scope(call).node(uid, group)
+        line = [found]
+        while (above := line[-1].parent) is not None:
+            line.append(above)
+        window = call.docs.window(found, 1, 1)
+        at = next((n for n, one in enumerate(window) if one.uid == found.uid), 0)
+        below = {name: (some[:_NODES], len(some)) for name, some in found.children.items() if some}
+        return {"node": found, "line": line[1:], "before": window[:at], "behind": window[at + 1 :], "below": below}
+
+    return await render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
+
+
+# Evaluations
+
+
+def _scope(call: Call) -> Scope:
+    return Scope(call.service, call.principal, call.name, call.docs)
+
+
+@router.get("/evaluate")
+async def evaluate(
+    call: Writing, book: answers.Book, run: str = "", show: str = "changed", group: str = "", retriever: str = ""
+) -> Response:
+    """Two configurations side by side: the last comparison, or another one."""
+
+    def find() -> dict[str, Any]:
+        scope, chosen = _scope(call), defaults_of(call.service, call.name)
+        runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
+        last = runs[-1] if runs else None
+        built = call.docs.status().groups if call.principal.labels is None else ()
+        names = [one.name for one in built if one.nodes] or [one["name"] for one in count_nodes(call.docs)[1]]
+        b = {"group": group, "retriever": retriever} if group else last["b"] if last else {**chosen, "group": ""}
+        questions = book.records(scope, "golden")
+        found = described(last, show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
+        can_use = call.principal.may("admin") and call.principal.labels is None
+        return {"chosen": chosen, "groups": names, "retrievers": _retrievers(call), "b": b, "last": last, "show": show,
+                "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
+
+    return await render(
+        call.request, "evaluate.html", page="evaluate", set=call.name, fragments=("questions",), **await call.run(find)
+    )
+
+
+def _retrievers(call: Call) -> list[str]:
+    return ["default", "bm25", "bm25_chinese", *(["vector", "hybrid"] if call.docs.embed_keys else [])]
+
+
+@router.post("/evaluate")
+async def compare(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Run the golden questions with the configuration in use and with another one."""
+    chosen = defaults_of(call.service, call.name)
+    a = {one: chosen[one] for one in ("group", "retriever")}
+    b = {one: str(form.get(one, a[one])) for one in a}
+
+    def run() -> str:
+        scope = _scope(call)
+        made = compared_ranks(scope, book, [SearchOptions.model_validate(one) for one in (a, b)])
+        return str(book.add(scope, "comparison", {"a": a, "b": b, **made})["id"])
+
+    number = await call.run_slow(run)
+    return redirect(call.request, "s", call.name, "evaluate", run=number)
+
+
+@router.post("/evaluate/use")
+async def use(call: Administration, form: Form) -> Response:
+    """Use a configuration from now on, or take that back."""
+    documents._require_all(call)
+    values = {} if form.get("undo") else {one: str(form.get(one)) for one in ("group", "retriever")}
+    if values:
+        await call.run(call.service.retriever, call.docs, values["group"], values["retriever"], None, None)
+    await call.run(functools.partial(change_defaults, call.service, call.name, **values))
+    notice = ("ok", _t(call, "eval.used" if values else "eval.unused"))
+    return redirect(call.request, "s", call.name, "evaluate", notice=notice)
+
+
+@router.get("/evaluate/golden")
+async def golden(call: Writing, book: answers.Book, edit: str = "", question: str = "", tab: str = "") -> Response:
+    """Golden questions; and judgements of answers that may become some."""
+
+    def find() -> dict[str, Any]:
+        scope = _scope(call)
+        known = book.records(scope, "golden")
+        used = {one["feedback"] for one in known} | {one["feedback"] for one in book.records(scope, "dismissed")}
+        candidates = [one for one in book.records(scope, "feedback") if one["id"] not in used and one["query"]]
+        edited = next((one for one in known if one["id"] == edit), None)
+        return {"known": known, "candidates": candidates, "edited": edited, "question": question, "tab": tab}
+
+    return await render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
+
+
+@router.post("/evaluate/golden")
+async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Add, edit or delete a golden question; confirm or dismiss a candidate."""
+    scope, action, number = _scope(call), str(form.get("action", "add")), str(form.get("number", ""))
+    before = next(iter(await call.run(book.records, scope, "golden", one=number) if number else ()), None)
+    tab = None
+    if action == "dismiss":
+        await call.run(book.add, scope, "dismissed", {"feedback": number})
+        tab = "candidates"
+    elif action == "confirm":
+        await answers.add_golden(answers.GoldenBody.model_validate({"feedback": number}), scope, book)
+        tab = "candidates"
+    elif before is not None:
+        await answers.delete_golden(number, scope, book)
+    if action in ("add", "edit"):
+        wanted = {one: str(form.get(one, "")).strip() for one in ("question", "answer", "file")}
+        try:
+            await answers.add_golden(await call.run(_labelled, call, wanted), scope, book)
+        except (ProblemError, LazyRAGError):
+            if before is not None:
+                own = {one: before[one] for one in answers.GoldenBody.model_fields}
+                await call.run(book.add, scope, "golden", own)
+            raise
+    return redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
+
+
+def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
+    """A golden question of a question, an answer and perhaps its file; or one in the form of the API."""
+    own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
+    answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
+    if answer:
+        where = {"path": [file]} if file else None
+        found = call.docs.grep(answer, where=where, limit=1) if file else []
+        own["references"] = [answer]
+        if found:
+            own["spans"] = [{"path": found[0].path, "start": found[0].span[0], "end": found[0].span[1]}]
+    try:
+        return answers.GoldenBody.model_validate(own)
+    except ValidationError as exc:
+        raise ProblemError(422, _t(call, "eval.bad_question", n=str(wanted)[:60])) from exc
+
+
+@router.post("/evaluate/import")
+async def import_golden(call: Writing, book: answers.Book, request: Request) -> Response:
+    """Add the golden questions of a JSON file; known ones are left as they are."""
+    form = await request.form(max_files=1)
+    check_csrf(request, str(form.get("csrf", "")))
+    file: Any = form.get("file")
+    try:
+        given = json.loads(await file.read() if hasattr(file, "read") else str(file))
+        given = given["questions"] if isinstance(given, dict) else given
+        wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
+    except (ValueError, TypeError, KeyError) as exc:
+        raise ProblemError(422, _t(call, "eval.bad_file"), _t(call, "eval.import_hint")) from exc
+    added, refused = 0, []
+    for one in wanted:
+        try:
+            await answers.add_golden(await call.run(_labelled, call, one), _scope(call), book)
+            added += 1
+        except (ProblemError, LazyRAGError) as exc:
+            refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")
+    notice = ("warn" if refused else "ok", _t(call, "eval.imported", count=added), " ".join(refused[:2])[:400])
+    return redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)
