@@ -29,7 +29,7 @@ MORE = {
     "prices.csv": "tea,price per 100 g,harvest\nQingshan Maojian,168 yuan,April 2025\nPond White,98 yuan,March 2025\n",
     "notice.eml": "From: shop@qingshan.example\nTo: all@qingshan.example\nSubject: Stocktaking\nDate: Mon, 6 Jan 2025 "
     "09:00:00 +0800\n\nStocktaking of the shop begins on Thursday at six in the evening. Nobody sells tea meanwhile.\n",
-    "brew.py": '"""Brewing times."""\n\n\ndef steep(seconds):\n    """Steep the stocktaking sample for some seconds."""\n',
+    "brew.py": '"""Brewing times."""\n\n\ndef steep(seconds):\n    """Steep the stocktaking sample."""\n',
 }
 """Formats that the corpus lacks."""
 QUESTIONS = (
@@ -132,13 +132,14 @@ CLICK = """async (number) => {
       const image = mark.closest(".sheet")?.querySelector("img");
       if (box.top >= view.top && box.top < view.bottom && (!image || image.complete)) break;
     }
-    if (performance.now() - begun > 5000) break;
+    if (performance.now() - begun > 20000) break;
     await new Promise(requestAnimationFrame);
   }
   const marks = [...pane.querySelectorAll(`[data-mark="${number}"]`)];
-  const quote = document.querySelector(`[data-src="${number}"] .q`).textContent;
+  const row = document.querySelector(`[data-src="${number}"]`);
+  const quote = row.querySelector(".q").textContent;
   return { ms: performance.now() - begun, boxes: marks.length, isText: marks[0]?.tagName === "MARK",
-    text: marks.map((one) => one.textContent).join(""), quote, file: pane.querySelector("#pane-h").textContent };
+    text: marks.map((one) => one.textContent).join(""), quote, file: row.closest(".srcfile").querySelector(".f").textContent };
 }"""
 
 
