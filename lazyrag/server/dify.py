@@ -13,8 +13,7 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
 from lazyrag.server.openai_answers import set_named
-from lazyrag.server.openai_common import Reading, unit_score
-from lazyrag.server.openai_stores import store_ids
+from lazyrag.server.openai_common import Reading, store_ids, unit_score
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import reply

@@ -34,7 +34,7 @@ from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.guard import KEPT_S
+from lazyrag.server.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
@@ -573,11 +573,12 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
 
 def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
-    now = time.time()
-    book.write("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
-    book.write("INSERT INTO answer VALUES (?, ?, '', ?, ?)", (response["id"], _owner(call), now, now))
+    row = response["id"], _owner(call), time.time(), response["created_at"]
+    # Not what may quote a document that was purged meanwhile, see `forget_answers`.
+    purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
+    book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
     rows = [(response["id"], at, "", json.dumps(one, ensure_ascii=False)) for at, one in enumerate((response, *values))]
-    book.write("INSERT INTO event VALUES (?, ?, ?, ?)", *rows)
+    book.write(ADD_EVENT, *rows)
 
 
 def _owner(call: Call) -> str:
