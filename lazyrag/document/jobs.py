@@ -6,6 +6,7 @@ is stored, and the same call does the rest. So a worker can take over a job of a
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import datetime as dt
 import functools
@@ -28,13 +29,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
-from lazyrag.errors import (
-    CanceledError,
-    ConfigError,
-    NotRegisteredError,
-    StoreBusyError,
-    StoreError,
-)
+from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.storage.database import Database
 from lazyrag.stores.sqlite import STORE_FORMAT
 from lazyrag.text.tokens import token_counters
@@ -194,9 +189,8 @@ class Jobs:
         text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
         now = time.time()
         with self.writing(durable=True) as (connection, ledger):
-            query = f"SELECT {_COLUMNS} FROM job WHERE ledger = ? AND key = ? AND created > ?"  # noqa: S608
-            if found := connection.execute(query, (ledger, key, now - KEY_S)).fetchone():
-                return _job(found)
+            for found in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
+                return found
             connection.execute(
                 "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
                 (ledger, now - _STORED_S, *_UNFINISHED),
@@ -238,12 +232,8 @@ class Jobs:
 
     def find(self, key: str) -> Job | None:
         """Return the newest job with an idempotency key; None if there is none."""
-        query = (
-            f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND key = ? "  # noqa: S608
-            "ORDER BY id DESC LIMIT 1"
-        )
         with self.file.reading() as connection:
-            return next((_job(row) for row in _rows(connection, query, self.name, key)), None)
+            return next(iter(self._select(connection, "key = ? ORDER BY id DESC LIMIT 1", key)), None)
 
     def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
         """List jobs, the newest first.
@@ -256,12 +246,9 @@ class Jobs:
         number = None if after is None else _number(after)
         validate_integer("limit", limit, 1)
         require(state is None or state in get_args(State), "state", state, f"one of {', '.join(get_args(State))}")
-        query = (
-            f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "  # noqa: S608
-            "AND (? IS NULL OR id < ?) AND (? IS NULL OR state = ?) ORDER BY id DESC LIMIT ?"
-        )
+        condition = "id < coalesce(?, id + 1) AND state = coalesce(?, state) ORDER BY id DESC LIMIT ?"
         with self.file.reading() as connection:
-            return [_job(row) for row in _rows(connection, query, self.name, number, number, state, state, limit)]
+            return self._select(connection, condition, number, state, limit)
 
     def cancel(self, id: str) -> Job:  # noqa: A002
         """Cancel a job: at once if it waits, at the next safe point if it runs. A finished one stays as it is."""
@@ -320,10 +307,13 @@ class Jobs:
         with self.file.writing(durable=durable) as connection:
             yield connection, _ledger_row(connection, self.name)
 
+    def _select(self, connection: sqlite3.Connection, condition: str, *values: Any) -> builtins.list[Job]:
+        query = f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"  # noqa: S608
+        return [_job(row) for row in _rows(connection, query, self.name, *values)]
+
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
-        query = f"SELECT {_COLUMNS} FROM job WHERE id = ? AND ledger = (SELECT id FROM ledger WHERE name = ?)"  # noqa: S608
-        for row in _rows(connection, query, _number(id), self.name):
-            return _job(row)
+        for found in self._select(connection, "id = ?", _number(id)):
+            return found
         raise NotRegisteredError(f"There is no job {id!r}. list() returns those of the last 30 days.")
 
 

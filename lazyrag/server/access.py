@@ -728,16 +728,6 @@ class TimedProtocol(H11Protocol):
         """See asyncio."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop()
+            self._timer = self._timer and self._timer.cancel()
         elif self._timer is None:
             self._timer = self.loop.call_later(READ_S, self.timeout_keep_alive_handler)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
-        self._stop()
-        super().connection_lost(exc)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

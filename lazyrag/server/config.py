@@ -162,14 +162,6 @@ class Config(_Section):
         return self
 
 
-_SECTIONS: dict[str, type[_Section]] = {
-    "server": ServerConfig,
-    "limits": LimitsConfig,
-    "models": ModelsConfig,
-    "sets": SetConfig,
-}
-
-
 def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Config:
     """The configuration of a file, or the one that serves a folder. Its paths are absolute.
 
@@ -208,7 +200,9 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
         error = exc.errors(include_url=False)[0]
     place = [str(one) for one in error["loc"]]
     if error["type"] == "extra_forbidden":
-        section = _SECTIONS.get(place[0], Config) if len(place) > 1 else Config
+        section: Any = SetConfig if place[0] == "sets" else Config
+        if len(place) == 2:  # noqa: PLR2004
+            section = Config.model_fields[place[0]].annotation
         raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
     if error["type"] == "missing":
         raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")

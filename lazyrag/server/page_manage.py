@@ -386,8 +386,7 @@ def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> 
         return
     fresh = replace(call, given_key=None)
     for identity in deletion["documents"]:
-        uploads.remove_files(fresh, identity)
-        arguments = {"document": identity, "folders": [str(call.folder)] if call.folder.exists() else []}
+        arguments = uploads.purge_arguments(fresh, identity)
         call.whole.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
 
 

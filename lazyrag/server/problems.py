@@ -6,6 +6,7 @@ import errno
 import json
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
@@ -34,26 +35,6 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
 }
 _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
-_TITLES = {
-    400: "The request is not valid",
-    401: "A valid token is needed",
-    403: "Not allowed",
-    404: "Not found",
-    405: "The method is not allowed",
-    408: "The request is too slow",
-    409: "The request conflicts with the present state",
-    413: "The request is too large",
-    415: "The media type is not supported",
-    421: "The host is not known",
-    422: "The request is not valid",
-    429: "Too many requests",
-    431: "The headers are too large",
-    500: "The service failed",
-    501: "Not available in this installation",
-    502: "A model failed",
-    503: "The service is busy",
-    507: "The disk is full",
-}
 _INVALID = "invalid_request_error"
 _OPENAI_STATUS = {422: 400}  # its clients raise BadRequestError for what is not valid
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
@@ -96,14 +77,14 @@ class ProblemError(Exception):
             scope: The request, see ASGI.
         """
         path, headers = scope["path"], self.headers
-        face = path.removeprefix(scope.get("root_path", "").rstrip("/")).split("/")[1]
+        face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
         if face == "v1":
             status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
         else:
             status, kind = self.status, "application/problem+json"
             body = {
                 "type": "about:blank",
-                "title": _TITLES.get(status, "The request failed"),
+                "title": HTTPStatus(status).phrase,  # as RFC 9457 wants it of "about:blank"
                 "status": status,
                 "detail": self.detail,
                 "remedy": self.remedy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
@@ -59,6 +59,9 @@ def _whole(principal: Principal = needs("admin")) -> Principal:
     return principal
 
 
+Whole = Annotated[Principal, Depends(_whole)]
+
+
 @router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
@@ -91,25 +94,22 @@ async def log_out(request: Request, _: Principal = needs("read")) -> Response:
 
 
 @router.get("/tokens")
-async def list_tokens(request: Request, principal: Principal = needs("admin")) -> list[Token]:
+async def list_tokens(request: Request, _: Whole) -> list[Token]:
     """All tokens, without their secrets."""
-    _whole(principal)
     return await service_of(request).run(_access_of(request).tokens)
 
 
 @router.post("/tokens", status_code=201)
-async def create_token(request: Request, new: NewToken, principal: Principal = needs("admin")) -> CreatedToken:
+async def create_token(request: Request, new: NewToken, principal: Whole) -> CreatedToken:
     """Create a token; its text is shown once."""
-    _whole(principal)
     create = _access_of(request).create
     token, text = await service_of(request).run(create, **new.model_dump(), by=principal.id)
     return CreatedToken(token=token, text=text)
 
 
 @router.delete("/tokens/{token_id}", status_code=204)
-async def revoke_token(request: Request, token_id: str, principal: Principal = needs("admin")) -> None:
+async def revoke_token(request: Request, token_id: str, principal: Whole) -> None:
     """Revoke a token and its sessions, from the next request on."""
-    _whole(principal)
     await service_of(request).run(_access_of(request).revoke, token_id, by=principal.id)
 
 
@@ -126,7 +126,6 @@ async def list_audit(
 
 
 @router.get("/audit/check")
-async def check_audit(request: Request, principal: Principal = needs("admin")) -> AuditCheck:
+async def check_audit(request: Request, _: Whole) -> AuditCheck:
     """Check the chain of hashes of the audit log."""
-    _whole(principal)
     return await service_of(request).run(_access_of(request).verify_audit)

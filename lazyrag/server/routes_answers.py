@@ -25,7 +25,7 @@ from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, gol
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
-from lazyrag.server.guard import KEPT_S, open_book
+from lazyrag.server.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
 from lazyrag.server.service import needs
@@ -40,12 +40,7 @@ MAX_WRITING, MAX_GOLDEN = 64, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
 NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
-
-_ADD_EVENT = (
-    "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
-    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
-)
-"""Nothing follows the end of an answer, which a purge brings about, too."""
+_ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
@@ -304,13 +299,20 @@ async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
     return await scope.respond(lambda: _answer(answer, book.question(scope, answer), book.events(answer)))
 
 
-@router.get("/answers/{answer}/events", tags=["answers"], response_class=StreamingResponse, responses=_EVENTS)
+@router.get(
+    "/answers/{answer}/events",
+    tags=["answers"],
+    response_class=StreamingResponse,
+    responses={**_EVENTS, 204: {"description": "There is no event after it."}},
+)
 async def answer_events(
     answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
 ) -> Response:
     """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
     await scope.service.run(book.question, scope, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
+    if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+        return Response(status_code=204)  # a browser that was cut off at the end connects no more
     return _streamed(_follow(scope, book, answer, min(after, 2**62)), {})
 
 
@@ -357,7 +359,7 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await scope.service.run(book.write, _ADD_EVENT, *rows)
+                await scope.service.run(book.write, ADD_EVENT, *rows)
             stored += len(rows)
 
     flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses

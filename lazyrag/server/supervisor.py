@@ -1,20 +1,23 @@
 """``lazyrag serve``: a supervisor, one writer process and web processes; and `Document(manager=True)`, one program.
 
-A child process gets its configuration as one line of JSON on its standard input, which stays open: its end means that
-the supervisor has ended. The web processes share one listening socket, which the supervisor binds once.
+The supervisor imports what its processes need once, and forks them. A child process gets its configuration as one line
+of JSON on its standard input, which stays open: its end means that the supervisor has ended. The web processes share
+one listening socket, which the supervisor binds once.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import ipaddress
+import itertools
 import json
 import logging
 import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,21 +28,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
-from lazyrag.server.config import (
-    DEFAULT_PORT,
-    ROOT_PATH,
-    Config,
-    ServerConfig,
-    SetConfig,
-    make_state,
-    open_chat,
-    open_rerank,
-    open_set,
-    read_config,
-)
+from lazyrag.server import config as configs
+from lazyrag.server.config import Config, ServerConfig, SetConfig, make_state, open_set
 
 if TYPE_CHECKING:
     import uvicorn
@@ -56,6 +49,14 @@ _MAX_PAUSE_S = 5.0
 _TICK_S = 0.05
 _RETRY_S = 0.1
 _LOOK_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
+_PRELOADED = (
+    "lazyrag.document.document",
+    "lazyrag.document.jobs",
+    "lazyrag.server.app",
+    "uvicorn.protocols.http.h11_impl",
+)
+"""Modules that import what the processes need."""
 _NO_STORE = "The writer process has not made the store of a set yet."
 
 
@@ -77,7 +78,7 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
     if sys.platform == "win32":
         raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
     path = path.expanduser().absolute()
-    load = functools.partial(read_config, path, store=store, **options)
+    load = functools.partial(configs.read_config, path, store=store, **options)
     config = load()
     if path.is_file():
         os.chdir(path.parent)
@@ -97,8 +98,8 @@ class _Child:
 
     def __init__(self, role: str, listener: socket.socket) -> None:
         self.role, self.listener = role, listener
-        self.process: subprocess.Popen[bytes] | None = None
-        self.pipe = -1
+        self.pid = 0  # while it does not run
+        self.pipe = self.stdin = -1
         self.is_ready = self.is_open = self.is_stopping = False
         self.refusal = ""
         self.began = self.due = 0.0
@@ -106,50 +107,78 @@ class _Child:
 
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
-        self.pipe, writing = os.pipe()
+        self.pipe, ready = os.pipe()
+        given, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
-        code = f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child()"
-        fds = (writing, self.listener.fileno())
-        arguments = [sys.executable, "-c", code, self.role, *map(str, fds)]
-        self.process = subprocess.Popen(  # noqa: S603  this program
-            arguments, bufsize=0, stdin=subprocess.PIPE, pass_fds=fds, start_new_session=True
-        )
-        os.close(writing)
         self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has no handlers of the supervisor
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                _run_forked(self.role, given, ready, self.listener.fileno())
+            finally:
+                os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.close(ready)
+        os.close(given)
         with suppress(BrokenPipeError):
-            cast("IO[bytes]", self.process.stdin).write(config.model_dump_json().encode() + b"\n")
+            os.write(self.stdin, config.model_dump_json().encode() + b"\n")
 
     def stop(self) -> None:
         """Ask it to end."""
-        if self.process is not None:
+        if self.pid:
             self.is_stopping = True
-            self.process.terminate()
+            os.kill(self.pid, signal.SIGTERM)
 
     def check(self, now: float) -> None:
         """See whether it is ready, or has ended, after which it is due again."""
-        if self.process is None:
+        if not self.pid:
             return
-        status = self.process.poll()
+        has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         with suppress(BlockingIOError):  # a letter when it is ready, or why its configuration cannot work
             found = os.read(self.pipe, _HEADERS_BYTES).decode(errors="replace")
             self.is_ready, self.is_open = self.is_ready or found in ("+", "o"), self.is_open or found == "o"
             self.refusal = found if len(found) > 1 else ""
-        if status is not None:
+        if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
             self.failures = self.failures + 1 if fails else 0
             self.due = now + min(_RETRY_S * 2**self.failures, _MAX_PAUSE_S) if fails else now
             if not self.is_stopping and not self.refusal:
-                log.warning("%s process %d ended (%d)", self.role, self.process.pid, status)
+                log.warning("%s process %d ended (%d)", self.role, self.pid, has_ended.si_status)
             self.release()
 
     def release(self) -> None:
         """End it, and close its pipes."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            cast("IO[bytes]", self.process.stdin).close()
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            os.close(self.stdin)
             os.close(self.pipe)
-            self.process, self.is_ready = None, False
+            self.pid, self.is_ready = 0, False
+
+
+def _run_forked(role: str, given: int, *fds: int) -> None:
+    """Run a child process, which has its standard input and some other files of the supervisor.
+
+    macOS: libraries of the system do not work after a fork, so that Python begins anew.
+    """
+    os.setsid()
+    os.dup2(given, 0)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    if sys.platform == "darwin":
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child(*sys.argv[1:])"
+        )
+        os.execv(sys.executable, [sys.executable, "-c", code, role, *map(str, fds)])  # noqa: S606
+    for low, high in itertools.pairwise((2, *sorted(fds), 1 << 16)):
+        os.closerange(low + 1, high)
+    with suppress(OSError):  # for ps
+        Path("/proc/self/comm").write_text(f"lazyrag {role}", encoding="utf-8")
+    child(role, *fds)
 
 
 class _Supervisor:
@@ -165,8 +194,12 @@ class _Supervisor:
 
     def run(self) -> None:
         """Start the processes, and start those again that end, until a signal, or until one finds an error."""
-        for handled in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for handled in _SIGNALS:
             signal.signal(handled, lambda number, _: self.signals.add(number))
+        if sys.platform != "darwin":
+            for name in _PRELOADED:
+                importlib.import_module(name)
+            gc.freeze()  # so that the processes share the memory
         try:
             while self._tend():
                 time.sleep(_TICK_S)
@@ -192,12 +225,12 @@ class _Supervisor:
                 self.refusal = child.refusal
                 self._stop(now)
             is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
-            if child.process is None and not self.deadline and is_due and now >= child.due:
+            if not child.pid and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
         if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
             self.is_shown = True
             self.show(self.url, not any(child.is_open for child in self.children))
-        return not self.deadline or (now < self.deadline and any(child.process for child in self.children))
+        return not self.deadline or (now < self.deadline and any(child.pid for child in self.children))
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -251,7 +284,9 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            found = socket.create_server((host, DEFAULT_PORT if port is None else port), family=family, backlog=2048)
+            found = socket.create_server(
+                (host, configs.DEFAULT_PORT if port is None else port), family=family, backlog=2048
+            )
         except OSError as exc:
             if time.monotonic() < until:
                 time.sleep(_RETRY_S)
@@ -278,10 +313,9 @@ def url_of(listener: socket.socket, root_path: str = "") -> str:
 # The child processes
 
 
-def child() -> None:
+def child(role: str, ready: str | int, listener: str | int) -> None:
     """Run a child process: the entry point of those that the supervisor starts."""
-    role, pipe, fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    sys.argv[:] = [f"lazyrag serve ({role})"]
+    pipe = int(ready)
     with open(0, "rb", buffering=0, closefd=False) as given:
         line = given.readline()
     if not line.endswith(b"\n"):
@@ -292,7 +326,7 @@ def child() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True).start()
-    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=fd))
+    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=int(listener)))
     status = 1
     try:
         run(config, functools.partial(os.write, pipe), stop)
@@ -321,7 +355,7 @@ def _log_to_stderr(role: str, *, as_json: bool) -> None:
     handler.setFormatter(
         _JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s")
     )
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     log.setLevel(logging.INFO)
     logging.captureWarnings(True)
     warnings.formatwarning = lambda message, *_, **__: str(message)
@@ -409,11 +443,11 @@ def _answer(
     limits, state = config.limits, config.server.state
     hosts, texts = config.server.allowed_hosts, config.server.audit_texts
     access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
-    service = Service({}, state, workers=limits.threads, chat=open_chat(config.models), access=access)
+    service = Service({}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access)
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
-    service.rerank = open_rerank(config.models)
+    service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
     opened = threading.Event()
@@ -485,7 +519,7 @@ class _Prefixed:
         """See ASGI."""
         if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
             prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
-            if re.fullmatch(ROOT_PATH, prefix):
+            if re.fullmatch(configs.ROOT_PATH, prefix):
                 scope["root_path"] = prefix
         await self.app(scope, receive, send)
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MAX_BOUNDARY_LENGTH, MultipartParser, parse_options_header
 from starlette.background import BackgroundTask
@@ -35,7 +35,7 @@ from lazyrag.document import Document
 from lazyrag.document.jobs import State, documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
-from lazyrag.server.guard import job_key
+from lazyrag.server.guard import BOOK, job_key
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
@@ -77,6 +77,7 @@ def checked_nesting(value: Any, most: int = 16) -> Any:
 
 Nested = Annotated[dict[str, Any], AfterValidator(checked_nesting)]
 """A JSON object, such as metadata."""
+_METADATA = TypeAdapter(dict[str, Nested])
 
 
 def checked_name(name: str) -> str:
@@ -563,14 +564,10 @@ async def receive_form(request: Request, service: Service, folder: Path) -> Form
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        found = checked_nesting(json.loads(text))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
-        raise ProblemError(
-            422, "The field metadata must be a JSON object by name of file.", 'Such as {"tea.pdf": {"year": 2025}}.'
-        )
-    return found
+        return _METADATA.validate_json(text)
+    except ValidationError as exc:
+        remedy = 'Such as {"tea.pdf": {"year": 2025}}.'
+        raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
 
 
 async def _add(
@@ -801,6 +798,14 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
     for path in files:
         if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
             path.unlink(missing_ok=True)
+
+
+def purge_arguments(call: Call, identity: str) -> dict[str, Any]:
+    """Remove the files of a document, and return the arguments of the job that purges it and searches all places."""
+    remove_files(call, identity)
+    state = call.service.state
+    places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
+    return {"document": identity, "folders": [str(one) for one in places if one.exists()]}
 
 
 def remove_files(call: Call, identity: str) -> None:

@@ -62,6 +62,7 @@ def test_the_store_of_the_page_passes(project):
     assert re.search(r"[5-9]\d passed, 1\d\d deselected", said)
 
 
+@pytest.mark.slow
 def test_stores_of_both_kinds_are_tested_in_one_run(project):
     """Each contract has its own option."""
     names = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "--lazyrag-vector-store", "stores:in_memory")

@@ -177,6 +177,7 @@ def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.Mo
         run_blocks(page, python_of(page), monkeypatch)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 def test_the_readme_runs_in_a_checkout(page: Path, monkeypatch: pytest.MonkeyPatch):

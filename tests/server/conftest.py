@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -56,10 +58,18 @@ def following(service):
     thread.join()
 
 
+@functools.cache
+def described():
+    """The OpenAPI document, made once: that takes half a second."""
+    return create_app(Service({}, Path())).openapi()
+
+
 @pytest.fixture
 def app(service):
     """Its application."""
-    return create_app(service)
+    app = create_app(service)
+    app.openapi = described
+    return app
 
 
 @pytest.fixture

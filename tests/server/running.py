@@ -50,7 +50,7 @@ class Running:
 
     def children(self, role: str = "") -> list[int]:
         """Process ids of its children, or of those with a role."""
-        return [pid for pid in children_of(self.process.pid) if role in arguments_of(pid)]
+        return [pid for pid in children_of(self.process.pid) if role in name_of(pid)]
 
 
 @contextmanager
@@ -114,12 +114,12 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
-def arguments_of(pid: int) -> list[str]:
-    """The command line of a process; [] if it has ended."""
+def name_of(pid: int) -> str:
+    """The name of a process, such as "lazyrag web"; "" if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
-        return []
+        return ""
 
 
 def is_running(pid: int) -> bool:

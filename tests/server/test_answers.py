@@ -78,6 +78,8 @@ def test_a_stream_can_be_read_again(client, chat):
     check(found[-1][2], {"$ref": "#/components/schemas/Answer"}, document["components"]["schemas"])
     again = client.get(f"{answer.headers['location']}/events", headers={"Last-Event-ID": "2"})
     assert events(again) == found[2:]
+    over = client.get(f"{answer.headers['location']}/events", headers={"Last-Event-ID": str(len(found))})
+    assert over.status_code == 204
 
 
 def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monkeypatch):

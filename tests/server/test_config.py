@@ -106,6 +106,7 @@ def test_set_of_the_command_line(tmp_path):
             assert read.restricted({"labels": ["other"]}).search("green tea") == []
 
 
+@pytest.mark.slow
 def test_index_of_the_command_line(tmp_path):
     """An index that ``lazyrag index`` made gets the field of the labels; the command line goes on with it."""
     folder = tmp_path / "files"

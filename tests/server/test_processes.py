@@ -120,6 +120,7 @@ def test_other_addresses_need_a_token(folder):
     assert "token" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
     """An error of a child process is printed once, and the exit status is 1."""
     config = tmp_path / "serve.toml"
@@ -133,6 +134,7 @@ def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_path_of_a_proxy(tmp_path, folder):
     """X-Forwarded-Prefix counts from configured proxies only, and the configured path takes precedence over it."""
     config = tmp_path / "serve.toml"

@@ -95,6 +95,7 @@ def test_restricted(remote, name):
     answers.check_restricted(remote, name, "authors", ())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FEW)
 def test_explanations(remote, name):
     """Stages, contributions, and why nodes are missing."""

@@ -83,6 +83,7 @@ def test_what_others_have_as_well_is_shared_and_stays(docs):
     assert docs.verify() == ()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("place", ["store.db-wal", "store.db.embeddings", "store.db.d/leftover.arrays", "store.db.bak"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
 def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding):

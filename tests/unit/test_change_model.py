@@ -193,7 +193,7 @@ def test_queries_during_switches_never_mix_two_models(tmp_path):
         threads = [threading.Thread(target=query, args=[one]) for one in (docs, reader)]
         for thread in threads:
             thread.start()
-        for _ in range(60):
+        for _ in range(15):
             change_model(docs, "default", "new")
             change_model(docs, "default", "default")
         stop.set()

@@ -69,6 +69,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("page", PAGES, ids=["en", "zh"])
 def test_the_sessions_of_the_page_are_what_the_command_prints(page: Path, home: Path):
     """Character by character; see the module's docstring for how to renew them."""

@@ -919,6 +919,7 @@ def test_a_group_redefined_by_its_own_transform(folder):
     assert sorted(hit.text for hit in Retriever(docs, "line", "bm25")("tea")) == LOWER
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("mode", ["text", "embedding"])
 @pytest.mark.parametrize("target", [None, "lazyllm_root"])

@@ -95,6 +95,7 @@ def test_boxes_are_around_the_words_of_the_span_line_by_line(drawn, words, lines
     assert marks.text == words
 
 
+@pytest.mark.slow
 def test_each_single_character_has_its_own_box(drawn):
     """Every visible character of the text leads to a box with that character in it."""
     docs, path, text = drawn

@@ -62,6 +62,7 @@ def stored(home: Path) -> list[str]:
     return [path.name for path in (home / "hf").rglob("blobs/*")]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: pytest.MonkeyPatch):
     """A real model by a mirror, over a connection that is lost once: only what runs the model is downloaded.
@@ -91,6 +92,7 @@ def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: py
     assert "tea.txt" in found.stdout
 
 
+@pytest.mark.slow
 def test_a_smaller_graph_is_offered_and_fetched_alone(hub: HubServer, home: Path, monkeypatch: pytest.MonkeyPatch):
     """By --file; OnnxEmbedder then finds the only one."""
     small = hub.folder / "onnx" / "model_small.onnx"
@@ -116,6 +118,7 @@ def test_a_damaged_file_is_not_kept(hub: HubServer, home: Path):
     assert len([name for name, _ in hub.transfers if name == "config.json"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal of POSIX")
 def test_ctrl_c_leaves_nothing_half(hub: HubServer, home: Path):
     """Exit status 130, no partial file, no model that looks complete; the same command fetches the rest."""
@@ -135,6 +138,7 @@ def test_ctrl_c_leaves_nothing_half(hub: HubServer, home: Path):
     assert fetch(TINY).returncode == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
@@ -153,6 +157,7 @@ def test_a_refusal_says_what_to_do(hub: HubServer, home: Path, status: int, code
     assert stored(home) == []
 
 
+@pytest.mark.slow
 def test_without_network_a_mirror_and_a_folder_are_named(home: Path, monkeypatch: pytest.MonkeyPatch):
     """No server at HF_ENDPOINT, and HF_HUB_OFFLINE."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -177,6 +182,7 @@ def test_a_full_disk_names_the_folder(hub: HubServer, home: Path):
     assert stored(home) == []
 
 
+@pytest.mark.slow
 def test_a_model_in_modelscopes_cache_is_on_this_machine(hub: HubServer, home: Path):
     """Nothing is asked of the hub."""
     write_embedder(home / "modelscope" / "models" / "makers" / "tiny", pooling={"pooling_mode_mean_tokens": True})

@@ -349,6 +349,7 @@ def drawn_scope(draw: random.Random) -> tuple[Condition, Callable[[str], bool]]:
     return Condition("label", "not in", some), lambda label: label not in some
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_it_equals_a_document_of_what_may_be_seen(seed, monkeypatch):
     """Hits, scores, order, neighbours, explanations, contexts, citations and errors do not depend on hidden nodes."""

@@ -100,6 +100,7 @@ def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
         assert [statement for statement in counts if "FROM segment" in statement] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
 def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
     """With ten times the documents, a change calls as many functions of the package, a few aside."""
@@ -199,6 +200,7 @@ def test_readers_elsewhere_see_many_small_changes(root):
         assert names == sorted(names)
 
 
+@pytest.mark.slow
 def test_kept_hits_outlast_any_number_of_dropped_ones(root):
     """They show their location and file after the Document was closed; those that a program dropped are forgotten."""
     with open_document(root) as docs:

@@ -252,6 +252,7 @@ def test_the_language_of_code_follows_from_the_file_type(folder):
         assert found == {"kettle": "python", "boiler": "javascript", "page": None}
 
 
+@pytest.mark.slow
 def test_the_source_is_read_in_processes(folder):
     """As files are."""
     with Document(folder, processes=1) as docs:

@@ -569,7 +569,7 @@ def test_questions_see_one_version_while_it_syncs(shelf):
     with watched(shelf) as (docs, watcher):
 
         def read() -> None:
-            while not ended.is_set():
+            while not ended.wait(0.002):
                 seen.add(lines(docs)["a.txt"])
 
         reader = threading.Thread(target=read)
