@@ -66,14 +66,17 @@ class Model:
 
     def embeddings(self, body):
         """One vector for each text."""
-        return answered({"data": [item(index, text) for index, text in enumerate(body["input"])]})
+        usage = {"prompt_tokens": 5 * len(body["input"]), "total_tokens": 5 * len(body["input"])}
+        return answered({"data": [item(index, text) for index, text in enumerate(body["input"])], "usage": usage})
 
     def chat(self, body):
         """Repeats the last message, in n candidates, or in a stream of words."""
         text = body["messages"][-1]["content"]
         if body.get("stream"):
             words = [piece(word) for word in text.split()]
-            return streamed(*words, piece("", finish_reason="stop"), "[DONE]")
+            with_usage = body.get("stream_options", {}).get("include_usage")
+            usage = [{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}] if with_usage else []
+            return streamed(*words, piece("", finish_reason="stop"), *usage, "[DONE]")
         message = {"role": "assistant", "content": text}
         choices = [{"index": n, "message": message, "finish_reason": "stop"} for n in range(body.get("n", 1))]
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
@@ -83,7 +86,8 @@ class Model:
         """Longer is better."""
         scores = sorted(((len(text), index) for index, text in enumerate(body["documents"])), reverse=True)
         results = [{"index": index, "relevance_score": float(score)} for score, index in scores]
-        return answered({"results": results[: body["top_n"]]})
+        usage = {"total_tokens": 7 * len(results)}
+        return answered({"results": results[: body["top_n"]], "usage": usage})
 
 
 def item(index, text):

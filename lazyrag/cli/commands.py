@@ -369,7 +369,7 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
 @click.option("--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400.")
 @click.option("--token", envvar="LAZYRAG_TOKEN", help="Token of that service. Default: LAZYRAG_TOKEN.")
-@click.option("--write", is_flag=True, help="Also offer the tool add_text; without it, nothing is changed.")
+@click.option("--write", is_flag=True, help="With --url: also offer the tool add_text. Without it, nothing is changed.")
 def mcp(path: Path, url: str | None, token: str | None, write: bool) -> Output:
     """Serve the index of PATH to an MCP client.
 

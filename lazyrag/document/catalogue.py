@@ -104,10 +104,6 @@ _GONE: Mapping[str, State] = {"deleted": "DELETING", "excluded": "DELETED"}
 _FAILURES = "SELECT stage, kind, message, failed_at FROM failure WHERE ledger = ? AND identity = ? ORDER BY stage"
 _GROUPS = "SELECT name, id FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY status, id"
 _BEGUN = "SELECT DISTINCT document FROM build WHERE status <> 'dead' AND document IN (?*)"
-_CREATED = (
-    "SELECT document, created_at FROM version JOIN document ON document.id = document AND document.version = number "
-    "WHERE document IN (?*)"
-)
 
 
 class _LiveRow(NamedTuple):
@@ -246,7 +242,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]
         groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())  # of two, the live one comes last
         builds = ledger.builds.live(numbers)
-        created = dict(ledger.select_in(_CREATED, numbers))
+        created = ledger.documents.created(numbers)
         begun = {number for (number,) in ledger.select_in(_BEGUN, [row.id for row in rows if row.status == "new"])}
     schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
     in_work = documents_in_work(ledger)

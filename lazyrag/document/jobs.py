@@ -29,13 +29,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
-from lazyrag.errors import (
-    CanceledError,
-    ConfigError,
-    NotRegisteredError,
-    StoreBusyError,
-    StoreError,
-)
+from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.storage.database import Database
 from lazyrag.stores.sqlite import STORE_FORMAT
 from lazyrag.text.tokens import token_counters

@@ -784,6 +784,14 @@ class DocumentTable(_Table):
         )
         return list(map(Version._make, rows))
 
+    def created(self, numbers: Collection[int]) -> dict[int, float]:
+        """When the live versions of some documents became live, by row, in seconds since 1970."""
+        query = (
+            "SELECT document, created_at FROM version JOIN document ON document.id = document "
+            "AND document.version = number WHERE document IN (?*)"
+        )
+        return dict(self._db.select_in(query, numbers))
+
     def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
         """Replace the failures of some documents.
 

@@ -84,9 +84,9 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Report whether every set can be read."""
-        for reason in service.pending.values():
+        for reason in [*service.pending.values()]:
             raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
-        for docs in service.sets.values():
+        for docs in [*service.sets.values()]:  # others come while one is waited for
             await service.run(repr, docs)
         return {"status": "ready"}
 

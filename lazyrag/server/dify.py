@@ -13,8 +13,7 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
 from lazyrag.server.openai_answers import set_named
-from lazyrag.server.openai_common import Reading, unit_score
-from lazyrag.server.openai_stores import store_ids
+from lazyrag.server.openai_common import Reading, store_ids, unit_score
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import reply
@@ -72,7 +71,7 @@ class RetrievalBody(BaseModel):
 async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """Search a set. The metadata of a record is never null, and has the raw score and the location."""
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
-    docs = await call.run(set_named, call, name)
+    docs = await call.run(set_named, call, name, body.knowledge_id)
     given, setting = body.metadata_condition, body.retrieval_setting
     parts = [one.filter() for one in (given.conditions or () if given else ())]
     where = (Or if given and given.logical_operator == "or" else And)(*parts) if parts else None

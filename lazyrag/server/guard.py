@@ -31,8 +31,21 @@ BOOK_TABLES = """
 """
 BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
 
+ADD_EVENT = (
+    "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
+    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
+)
+"""Nothing follows the end of an answer, which a purge brings about, too."""
+
+_READ = (
+    "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name IN ('done', ?) "
+    "WHERE json_extract(owner, '$[0]') IN (?, '/v1/responses')"
+)
 _KEY = re.compile(r"(\[.*\]):[0-9a-f]{32}")
-_GONE = "A document that the answer may quote was deleted."
+_MARK = """INSERT INTO answer VALUES (hex(randomblob(16)), '["purge"]', '', ?1, ?1)"""
+_GONE = {"detail": "A document that the answer may quote was deleted.", "remedy": "Ask again."}
+_END: dict[str, Any] = {"state": "CANCELED", "question": "", "text": None, "citations": [], "problems": [_GONE]}
+_END |= {"hits": [], "measures": {}}
 _LAST = 2**62  # number of the event that ends an answer from outside
 
 
@@ -103,25 +116,21 @@ def forget_answers(name: str, state: Path, documents: Sequence[str] | None = Non
         documents: Paths or ids; None for all, also where nothing was read.
         is_purge: Whether to end those that are being written, too, and to delete records about the documents.
     """
-    quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in documents]
-    body = {"text": None, "citations": [], "problems": [{"detail": _GONE, "remedy": "Ask again."}]}
+    names = {""} if documents is None else {*documents, *(one.rpartition("/")[2] for one in documents)}
+    quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in names]
     with open_book(state) as book:
         with book.writing(durable=True) as connection:
-            answers = connection.execute(
-                "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name = 'done' "
-                "WHERE json_extract(owner, '$[0]') = ?",
-                (name,),
-            ).fetchall()
-            gone = [one for one, done in answers if (any(map(done.__contains__, quoted)) if done else is_purge)]
-            connection.executemany("UPDATE answer SET question = '' WHERE id = ?", [(one,) for one in gone])
-            connection.executemany("DELETE FROM event WHERE answer = ?", [(one,) for one in gone])
-            ends = [
-                {"id": one, "state": "CANCELED", "question": "", **body, "hits": [], "measures": {}} for one in gone
-            ]
-            rows = [(one["id"], _LAST, "done", json.dumps(one)) for one in ends]
-            connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", rows)
+            answers = connection.execute(_READ, ("done" if is_purge else "", name)).fetchall()
+            gone = [(one,) for one, read in answers if (any(map(read.__contains__, quoted)) if read else is_purge)]
+            connection.executemany("DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", gone)
+            connection.executemany("DELETE FROM event WHERE answer = ?", gone)
+            connection.executemany("UPDATE answer SET question = '' WHERE id = ?", gone)
+            ends = [(one, _LAST, "done", json.dumps({"id": one, **_END})) for (one,) in gone]
+            connection.executemany(ADD_EVENT, ends)
+            if is_purge:  # responses that are being written look for it
+                connection.execute(_MARK, (time.time(),))
             records = connection.execute("SELECT id, body FROM record WHERE set_name = ?", (name,)).fetchall()
-            named = [one for one, text in records if one in gone or any(map(text.__contains__, quoted))]
-            connection.executemany("DELETE FROM record WHERE id = ?", [(one,) for one in named if is_purge])
-        if is_purge:
+            named = [(one,) for one, text in records if (one,) in gone or any(map(text.__contains__, quoted))]
+            connection.executemany("DELETE FROM record WHERE id = ?", named if is_purge else ())
+        if is_purge or gone:
             book.shrink()  # also the log

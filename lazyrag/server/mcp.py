@@ -12,12 +12,12 @@ import json
 import logging
 import re
 import sys
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, get_type_hints
 from urllib.parse import quote
 
 import anyio
@@ -33,7 +33,6 @@ from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document import Worker
 from lazyrag.document.catalogue import find_root
 from lazyrag.server.config import open_set, read_config
 from lazyrag.server.problems import ProblemError, describe_field, problem_of
@@ -41,6 +40,7 @@ from lazyrag.server.routes_documents import Texts, submit_texts
 from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
 from lazyrag.server.service import Principal, Service
 from lazyrag.server.uploads import Call
+from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")
 
@@ -129,9 +129,14 @@ class Caller:
 # Tools
 
 InSet = Annotated[Name, Field(description="Name of a set; by default all sets, or the only one.")]
+InGroup = Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")]
 Identity = Annotated[str, Field(min_length=1, max_length=400, description="Id of a passage.")]
 DocumentPath = Annotated[str, Field(min_length=1, max_length=4_096, description="Path of a document.")]
-Position = Annotated[int, Field(ge=0, description="Position in its text, in characters.")]
+Question = Annotated[str, Field(max_length=MAX_QUERY, description="A question or keywords.")]
+Literal = Annotated[str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")]
+NewText = Annotated[str, Field(min_length=1, max_length=500_000, description="The text, plain or Markdown.")]
+Start = Annotated[int, Field(ge=0, description="Position in the text, in characters.")]
+End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
 Filters = Annotated[dict[str, Any] | None, Field(description=_FILTERS)]
@@ -143,189 +148,129 @@ _Passage = create_model("Passage", id=(str, ...), **_Text, **_Place, location=(s
 _Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
 _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
-_Passages = create_model("Passages", results=(list_of(_Passage), ...))
 
 
-class Tool(Body):
-    """A tool; its fields are the arguments."""
-
-    result: ClassVar[Any]
-    is_slow: ClassVar[bool] = False
-    writes: ClassVar[bool] = False
+TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], type[Body], types.Tool]] = {}
+"""The function of each tool, the model of its arguments, and what clients see of it."""
+_SLOW, _WRITING = ("grep", "add_text"), "add_text"
 
 
-class Search(Tool):
+def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Register a tool, whose result has the given fields."""
+
+    def register(function: Callable[..., Any]) -> Any:
+        name, hints = function.__name__, get_type_hints(function, include_extras=True)
+        own = list(signature(function).parameters.values())[1:]
+        fields: Any = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in own}
+        arguments = create_model(name, __base__=Body, **fields)
+        described = types.Tool(
+            name=name,
+            description=" ".join(str(function.__doc__).split()),
+            input_schema=arguments.model_json_schema(),
+            output_schema=create_model(f"{name}_result", **result).model_json_schema(),
+            annotations=types.ToolAnnotations(read_only_hint=name != _WRITING, open_world_hint=False),
+        )
+        TOOLS[name] = function, arguments, described
+        return function
+
+    return register
+
+
+@_tool(results=(list_of(_Passage), ...))
+def search(
+    caller: Caller, query: Question, set: InSet = "", limit: Limit = 8, filters: Filters = None, group: InGroup = ""
+) -> dict[str, Any]:
     """Search the documents by meaning and keywords. Returns passages with their document and its url."""
-
-    result = _Passages
-    query: Annotated[str, Field(max_length=MAX_QUERY, description="A question or keywords.")]
-    set: InSet = ""
-    limit: Limit = 8
-    filters: Filters = None
-    group: Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")] = ""
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """Of several sets in turn, as their scores cannot be compared."""
-        found = []
-        for scope in caller.scopes(self.set):
-            options = SearchOptions(group=self.group or caller.service.group_of(scope.name))
-            nodes = scope.retriever(options)(self.query, filter_of(self.filters), self.limit)
-            found.append(caller.passages(scope, nodes))
-        in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
-        return {"results": [one for one in in_turn if one is not None][: self.limit]}
+    found = []
+    for scope in caller.scopes(set):
+        options = SearchOptions(group=group or caller.service.group_of(scope.name))
+        found.append(caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit)))
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))  # scores of sets cannot be compared
+    return {"results": [one for one in in_turn if one is not None][:limit]}
 
 
-class Fetch(Tool):
+@_tool(id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
+def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
     """Get a passage with the text around it: its whole document, or 20,000 characters of a long one."""
-
-    result = create_model("Fetched", id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
-    id: Identity
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """Centred on the passage; the passage alone where a transform rewrote it."""
-        scope, node = caller.passage(self.id)
-        [shown] = scope.nodes([node])
-        text, metadata = node.text, {**shown["global_metadata"], "set": scope.name}
-        metadata |= {name: shown[name] for name in ("path", "location")}
-        source = None if node.span is None else node.source
-        if source is not None and source.group == LAZY_ROOT_NAME:
-            start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
-            text = source.text[start : start + MAX_READ]
-            metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
-        return {"id": self.id, **caller.cited(scope, shown), "text": text, "metadata": metadata}
+    scope, node = caller.passage(id)
+    [shown] = scope.nodes([node])
+    text, metadata = node.text, {**shown["global_metadata"], "set": scope.name}
+    metadata |= {name: shown[name] for name in ("path", "location")}
+    source = None if node.span is None else node.source
+    if source is not None and source.group == LAZY_ROOT_NAME:  # else a transform rewrote the text
+        start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
+        text = source.text[start : start + MAX_READ]
+        metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
+    return {"id": id, **caller.cited(scope, shown), "text": text, "metadata": metadata}
 
 
-class Outline(Tool):
+@_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
+def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0) -> dict[str, Any]:
     """List the headings, pages or rows of a document with their positions, to read parts of it.
 
     If there are `more`, call again with the `end` of the last one as `start`.
     """
-
-    result = create_model("Sections", **_Place, sections=(list_of(_Section), ...), more=(bool, ...))
-    path: DocumentPath
-    set: InSet = ""
-    start: Position = 0
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """The sections that end after a position."""
-        scope = caller.scope(self.set)
-        found = [one for one in scope.docs.outline(self.path) if one.end > self.start]
-        more = len(found) > _MAX_SECTIONS
-        return {"set": scope.name, "path": self.path, "sections": to_dict(found[:_MAX_SECTIONS]), "more": more}
+    scope = caller.scope(set)
+    found = [one for one in scope.docs.outline(path) if one.end > start]
+    more = len(found) > _MAX_SECTIONS
+    return {"set": scope.name, "path": path, "sections": to_dict(found[:_MAX_SECTIONS]), "more": more}
 
 
-class Read(Tool):
+@_tool(**_Text, **_Place, **_Range, length=(int, ...))
+def read(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None) -> dict[str, Any]:
     """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the last part ended."""
-
-    result = create_model("Part", **_Text, **_Place, **_Range, length=(int, ...))
-    path: DocumentPath
-    set: InSet = ""
-    start: Position = 0
-    end: Annotated[int | None, Field(ge=0, description="By default as far as possible.")] = None
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """The text between two positions."""
-        scope = caller.scope(self.set)
-        root = scope.docs.reader.show(find_root(scope.docs.reader, self.path))
-        end = self.start + MAX_READ
-        text = root.text[self.start : end if self.end is None else min(end, self.end)]
-        cited = caller.cited(scope, {"path": root.path, "location": "", "global_metadata": root.global_metadata})
-        part = {"start": self.start, "end": self.start + len(text), "length": len(root.text), "text": text}
-        return {**cited, "set": scope.name, "path": root.path, **part}
+    scope = caller.scope(set)
+    root = scope.docs.reader.show(find_root(scope.docs.reader, path))
+    most = start + MAX_READ
+    text = root.text[start : most if end is None else min(most, end)]
+    cited = caller.cited(scope, {"path": path, "location": "", "global_metadata": root.global_metadata})
+    part = {"start": start, "end": start + len(text), "length": len(root.text), "text": text}
+    return {**cited, "set": scope.name, "path": path, **part}
 
 
-class Grep(Tool):
+@_tool(matches=(list_of(_Match), ...))
+def grep(
+    caller: Caller, text: Literal, set: InSet = "", limit: Limit = 20, ignore_case: bool = True, filters: Filters = None
+) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
-
-    result = create_model("Matches", matches=(list_of(_Match), ...))
-    is_slow = True
-    text: Annotated[str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")]
-    set: InSet = ""
-    limit: Limit = 20
-    ignore_case: bool = True
-    filters: Filters = None
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """Set by set, until there are enough."""
-        options: Any = {"where": filter_of(self.filters), "limit": self.limit, "ignore_case": self.ignore_case}
-        found = (
-            (scope.name, one) for scope in caller.scopes(self.set) for one in scope.docs.grep(self.text, **options)
-        )
-        return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, self.limit)]}
+    options: Any = {"where": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
+    found = ((scope.name, one) for scope in caller.scopes(set) for one in scope.docs.grep(text, **options))
+    return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]}
 
 
-class Related(Tool):
+@_tool(results=(list_of(_Passage), ...))
+def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
     """Find passages that resemble a passage."""
-
-    result = _Passages
-    id: Identity
-    limit: Limit = 6
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """The nearest ones of its group."""
-        scope, node = caller.passage(self.id)
-        return {"results": caller.passages(scope, scope.docs.related(node.uid, self.limit))}
+    scope, node = caller.passage(id)
+    return {"results": caller.passages(scope, scope.docs.related(node.uid, limit))}
 
 
-class ListSets(Tool):
+@_tool(sets=(list_of(_Set), ...))
+def list_sets(caller: Caller) -> dict[str, Any]:
     """List the sets of documents, with their node groups and the fields for filters."""
-
-    result = create_model("Sets", sets=(list_of(_Set), ...))
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """What the principal may read."""
-        found = [(one.name, one.docs) for one in caller.scopes()]
-        return {"sets": [{"name": name, "groups": [*docs.groups], "fields": [*docs.fields]} for name, docs in found]}
+    found = [(one.name, one.docs) for one in caller.scopes()]
+    return {"sets": [{"name": name, "groups": [*docs.groups], "fields": [*docs.fields]} for name, docs in found]}
 
 
-class AddText(Tool):
+@_tool(**_Place, state=(str, ...))
+def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> dict[str, Any]:
     """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
-
-    result = create_model("Added", **_Place, state=(str, ...))
-    is_slow = writes = True
-    path: DocumentPath
-    text: Annotated[str, Field(min_length=1, max_length=500_000, description="Its text, plain or Markdown.")]
-    set: InSet = ""
-
-    def run(self, caller: Caller) -> dict[str, Any]:
-        """Wait for the job, but not for long."""
-        if not caller.principal.may("write"):
-            raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
-        scope = caller.scope(self.set)
-        call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
-        ids, job = submit_texts(call, Texts(texts={self.path: self.text}))
-        if caller.request is not None:  # for the audit log
-            caller.request.state.documents, caller.request.state.dataset = list(ids.values()), scope.name
-        state = call.whole.jobs.wait(job.id, _WAIT_S).state
-        return {"set": scope.name, "path": ids[self.path], "state": state}
-
-
-_NAMES = ("search", "fetch", "outline", "read", "grep", "related", "list_sets", "add_text")
-TOOLS: Mapping[str, Any] = dict(zip(_NAMES, Tool.__subclasses__(), strict=True))
-
-
-@functools.cache
-def _described(*, writes: bool) -> dict[str, types.Tool]:
-    return {
-        name: types.Tool(
-            name=name,
-            description=" ".join(tool.__doc__.split()),
-            input_schema=tool.model_json_schema(),
-            output_schema=tool.result.model_json_schema(),
-            annotations=types.ToolAnnotations(read_only_hint=not tool.writes, open_world_hint=False),
-        )
-        for name, tool in TOOLS.items()
-        if writes or not tool.writes
-    }
+    if not caller.principal.may("write"):
+        raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
+    scope = caller.scope(set)
+    call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
+    ids, job = submit_texts(call, Texts(texts={path: text}))
+    caller.request.state.documents, caller.request.state.dataset = [ids[path]], scope.name  # for the audit log
+    return {"set": scope.name, "path": ids[path], "state": call.whole.jobs.wait(job.id, _WAIT_S).state}
 
 
 async def call_tool(caller: Caller, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
     """Call a tool; its errors are results, which a model can read."""
-    tool = TOOLS[name]
+    function, model, _ = TOOLS[name]
     try:
-        given = tool.model_validate({key: value for key, value in arguments.items() if value is not None})
-        async with caller.service.slow if tool.is_slow else nullcontext():
-            found = await caller.service.run(given.run, caller)
+        given = model.model_validate({key: one for key, one in arguments.items() if one is not None})
+        async with caller.service.slow if name in _SLOW else nullcontext():
+            found = await caller.service.run(function, caller, **dict(given))
         text = json.dumps(found, ensure_ascii=False, allow_nan=False)
     except ValidationError as exc:
         errors = [describe_field({**one, "loc": ("tool", *one["loc"])}) for one in exc.errors()[:3]]
@@ -347,7 +292,7 @@ def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
 
 def _server(call: Any, *, writes: bool) -> Server[Any]:
     """A server of the tools, which a function of the HTTP request (None on stdio), name and arguments calls."""
-    tools = _described(writes=writes)
+    tools = {name: described for name, (_, _, described) in TOOLS.items() if writes or name != _WRITING}
 
     async def on_list(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(tools.values()))
@@ -401,22 +346,16 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
     with ExitStack() as stack:
         call: Any = functools.partial(_relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token)
         if url is None:
-            config, ended = read_config(path), threading.Event()
+            require(not writes, "--write", writes, "given with --url: the service writes")
+            config = read_config(path)
             sys.path.insert(0, str(path.absolute().parent))  # for modules that the configuration names
             service = Service({}, config.server.state, workers=config.limits.threads)
             with redirect_stdout(sys.stderr):  # the output is for messages alone
                 for name, chosen in config.sets.items():
-                    docs = open_set(name, chosen, config.server.state, write=writes, fields=None)
-                    service.sets[name] = stack.enter_context(docs)
+                    docs = stack.enter_context(open_set(name, chosen, service.state, write=False, fields=None))
                     built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
                     service.groups[name] = next(iter({*chosen.groups} & {*built} or built), chosen.groups[0])
-            threads = [
-                threading.Thread(target=Worker(one).run, args=[ended]) for one in service.sets.values() if writes
-            ]
-            for thread in threads:
-                thread.start()
-                stack.callback(thread.join)
-            stack.callback(ended.set)
+                    service.sets[name] = docs
             caller = Caller(service, Principal())
             call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
         server = _server(call, writes=writes)

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
@@ -33,11 +34,11 @@ from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.server.guard import KEPT_S
+from lazyrag.server.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
-from lazyrag.server.routes_search import MAX_QUERY
+from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import Call, reply
 from lazyrag.text.tokens import EstimatedTokenCounter
 
@@ -78,8 +79,8 @@ def _sets(call: Call) -> dict[str, Document]:
     return found
 
 
-def set_named(call: Call, name: str) -> Document:
-    """The set that the principal sees under a name.
+def set_named(call: Call, name: str, given: str | None = None) -> Document:
+    """The set that the principal sees under a name, which was given as another text perhaps.
 
     Raises:
         ProblemError: 404 if there is none, 503 until it is open.
@@ -87,7 +88,7 @@ def set_named(call: Call, name: str) -> Document:
     try:
         return call.service.view(name, call.principal)
     except ProblemError as problem:
-        raise problem if problem.status == 503 else no_model(name) from None
+        raise problem if problem.status == 503 else no_model(given or name) from None
 
 
 def no_model(name: str) -> ProblemError:
@@ -121,12 +122,15 @@ async def get_model(model: str, call: openai.Reading) -> Response:
 
 # What chat completions and responses share
 
+_Text = Annotated[str, Field(max_length=MAX_TEXT)]
+"""Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
+
 
 class Part(BaseModel):
     """A piece of a message's content: a text."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
-    text: str = ""
+    text: _Text = ""
 
 
 class Turn(BaseModel):
@@ -134,7 +138,7 @@ class Turn(BaseModel):
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: str | list[Part] | None = None
+    content: _Text | list[Part] | None = None
 
     @property
     def text(self) -> str:
@@ -165,8 +169,9 @@ _BOTH: Any = create_model(
     **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
     **_optional(bool, "stream parallel_tool_calls"),
     **_optional(openai.Metadata, "metadata"),
-    **_optional(dict[str, Any], "stream_options prompt_cache_options"),
-    **_optional(str, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"),
+    **_optional(dict[str, Any], "stream_options"),
+    **_optional(dict[_Text, _Text], "prompt_cache_options"),
+    **_optional(_Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"),
     **_optional(Literal[0], "top_logprobs"),
     **_optional(None, "moderation"),
 )
@@ -247,7 +252,7 @@ class Asked:
         chat, own = self.call.service.chat, getattr(self.call.service.chat, "options", None)
         own = own if isinstance(own, ChatOptions) else ChatOptions()
         extra = {**(own.extra or {}), **self.options["extra"]}
-        options = dataclasses.replace(own, **{**self.options, "extra": extra or None})
+        options = dataclasses.replace(own, n=1, **{**self.options, "extra": extra or None})
         prompts = Prompts(en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}")
         retriever = await self.call.run(self.retriever)
         pipeline = RAGPipeline(retriever=retriever, generator=Generator(chat, options=options, prompts=prompts))
@@ -333,7 +338,7 @@ def _streamed(
     """A response of events, each with its name; an error is the last one."""
 
     def sent(name: str, data: Any) -> bytes:
-        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        text = data if isinstance(data, str) else json.dumps(data)  # ASCII, see `reply`
         return format_sse_event(data_str=text, event=name or None)
 
     async def body() -> AsyncGenerator[bytes, None]:
@@ -360,8 +365,8 @@ _CHAT: Any = create_model(
     **_optional(_Stop | Annotated[list[_Stop], Field(max_length=4)], "stop"),
     **_optional(Annotated[int, Field(ge=-(2**63), lt=2**63)], "seed"),
     **_optional(_Penalty, "frequency_penalty presence_penalty"),
-    **_optional(dict[str, int], "logit_bias"),
-    **_optional(str, "reasoning_effort verbosity"),
+    **_optional(dict[_Text, int], "logit_bias"),
+    **_optional(_Text, "reasoning_effort verbosity"),
     **_optional(Literal[1], "n"),
     **_optional(Literal[False], "logprobs store"),
     **_optional(TextFormat, "response_format"),
@@ -412,7 +417,8 @@ class _Chat:
         found = []
         for one in citations:
             source, start, end, own = self.asked.cited(text, one)
-            url = str(self.asked.call.request.url_for("get_file", set=source.set, document_id=one.source))
+            document = quote(one.source, errors="replace")
+            url = str(self.asked.call.request.url_for("get_file", set=source.set, document_id=document))
             cited = {"start_index": start, "end_index": end, "title": one.label, "url": url}
             found.append({"type": "url_citation", "url_citation": cited, **own})
         return {"annotations": found}
@@ -472,7 +478,7 @@ class FileSearch(openai.Model):
     """File search in vector stores: sets."""
 
     type: Literal["file_search"]
-    vector_store_ids: Annotated[list[str], Field(min_length=1, max_length=16)]
+    vector_store_ids: Annotated[list[_Text], Field(min_length=1, max_length=16)]
     max_num_results: Annotated[int, Field(ge=1, le=50)] = TOPK
     filters: openai.Filters | None = None
     ranking_options: Ranking = Ranking()
@@ -487,22 +493,22 @@ class FileSearchChoice(openai.Model):
 class Reasoning(BaseModel):
     """How much the chat model thinks."""
 
-    effort: str | None = None
+    effort: _Text | None = None
 
 
 class TextOptions(BaseModel):
     """The form of the answer."""
 
     format: TextFormat = TextFormat()
-    verbosity: str | None = None
+    verbosity: _Text | None = None
 
 
 _RESPONSE: Any = create_model(
     "_RESPONSE",
     __base__=_BOTH,
-    **_optional(str, "instructions previous_response_id"),
+    **_optional(_Text, "instructions previous_response_id"),
     **_optional(_Tokens, "max_output_tokens max_tool_calls"),
-    **_optional(list[str], "include"),
+    **_optional(list[_Text], "include"),
     **_optional(Literal["auto", "disabled"], "truncation"),
     **_optional(Literal[False], "background"),
     **_optional(None, "conversation context_management prompt"),
@@ -512,7 +518,7 @@ _RESPONSE: Any = create_model(
 class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
-    input: str | list[Turn]
+    input: _Text | list[Turn]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
     tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
@@ -567,11 +573,12 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
 
 def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
-    now = time.time()
-    book.write("DELETE FROM answer WHERE created < ?", (now - KEPT_S,))
-    book.write("INSERT INTO answer VALUES (?, ?, '', ?, ?)", (response["id"], _owner(call), now, now))
+    row = response["id"], _owner(call), time.time(), response["created_at"]
+    # Not what may quote a document that was purged meanwhile, see `forget_answers`.
+    purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
+    book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
     rows = [(response["id"], at, "", json.dumps(one, ensure_ascii=False)) for at, one in enumerate((response, *values))]
-    book.write("INSERT INTO event VALUES (?, ?, ?, ?)", *rows)
+    book.write(ADD_EVENT, *rows)
 
 
 def _owner(call: Call) -> str:
@@ -712,7 +719,7 @@ class EmbeddingBody(openai.Model):
     """Texts to embed."""
 
     model: Annotated[str, Field(max_length=200)]
-    input: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=2048)]
+    input: Annotated[_Text, Field(min_length=1)] | Annotated[list[_Text], Field(min_length=1, max_length=2048)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1)] = None
     input_type: Annotated[Literal["query", "document"], Field(description="Beside OpenAI's fields.")] = "document"

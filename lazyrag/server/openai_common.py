@@ -24,6 +24,7 @@ from lazyrag.document import Job
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.server.sets import made_sets
 from lazyrag.server.uploads import Call, reply
 from lazyrag.storage.database import Database, FileFormat
 
@@ -291,6 +292,13 @@ def file_id_of(identity: str, content_hash: str) -> tuple[str, str]:
 def file_id(content_hash: str, *parts: str) -> str:
     """The id of a file: its content hash, and a digest of what else tells it from others."""
     return f"file-{content_hash}{hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()}"
+
+
+def store_ids(service: Service) -> dict[str, str]:
+    """The names of all sets by the id of the vector store that each of them is."""
+    made = {f"vs_{one.id}": one.name for one in made_sets(service).list() if not one.deleted}
+    others = (service.sets.keys() | service.pending.keys()) - set(made.values())
+    return {file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | made
 
 
 def labels_of(principal: Principal) -> str:

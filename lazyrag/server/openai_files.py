@@ -119,22 +119,26 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
             continue
         info = of_set.docs.document(identity)
         known = {"filename": openai.file_id_of(identity, "")[1], "bytes": info.bytes or 0, "expires": None}
-        own = {"id": file_id, "purpose": "assistants", "created": time_of(info.updated)}
+        own = {
+            "id": file_id,
+            "purpose": "assistants",
+            "created": int(dt.datetime.fromisoformat(info.updated).timestamp()),
+        }
         return {**known, **own}, _file_of(of_set, identity)
     raise openai.unknown("File object", file_id)
 
 
-def time_of(text: str) -> int:
-    """Seconds since 1970 of an ISO time; 0 for none."""
-    return int(dt.datetime.fromisoformat(text).timestamp()) if text else 0
-
-
 def _remove(call: Call, row: Mapping[str, Any]) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal sees them."""
-    own, path = records(call.service), _path(call.service, row)
+    own, path, sets = records(call.service), _path(call.service, row), openai.store_ids(call.service)
     own.write("DELETE FROM file WHERE id = ?", row["id"])
-    for of_set, identity in documents_with(call, row["id"]):
-        of_set.whole.jobs.submit("delete_files", {"documents": [identity]}, key=of_set.key("delete"))
+    found = {(of_set.name, identity) for of_set, identity in documents_with(call, row["id"])}
+    for one in own.select("SELECT * FROM attached WHERE file = ?", row["id"]):  # also what is not added yet, or failed
+        if openai.sees(call.principal, one["labels"]) and sets.get(one["store"]) in call.service.sets:
+            found.add((sets[one["store"]], one["identity"]))
+            own.write("DELETE FROM attached WHERE number = ?", one["number"])
+    for name, identity in found:
+        call.service.sets[name].jobs.submit("delete_files", {"documents": [identity]}, key=call.key("delete"))
     if path not in [_path(call.service, one) for one in own.select("SELECT filename, content_hash FROM file")]:
         path.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import secrets
@@ -10,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -23,14 +24,12 @@ import lazyrag.server.openai_common as openai
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
-from lazyrag.document import DocumentInfo
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.openai_common import Changing, Id, Model, Paging, in_pool, now, records
-from lazyrag.server.openai_files import documents_with, known_file, time_of
+from lazyrag.server.openai_files import documents_with, known_file
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.service import Service
 from lazyrag.server.sets import CHUNK_SIZES, create_set, delete_set, made_sets
 from lazyrag.server.uploads import Call, reply, stored_path
 
@@ -138,6 +137,7 @@ class Store:
         created: When it was created, in seconds since 1970.
         active: When it was used.
         details: Its name, description, metadata, and the days after which it expires.
+        is_made: Whether it was created at run time.
     """
 
     id: str
@@ -145,16 +145,12 @@ class Store:
     created: int
     active: int
     details: dict[str, Any]
+    is_made: bool
 
     @property
     def expires_at(self) -> int | None:
         """When it expires; None for never."""
         return self.active + 86_400 * self.details["days"] if self.details.get("days") else None
-
-    @property
-    def is_made(self) -> bool:
-        """Whether it was created at run time."""
-        return made_sets(self.call.service).find(self.call.name) is not None
 
     def use(self) -> None:
         """Note that it is active.
@@ -179,13 +175,6 @@ class Store:
         return self.call.whole._indexer.ledger.documents.named([identity]).get(identity)
 
 
-def store_ids(service: Service) -> dict[str, str]:
-    """The names of all sets by the id of the vector store that each of them is."""
-    made = {f"vs_{one.id}": one.name for one in made_sets(service).list() if not one.deleted}
-    others = (service.sets.keys() | service.pending.keys()) - set(made.values())
-    return {openai.file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | made
-
-
 def _store(call: Call, own: str, name: str) -> Store:
     """A vector store; one of the configuration gets its record when it is first asked for."""
     docs, query = call.service.view(name, call.principal), "SELECT created, active, details FROM store WHERE id = ?"
@@ -193,7 +182,8 @@ def _store(call: Call, own: str, name: str) -> Store:
         records(call.service).write("INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now())
         found = records(call.service).select(query, own)
     of_set = Call(call.request, call.service, name, call.principal, docs, None)
-    return Store(own, of_set, found[0]["created"], found[0]["active"], json.loads(found[0]["details"]))
+    row, is_made = found[0], made_sets(call.service).find(name) is not None
+    return Store(own, of_set, row["created"], row["active"], json.loads(row["details"]), is_made)
 
 
 async def open_store(call: Call, vector_store_id: str) -> Store:
@@ -202,7 +192,7 @@ async def open_store(call: Call, vector_store_id: str) -> Store:
     Raises:
         ProblemError: 404 if there is none that the principal may see, 503 if it cannot be read yet.
     """
-    name = (await call.run(store_ids, call.service)).get(vector_store_id)
+    name = (await call.run(openai.store_ids, call.service)).get(vector_store_id)
     if name is None:
         raise openai.unknown("vector store", vector_store_id)
     until = time.monotonic() + _OPEN_S
@@ -229,7 +219,7 @@ Administration: TypeAlias = Annotated[Store, _dependency(openai.Administration)]
 
 
 def _store_object(store: Store) -> dict[str, Any]:
-    details, entries = store.details, _entries(store)
+    details, entries = store.details, _all_files(store)
     counts, is_late = _counts(entries), store.expires_at is not None and store.expires_at <= now()
     status = "expired" if is_late else "in_progress" if counts["in_progress"] else "completed"
     found = {"id": store.id, "object": "vector_store", "created_at": store.created, "last_active_at": store.active}
@@ -238,6 +228,10 @@ def _store_object(store: Store) -> dict[str, Any]:
     if store.expires_at is not None:
         found["expires_after"] = {"anchor": "last_active_at", "days": details["days"]}
     return {**found, "status": status, "file_counts": counts, "expires_at": store.expires_at}
+
+
+def _all_files(store: Store) -> list[dict[str, Any]]:
+    return [file for file, _ in _entries(store, store.attached("1"), None)]
 
 
 def _counts(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -250,7 +244,7 @@ def _counts(entries: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
     """List the vector stores."""
     stores: dict[str, Store] = {}
-    for own, name in store_ids(call.service).items():
+    for own, name in openai.store_ids(call.service).items():
         with suppress(ProblemError):  # its labels do not restrict every set
             stores[own] = _store(call, own, name)
     found = paging.page([{"id": one.id} for one in sorted(stores.values(), key=lambda one: one.created)])
@@ -305,7 +299,7 @@ def modify_vector_store(call: Writing, wanted: StoreChange) -> dict[str, Any]:
     if call.call.principal.labels is not None:
         raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
     changes = _details(wanted, "metadata", "expires_after", *(("name",) if wanted.name is not None else ()))
-    changed = Store(call.id, call.call, call.created, now(), {**call.details, **changes})
+    changed = replace(call, active=now(), details={**call.details, **changes})
     row = {"id": call.id, "created": call.created, "active": changed.active, "details": json.dumps(changed.details)}
     records(call.call.service).insert("store", [row])
     return _store_object(changed)
@@ -375,74 +369,84 @@ def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
 
 def _identity(store: Store, file_id: str, name: str, metadata: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The id and the metadata of a file's document: of the one that there is, with its labels, or of a new one."""
-    for before in store.attached("file = ?", file_id):
-        if _entry(store, before) is not None:
-            known = store.call.find(before["identity"])
-            labels = list(known.labels) if known else json.loads(before["labels"] or "[]")
-            return before["identity"], metadata | ({"labels": labels} if labels else {})
+    before = {row["identity"]: row for row in reversed(store.attached("file = ?", file_id))}
+    for _, identity in reversed(_entries(store, list(before.values()))):
+        known = store.call.find(identity)
+        labels = list(known.labels) if known else json.loads(before[identity]["labels"] or "[]")
+        return identity, metadata | ({"labels": labels} if labels else {})
     return store.call.owned(f"{file_id}/{name}", metadata, secrets.token_hex(8))
 
 
-def _entries(store: Store) -> list[dict[str, Any]]:
-    """All files of a store that the principal sees, oldest first: documents, and what is not one yet, or never was."""
-    attached: dict[str, dict[str, Any]] = {}
-    found: list[tuple[int, dict[str, Any]]] = []
-    for row in store.attached("1"):
-        attached.setdefault(row["identity"], row)
-    after = None
-    while infos := store.call.docs.documents(after=after, limit=1_000):
-        after = infos[-1].id
-        rows = store.call.whole._indexer.ledger.documents.named([one.id for one in infos])
-        for info in infos:
-            own = attached.pop(info.id, None)
-            found.append((own["number"] if own else 0, _described(store, info, rows.get(info.id), own)))
-    found += [(row["number"], one) for row in attached.values() if (one := _entry(store, row)) is not None]
-    return [one for _, one in sorted(found, key=lambda pair: (pair[1]["created_at"], pair[0], pair[1]["id"]))]
+def _entries(
+    store: Store, attached: Sequence[dict[str, Any]], documents: Sequence[str] | None = ()
+) -> list[tuple[dict[str, Any], str]]:
+    """Files of a store that the principal sees, oldest first, each with the id of its document.
+
+    Args:
+        store: The store.
+        attached: Records of attached files, the newest first.
+        documents: Ids of other documents; None for all.
+    """
+    table, jobs = store.call.whole._indexer.ledger.documents, store.call.whole.jobs
+    own = {row["identity"]: row for row in reversed(attached)}
+    failed = {one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())}
+    working = {one: state for one, state in jobs.working().items() if state != "DELETING"}
+    rows, live = _rows(store, own, documents)
+    created = table.created([rows[one].id for one in live - own.keys()])
+    is_all = documents is None and store.call.principal.labels is None
+    job = functools.cache(jobs.get)
+    found: list[tuple[int, int, str, dict[str, Any]]] = []
+    for one in live | own.keys() | ((failed.keys() | working.keys()) - rows.keys() if is_all else set()):
+        row, record = rows.get(one), own.get(one)
+        if one not in live and row is not None and row.status == "live":
+            continue  # hidden
+        status, error = "in_progress" if one in working else "failed" if one in failed else "completed", failed.get(one)
+        if status == "completed" and one not in live:
+            state, error = "", None
+            with suppress(NotRegisteredError):  # finished ones are stored for 30 days
+                state, error = (job(record["job"]).state, job(record["job"]).error) if record else ("", None)
+            if state not in ("CANCELED", "FAILED"):
+                continue  # deleted
+            status = "cancelled" if state == "CANCELED" else "failed"
+        about = {"id": openai.file_id_of(one, row.content_hash if row else "")[0], "status": status}
+        size = row.signature.size if row and row.signature else record["bytes"] if record else 0
+        at = record["created"] if record else int(created.get(row.id, 0)) if row else 0
+        metadata: dict[str, Any] = json.loads(record["metadata"]) if record else {}
+        if row is not None and one in live:
+            metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
+        file = {**about, "usage_bytes": size, "created_at": at, **_described(store, status, metadata, error)}
+        found.append((at, record["number"] if record else 0, one, file))
+    return [(file, one) for _, _, one, file in sorted(found, key=lambda entry: entry[:3])]
 
 
-def _entry(store: Store, attached: Mapping[str, Any]) -> dict[str, Any] | None:
-    """An attached file; None if it was deleted, or hidden, since."""
-    call, identity, job, info = store.call, attached["identity"], None, None
-    row = store.row(identity)
-    if row is not None and row.status == "live" and call.find(identity) is None:
-        return None
-    with suppress(NotRegisteredError):  # finished ones are stored for 30 days
-        job = call.whole.jobs.get(attached["job"])
-    with suppress(ConfigError, NotRegisteredError):
-        info = call.whole.document(identity)
-    if info is not None and info.status in ("SUCCESS", "FAILED") and (job is None or job.is_finished):
-        return _described(store, info, row, attached)
-    if job is None or (job.is_finished and job.state not in ("CANCELED", "FAILED")):
-        return None
-    status = {"CANCELED": "cancelled", "FAILED": "failed"}.get(job.state, "in_progress")
-    return _file_object(store, attached, json.loads(attached["metadata"]), status, job.error)
+def _rows(store: Store, own: Mapping[str, Any], documents: Sequence[str] | None) -> tuple[dict[str, Any], set[str]]:
+    """The ledger's rows of attached and other documents, and which of them the principal sees live."""
+    call, table = store.call, store.call.whole._indexer.ledger.documents
+    if call.principal.labels is None:
+        rows = table.all() if documents is None else table.named([*own, *documents])
+        return rows, {one for one, row in rows.items() if row.status == "live"}
+    seen, after = set(documents or ()), None
+    while documents is None and (page := call.docs.documents(after=after, limit=1_000)):
+        after, seen = page[-1].id, seen | {one.id for one in page}
+    rows = table.named([*own, *seen])
+    return rows, {one for one, row in rows.items() if row.status == "live" and (one in seen or call.find(one))}
 
 
-def _described(store: Store, info: DocumentInfo, row: Any, attached: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A document as a file of a store."""
-    status = {"SUCCESS": "completed", "FAILED": "failed"}.get(info.status, "in_progress")
-    metadata: dict[str, Any] = {} if attached is None else json.loads(attached["metadata"])
-    if row is not None:
-        metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
-    own = {"file": openai.file_id_of(info.id, row.content_hash if row else "")[0], "bytes": info.bytes or 0}
-    own["created"] = time_of(info.updated) if attached is None else attached["created"]
-    return _file_object(store, own, metadata, status, info.error)
-
-
-def _file_object(
-    store: Store, own: Mapping[str, Any], metadata: Mapping[str, Any], status: str, error: ErrorInfo | None
-) -> dict[str, Any]:
+def _described(store: Store, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None) -> dict[str, Any]:
+    """The rest of a file's properties."""
     sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
     if error is not None and error.type in ("LoadError", "NoReaderError"):
         is_unknown = error.type == "NoReaderError" or error.detail.startswith("No loader")
         code = "unsupported_file" if is_unknown else "invalid_file"
-    found = {"id": own["file"], "object": "vector_store.file", "status": status, "vector_store_id": store.id}
-    found |= {"usage_bytes": own["bytes"], "created_at": own["created"]}
-    found["last_error"] = {"code": code, "message": text} if status == "failed" else None
-    found["chunking_strategy"] = {"type": "static", "static": static} if static else {"type": "other"}
-    return {**found, "attributes": openai.attributes_of(metadata, store.call.whole.fields)}
+    return {
+        "object": "vector_store.file",
+        "vector_store_id": store.id,
+        "last_error": {"code": code, "message": text} if status == "failed" else None,
+        "chunking_strategy": {"type": "static", "static": static} if static else {"type": "other"},
+        "attributes": openai.attributes_of(metadata, store.call.whole.fields),
+    }
 
 
 def _find(store: Store, file_id: str) -> tuple[dict[str, Any], str]:
@@ -451,11 +455,11 @@ def _find(store: Store, file_id: str) -> tuple[dict[str, Any], str]:
     Raises:
         ProblemError: 404 if there is none.
     """
-    for row in store.attached("file = ?", file_id):
-        if (found := _entry(store, row)) is not None:
-            return found, row["identity"]
-    for call, identity in documents_with(store.call, file_id, store.call.name):
-        return _described(store, call.docs.document(identity), store.row(identity), None), identity
+    found = _entries(store, store.attached("file = ?", file_id))
+    for _, identity in () if found else documents_with(store.call, file_id, store.call.name):
+        found = _entries(store, (), [identity])
+    if found:
+        return found[-1]
     raise openai.unknown("vector store file", file_id)
 
 
@@ -467,7 +471,7 @@ def _filtered(paging: Paging, rows: Sequence[dict[str, Any]], status: str | None
 @in_pool
 def list_vector_store_files(call: Reading, paging: Pages, filter: FileFilter = None) -> dict[str, Any]:  # noqa: A002
     """List the files of a vector store."""
-    return _filtered(paging, _entries(call), filter)
+    return _filtered(paging, _all_files(call), filter)
 
 
 @router.post("/{vector_store_id}/files")
@@ -508,7 +512,7 @@ def delete_vector_store_file(call: Writing, file_id: Id) -> Any:
     """Remove a file from a vector store; the file itself stays."""
     found, identity = _find(call, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
-    is_stored = found["status"] in ("completed", "in_progress") or call.row(identity) is not None
+    is_stored = found["status"] != "cancelled" or call.row(identity) is not None
     result = _change(call, identity, "delete_files", {"documents": [identity]}, value) if is_stored else value
     records(call.call.service).write("DELETE FROM attached WHERE store = ? AND identity = ?", call.id, identity)
     return result
@@ -537,7 +541,7 @@ def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, 
     rows = store.attached("batch = ?", batch_id) if batch_id else []
     if not rows:
         raise openai.unknown("vector store file batch", batch_id)
-    entries = [one for row in reversed(rows) if (one := _entry(store, row)) is not None]
+    entries = [file for file, _ in _entries(store, rows)]
     counts = _counts(entries)
     status = "failed" if counts["failed"] == counts["total"] > 0 else "completed"
     status = next((one for one in ("in_progress", "cancelled") if counts[one]), status)

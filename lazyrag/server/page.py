@@ -106,9 +106,10 @@ def translate(language: str, key: str, /, **slots: Any) -> str:
     return text.format_map(shown) if slots else text
 
 
-def format_number(value: float | None) -> str:
+def format_number(value: float | None, digits: int | None = None) -> str:
     """``1,284``; "–" for None. Both languages group by thousands."""
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    form = f",.{digits}f" if digits is not None else "," if isinstance(value, int) else ",.4g"
+    return "–" if value is None else format(value, form)
 
 
 def format_size(value: float | None) -> str:
@@ -143,7 +144,9 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
     for unit, size, end in _UNITS:
         if abs(ago) < end:
             way = "ago" if ago > 0 else "ahead"
-            text = translate(language, f"time.{way}.{unit}" if size else "time.now", count=int(abs(ago) // (size or 1)))
+            text = translate(
+                language, f"time.{way}.{unit}" if size else "time.now", count=max(1, int(abs(ago) // (size or 1)))
+            )
             break
     title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat("T", "seconds"), title, text)

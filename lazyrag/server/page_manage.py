@@ -184,7 +184,15 @@ def _job(job: Any) -> dict[str, Any]:
     left = None
     if progress is not None and progress.done and spent > 5:
         left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
-    return {"id": job.id, "kind": job.kind, "state": job.state, "progress": progress, "left": left}
+    step = progress.step.partition(" ")[0] if progress else ""
+    return {
+        "id": job.id,
+        "step": step if step in _STAGES else "",
+        "kind": job.kind,
+        "state": job.state,
+        "progress": progress,
+        "left": left,
+    }
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -378,8 +386,7 @@ def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> 
         return
     fresh = replace(call, given_key=None)
     for identity in deletion["documents"]:
-        uploads.remove_files(fresh, identity)
-        arguments = {"document": identity, "folders": [str(call.folder)] if call.folder.exists() else []}
+        arguments = uploads.purge_arguments(fresh, identity)
         call.whole.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
@@ -623,11 +630,10 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
     own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
     answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
     if answer:
-        where = {"path": [file]} if file else None
-        found = call.docs.grep(answer, where=where, limit=1) if file else []
         own["references"] = [answer]
-        if found:
-            own["spans"] = [{"path": found[0].path, "start": found[0].span[0], "end": found[0].span[1]}]
+        texts = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(file)]) if file else ()
+        starts = [(one.path, one.text.find(answer)) for one in texts]
+        own["spans"] = [{"path": path, "start": at, "end": at + len(answer)} for path, at in starts if at >= 0]
     try:
         return answers.GoldenBody.model_validate(own)
     except ValidationError as exc:
@@ -637,11 +643,12 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
 @router.post("/evaluate/import")
 async def import_golden(call: Writing, book: answers.Book, request: Request) -> Response:
     """Add the golden questions of a JSON file; known ones are left as they are."""
-    form = await request.form(max_files=1)
-    check_csrf(request, str(form.get("csrf", "")))
-    file: Any = form.get("file")
+    async with request.form(max_files=1) as form:
+        file: Any = form.get("file")
+        text = await file.read() if hasattr(file, "read") else str(file)
+        check_csrf(request, str(form.get("csrf", "")))
     try:
-        given = json.loads(await file.read() if hasattr(file, "read") else str(file))
+        given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
         wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
     except (ValueError, TypeError, KeyError) as exc:

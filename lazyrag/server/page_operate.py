@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import json
 import os
 import shutil
 import time
@@ -148,8 +149,15 @@ async def activity(call: Writing, after: str | None = None) -> Response:
 
 async def _activity(call: Call, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
-    context |= {"tab": tab, "names": names, "job_id": call.job_id, "fragments": (tab,)}
+    context |= {"tab": tab, "names": names, "job_id": call.job_id, "submitter": _submitter, "fragments": (tab,)}
     return await render(call.request, f"activity_{tab}.html", page="activity", set=call.name, **context)
+
+
+def _submitter(job: Any) -> str:
+    """The id of the principal who submitted a job; "" for the service itself."""
+    with suppress(ValueError, TypeError, LookupError):  # a key of someone's own
+        return str(json.loads(str(job.key).rpartition(":")[0])[0])  # see `job_key`
+    return ""
 
 
 def _names(call: Call) -> dict[str, str]:

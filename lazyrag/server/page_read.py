@@ -230,9 +230,19 @@ _LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
-def read_answer(turn: Turn) -> None:
+def _hits(scope: Scope, answer: Mapping[str, Any]) -> list[Hit]:
+    """What the model read; of an answer that is not complete, what it cites."""
+    cited = dict[int, Hit]()
+    for one in answer["citations"] if not answer["hits"] else ():
+        with suppress(ProblemError, LazyRAGError):
+            cited[one["index"]] = Hit.from_node(scope.node(one["uid"]))
+    read = [Hit(**{**one, "score": 0.0}) for one in answer["hits"]]
+    return read or [cited.get(one, Hit("", "", 0.0)) for one in range(1, max(cited, default=0) + 1)]
+
+
+def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     """Make blocks, sources and counts of a complete answer."""
-    text, hits = turn.found["text"] or "", [Hit(**{**one, "score": 0.0}) for one in turn.found["hits"]]
+    text = turn.found["text"] or ""
     if turn.found["text"] is None:  # no chat model: the passages
         for hit in hits:
             turn.cite(hit, _best_span(hit.text, turn.question))
@@ -369,7 +379,7 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
                 live = LiveText(scope, turn)
                 turn.parts = [piece for _, name, data in events for piece in live.feed(name, json.loads(data))]
             else:
-                read_answer(turn)
+                read_answer(turn, _hits(scope, turn.found))
         turns.append(turn)
     if not turns:
         raise ProblemError(404, f"There is no question {thread!a:.80}.", "It was asked with another token, or is old.")
@@ -401,9 +411,9 @@ class Knobs(BaseModel):
         own = self.model_dump(include={"q", "group", "retriever", "topk", "rerank", "filter", "explain", "why_not"})
         return {name: 1 if one is True else one for name, one in {**own, **changes}.items() if one}
 
-    def conditions(self, docs: Document) -> list[Filter]:
+    def conditions(self, docs: Document) -> list[Condition]:
         """The conditions, with the new one; its text becomes a value of the field's type."""
-        found: list[Filter] = [Condition(**json.loads(one)) for one in self.filter]
+        found = [Condition(**json.loads(one)) for one in self.filter]
         if self.field and (self.value.strip() or self.op == "exists"):
             values = [_value(docs, self.field, one) for one in re.split(r"[\s,，]+", self.value.strip()) if one]
             whole = _value(docs, self.field, self.value.strip()) if self.op != "exists" else True
@@ -425,12 +435,8 @@ Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
 
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
-    conditions = [json.loads(one) for one in given.filter]
-    return {
-        "group": given.group,
-        "retriever": given.retriever,
-        "filters": {"and": conditions} if conditions else None,
-    }
+    wanted = {"and": [json.loads(one) for one in given.filter]} if given.filter else None
+    return {"group": given.group, "retriever": given.retriever, "filters": wanted}
 
 
 def _scope(call: Call) -> Scope:
@@ -451,29 +457,19 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     names = [name for name, _ in groups]
     given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
     given.retriever, given.topk = given.retriever or default["retriever"], given.topk or default["topk"]
-    found: list[Filter] = []
+    found: list[Any] = []
     problem = None
     try:
         found = given.conditions(call.docs)
     except (LazyRAGError, ValueError, TypeError) as exc:
         problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
-    given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]  # type: ignore[union-attr]
-    retrievers = ["hybrid", "vector", "bm25", "bm25_chinese"] if call.docs.embed_keys else ["bm25", "bm25_chinese"]
-    return {
-        "page": "ask",
-        "set": call.name,
-        "given": given,
-        "group_options": [(name, f"{name} ({count:,})" if count else name) for name, count in groups],
-        "retrievers": ["default", *retrievers],
-        "has_vectors": bool(call.docs.embed_keys),
-        "conditions": [(filter_text(one), text) for one, text in zip(found, given.filter, strict=True)],
-        "fields": sorted(call.docs.fields),
-        "operators": OPERATORS,
-        "filters": And(*found) if found else None,
-        "problem": problem,
-        "has_chat": call.service.chat is not None,
-        **_words_for(call.request),
-    }
+    given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
+    retrievers = ["default", *(["hybrid", "vector"] if call.docs.embed_keys else []), "bm25", "bm25_chinese"]
+    options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
+    bar = {"page": "ask", "set": call.name, "given": given, "group_options": options, "retrievers": retrievers}
+    bar |= {"conditions": [*zip(map(filter_text, found), given.filter, strict=True)], "problem": problem}
+    bar |= {"fields": sorted(call.docs.fields), "operators": OPERATORS, "filters": And(*found) if found else None}
+    return {**bar, "has_chat": call.service.chat is not None, **_words_for(call.request)}
 
 
 _PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
@@ -789,7 +785,7 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
 
 def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     """Some lines of a text from before its first match, with the matches; cut between words."""
-    text = re.sub(r"(^| )#{1,6} ", " ", " ".join(text.split())).strip()
+    text = re.sub(r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(text.split())).strip()
     size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
     spans = term_spans(text, terms)
     near = [len({term for at, _, term in spans if start <= at < start + size * 0.7}) for start, *_ in spans]

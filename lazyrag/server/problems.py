@@ -77,7 +77,7 @@ class ProblemError(Exception):
             scope: The request, see ASGI.
         """
         path, headers = scope["path"], self.headers
-        face = path.removeprefix(scope.get("root_path", "").rstrip("/")).split("/")[1]
+        face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
         if face == "v1":
             status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
         else:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.openai_answers import no_model, rerankers_of, unless_gone
 from lazyrag.server.openai_common import Model, Reading, unit_score
-from lazyrag.server.routes_search import MAX_QUERY
+from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import reply
 
 router = APIRouter(tags=["rerank"])
@@ -21,7 +21,7 @@ router = APIRouter(tags=["rerank"])
 class TextDocument(Model):
     """A document as an object."""
 
-    text: str
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class RerankBody(Model):
@@ -29,7 +29,9 @@ class RerankBody(Model):
 
     model: Annotated[str, Field(max_length=200)]
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY, pattern=r"\S")]
-    documents: Annotated[list[str | TextDocument], Field(min_length=1, max_length=2048)]
+    documents: Annotated[
+        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument], Field(min_length=1, max_length=2048)
+    ]
     top_n: Annotated[int, Field(ge=1)] | None = None
     return_documents: Annotated[bool | None, Field(description="By default only in /v1/rerank.")] = None
     user: str | None = None

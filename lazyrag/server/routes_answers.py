@@ -25,7 +25,7 @@ from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, gol
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
-from lazyrag.server.guard import KEPT_S, open_book
+from lazyrag.server.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
 from lazyrag.server.service import needs
@@ -40,12 +40,6 @@ MAX_WRITING, MAX_GOLDEN = 64, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
 NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
-
-_ADD_EVENT = (
-    "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
-    "AND NOT EXISTS (SELECT 1 FROM event WHERE answer = ?1 AND name = 'done')"
-)
-"""Nothing follows the end of an answer, which a purge brings about, too."""
 _ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 Event = tuple[int, str, str]
@@ -365,7 +359,7 @@ async def _write(
         async with lock:  # readers go on behind the last event: none may come before another
             rows = [(answer, *event) for event in events[stored:]]
             if rows:
-                await scope.service.run(book.write, _ADD_EVENT, *rows)
+                await scope.service.run(book.write, ADD_EVENT, *rows)
             stored += len(rows)
 
     flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses

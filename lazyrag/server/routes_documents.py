@@ -18,27 +18,12 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
-from lazyrag.server.guard import BOOK
+from lazyrag.server import uploads
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import Limit, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
-from lazyrag.server.uploads import (
-    ESTIMATED,
-    Administration,
-    Call,
-    JobModel,
-    Nested,
-    Reading,
-    Writing,
-    checked_name,
-    digest_of,
-    estimate,
-    remove_files,
-    reply,
-    require_named,
-    uploaded_file,
-)
+from lazyrag.server.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
 
@@ -175,7 +160,7 @@ async def get_file(call: Reading, document_id: str) -> Response:
 
 def _file_of(call: Call, identity: str) -> Path | None:
     """The file of a live document: an upload, or a file of the dataset that no link replaces."""
-    uploaded = uploaded_file(call, identity)
+    uploaded = uploads.uploaded_file(call, identity)
     if uploaded is not None:
         return uploaded
     dataset = call.whole._indexer.dataset
@@ -297,9 +282,7 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
 async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     _require_all(call)
-    await call.run(remove_files, call, wanted.document)
-    folders = [str(one) for one in (call.folder, call.service.state / BOOK) if one.exists()]
-    return await call.accept("purge", {**wanted.model_dump(), "folders": folders})
+    return await call.accept("purge", await call.run(uploads.purge_arguments, call, wanted.document))
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
@@ -312,17 +295,17 @@ async def add_texts(call: Writing, wanted: Texts) -> Response:
 def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
     """Submit the job that adds texts; returns their ids by name, and the job."""
     key = call.key("add_texts", wanted.model_dump())
-    require_named(wanted.metadata, wanted.texts, "texts")
+    uploads.require_named(wanted.metadata, wanted.texts, "texts")
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for given in wanted.texts:
-        ids[given], own = call.owned(checked_name(given), wanted.metadata.get(given, {}), key)
+        ids[given], own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
         metadata |= {ids[given]: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
     return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
-@router.post("/sets/{set}/sync", responses=ESTIMATED, **_accepted)
+@router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
 async def sync(
     call: Writing,
     wanted: Annotated[Sync | None, Body()] = None,
@@ -334,7 +317,7 @@ async def sync(
     given = wanted or Sync()
     if dry_run:
         plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
-        return reply({"files": plan.files, **estimate(call, plan, price)})
+        return reply({"files": plan.files, **uploads.estimate(call, plan, price)})
     return await call.accept("sync", given.model_dump())
 
 
@@ -433,7 +416,7 @@ async def get_job_events(
     Every event is the whole job: after ``Last-Event-ID`` the present one is all that was missed.
     """
     while True:
-        state = digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
+        state = uploads.digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
         if state != last_event_id or job.is_finished:
             kind = "done" if job.is_finished else "progress"
             yield ServerSentEvent(raw_data=json.dumps(call.shown(job)), event=kind, id=state)

@@ -418,7 +418,7 @@ async def metrics(request: Request, principal: Annotated[Principal, needs("admin
         raise ProblemError(403, "Metrics count hidden documents, too.", "Use a token without labels.")
     running, waiting = service.running
     gauges: list[tuple[str, dict[str, str], float]] = [("calls_running", {}, running), ("calls_waiting", {}, waiting)]
-    for name, docs in service.sets.items():
+    for name, docs in [*service.sets.items()]:
         status = await service.run(docs.status)
         gauges.append(("documents", {"set": name}, status.documents))
         gauges.append(("failed_steps", {"set": name}, len(status.failed)))

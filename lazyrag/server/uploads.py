@@ -35,7 +35,7 @@ from lazyrag.document import Document
 from lazyrag.document.jobs import State, documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
-from lazyrag.server.guard import job_key
+from lazyrag.server.guard import BOOK, job_key
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
@@ -798,6 +798,14 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
     for path in files:
         if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
             path.unlink(missing_ok=True)
+
+
+def purge_arguments(call: Call, identity: str) -> dict[str, Any]:
+    """Remove the files of a document, and return the arguments of the job that purges it and searches all places."""
+    remove_files(call, identity)
+    state = call.service.state
+    places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
+    return {"document": identity, "folders": [str(one) for one in places if one.exists()]}
 
 
 def remove_files(call: Call, identity: str) -> None:

@@ -126,23 +126,6 @@ def test_every_tool_over_http(app, mode):
     asyncio.run(use())
 
 
-def test_the_command_adds_texts_if_it_may(tmp_path):
-    """``--write`` opens the index for writing; the text is found at once, and later."""
-    (tmp_path / "tea.txt").write_text("Tea.")
-    assert run(["index", str(tmp_path), "--group", "FineChunk"]) == 0
-
-    async def use(*more):
-        command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path), *more])
-        async with Client(command) as client:
-            if more:
-                added = await client.call_tool("add_text", {"path": "oolong", "text": "Oolong."})
-                assert added.structured_content["state"] == "SUCCESS"
-            return (await client.call_tool("search", {"query": "oolong"})).structured_content["results"]
-
-    assert [one["path"] for one in asyncio.run(use("--write"))] == ["oolong"]
-    assert [one["path"] for one in asyncio.run(use())] == ["oolong"]
-
-
 def test_a_set_is_searched_in_its_group(service, app, docs):
     """The first of its configuration."""
     docs.activate_group("FineChunk", analysers=["en", "zh"])
@@ -497,16 +480,18 @@ def test_the_command_passes_calls_on_to_a_service(tmp_path):
     folder.mkdir()
     (folder / "tea.md").write_text("# Tea\n\nGreen tea.", encoding="utf-8")
     access = Access(folder / ".lazyrag" / "serve")
-    token, text = access.create("read")
+    token, text = access.create("write")
 
     async def use(running, stack):
-        arguments = ["-m", "lazyrag", "mcp", "--url", running.url, "--token", text]
+        arguments = ["-m", "lazyrag", "mcp", "--url", running.url, "--token", text, "--write"]
         async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
 
             async def call():
                 return (await client.call_tool("search", {"query": "tea"})).content[0].text
 
             found = {await call() for _ in range(8)}
+            added = await client.call_tool("add_text", {"path": "oolong", "text": "Oolong."})
+            assert added.structured_content["state"] == "SUCCESS"
             access.revoke(token.id)
             refused = await call()
             stack.close()
@@ -528,6 +513,20 @@ def test_a_missing_extra_is_named(client, monkeypatch, capsys):
     assert (answer.status_code, "lazyrag[mcp]" in answer.text) == (501, True)
     assert run(["mcp"]) == 1
     assert "lazyrag[mcp]" in capsys.readouterr().err
+
+
+def test_a_folder_is_read_in_the_group_of_its_index(tmp_path):
+    """Of ``lazyrag index --group``; only a service writes."""
+    (tmp_path / "tea.txt").write_text("Tea.")
+    assert run(["index", str(tmp_path), "--group", "FineChunk"]) == 0
+    command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path)])
+
+    async def use():
+        async with Client(command) as client:
+            return (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+
+    assert [one["path"] for one in asyncio.run(use())] == ["tea.txt"]
+    assert run(["mcp", str(tmp_path), "--write"]) == 1
 
 
 def test_no_index_is_named(tmp_path, capsys):

@@ -194,6 +194,38 @@ def test_what_expires(openai, service, following):
     wait_for(lambda: names(openai, store) == {"coffee.txt", "cocoa.txt"}, "the removal")
 
 
+@pytest.mark.filterwarnings("ignore::lazyrag.errors.IngestionWarning")
+def test_failed_files(openai, following):
+    """A failed file says why until it is removed from the vector store, or deleted."""
+    ids = [openai.files.create(file=(f"{at}.docx", b"no archive %d" % at), purpose="assistants").id for at in range(2)]
+    store = openai.vector_stores.create(name="Broken")
+    failed = openai.vector_stores.files.create_and_poll(ids[0], vector_store_id=store.id, poll_interval_ms=50)
+    assert (failed.status, failed.last_error.code) == ("failed", "invalid_file")
+    openai.vector_stores.files.create_and_poll(ids[1], vector_store_id=store.id, poll_interval_ms=50)
+    openai.vector_stores.files.delete(ids[0], vector_store_id=store.id)
+    openai.files.delete(ids[1])
+    wait_for(lambda: not list(openai.vector_stores.files.list(store.id)), "the removal")
+
+
+def test_a_cancelled_batch(openai, docs):
+    """What no worker has begun is not added when its batch is cancelled."""
+    [store] = openai.vector_stores.list().data
+    file = openai.files.create(file=("new.txt", b"Mate."), purpose="assistants")
+    batch = openai.vector_stores.file_batches.create(store.id, file_ids=[file.id])
+    assert (batch.status, batch.file_counts.in_progress) == ("in_progress", 1)
+    batch = openai.vector_stores.file_batches.cancel(batch.id, vector_store_id=store.id)
+    assert (batch.status, batch.file_counts.cancelled) == ("cancelled", 1)
+    assert openai.vector_stores.files.retrieve(file.id, vector_store_id=store.id).status == "cancelled"
+    assert Worker(docs).run_one() is None
+    assert openai.vector_stores.retrieve(store.id).file_counts.to_dict() == {
+        "in_progress": 0,
+        "completed": 3,
+        "failed": 0,
+        "cancelled": 1,
+        "total": 4,
+    }
+
+
 def test_equal_files_and_names(openai, following):
     """The same content under the same name is the same file; under another name it is another one."""
     first, again = (openai.files.create(file=("a.txt", b"Tea."), purpose="assistants") for _ in range(2))

@@ -296,6 +296,9 @@ def test_a_job_is_cancelled_and_retried_in_activity(browser, docs):
     assert shown.url.path == "/s/notes/activity"
     assert "Cancelled" in shown.text
     assert "Waiting" in send(browser, f"/s/notes/activity/{job.id}/retry").text
+    assert "started by the service" in browser.get("/s/notes/activity").text
+    send(browser, "/s/notes/activity/health", action="repair")
+    assert "by this computer" in browser.get("/s/notes/activity").text
     assert send(browser, f"/s/notes/activity/{job.id}/explode").status_code == 404
 
 

@@ -168,6 +168,23 @@ def test_without_a_chat_model_the_passages_are_marked(client):
     assert "<mark" in pane
 
 
+def test_a_failing_model_is_a_notice(client, service):
+    """The exact message, what was written, and the way to ask again stand in the page; a library may not know."""
+
+    async def fail(prompt):
+        yield "It is brewed at eighty degrees [1]."
+        raise OSError("no connection")
+
+    service.chat = fail
+    found = words(read(client, ask(client, topk="2", retriever="bm25")))
+    assert "The answer is not complete: the model stopped." in found
+    assert "no connection" in found
+    assert "eighty degrees." in found
+    assert "Ask again" in found
+    found = words(read(client, ask(client, "zeppelin airship")))
+    assert "The library does not answer this." in found
+
+
 def events(text):
     """Events of a stream: number, name, pieces."""
     found = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import httpx2 as httpx
 import pytest
 
 from lazyrag.server.service import Principal
+from lazyrag.server.sets import MadeSets, SetFollower
 from tests.server.running import serving, wait_for
 
 SETS = "/api/v1/sets"
@@ -21,7 +23,7 @@ def names(client):
 def test_a_set_is_created_filled_and_deleted(client, following):
     """A set that is created takes documents and is searched; after it is deleted its name is free."""
     for _ in range(2):
-        assert client.post(SETS, json={"name": "teas"}).status_code == 201
+        wait_for(lambda: client.post(SETS, json={"name": "teas"}).status_code == 201, "the name")
         assert client.get(f"{SETS}/teas").status_code in (200, 503)
         assert client.post(SETS, json={"name": "teas"}).status_code == 409
         wait_for(lambda: names(client) == ["notes", "teas"], "the set")
@@ -68,3 +70,30 @@ def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
                 assert httpx.delete(f"{running.url}{SETS}/teas").status_code == 204
                 gone = lambda: all(running.get(f"{SETS}/teas").status_code == 404 for _ in range(20))  # noqa: E731
                 wait_for(gone, "the deletion", 3)
+
+
+def letters(text):
+    """A vector of a text: how often it has some letters."""
+    return [1.0, *(float(text.lower().count(one)) for one in "aeiou")]
+
+
+def test_created_sets_have_the_configured_embeddings(service, client):
+    """They are searched by keywords and vectors; a later model of the configuration is for later sets."""
+    service.made = MadeSets(service.state, f"{__name__}:letters")
+    stop = threading.Event()
+    thread = threading.Thread(target=SetFollower(service.made, service, write=True).run, args=[stop])
+    thread.start()
+    try:
+        assert client.post(SETS, json={"name": "teas"}).status_code == 201
+        wait_for(lambda: names(client) == ["notes", "teas"], "the set")
+        client.post(f"{SETS}/teas/texts", json={"texts": {"tea": "Oolong tea.", "mate": "Mate."}})
+        wait_for(lambda: client.get(f"{SETS}/teas").json()["documents"] == 2, "the texts")
+        body = {"query": "ooo", "retriever": "vector"}
+        assert [one["path"] for one in client.post(f"{SETS}/teas/search", json=body).json()["hits"]] == ["tea", "mate"]
+        [store] = [one for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == "teas"]
+        found = client.post(f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}).json()["data"]
+        assert found[0]["filename"] == "tea"
+        assert all(0 <= one["score"] <= 1 for one in found)
+    finally:
+        stop.set()
+        thread.join()

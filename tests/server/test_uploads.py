@@ -454,6 +454,29 @@ def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_
     assert SECRET[:40] not in left
 
 
+def test_a_purge_deletes_responses(client, service, run_jobs):
+    """Responses of OpenAI's face are answers, too; one that was begun before the purge is not stored after it."""
+    post(client, ("secret.txt", SECRET))
+    run_jobs()
+    purges = []
+
+    async def chat(messages):
+        yield SECRET.decode()
+        for _ in purges:
+            await asyncio.to_thread(client.post, f"{SET}/purge", json={"document": "secret.txt"})
+            await asyncio.to_thread(run_jobs)
+
+    service.chat = chat
+    ask = {"model": "notes", "input": "Oberholzer"}
+    first = client.post("/v1/responses", json=ask).json()["id"]
+    assert client.get(f"/v1/responses/{first}").status_code == 200
+    purges.append(1)
+    second = client.post("/v1/responses", json=ask).json()["id"]
+    assert [client.get(f"/v1/responses/{one}").status_code for one in (first, second)] == [404, 404]
+    left = b"".join(path.read_bytes() for path in service.state.rglob("answers.db*"))
+    assert SECRET[:40] not in left
+
+
 def uid_of(client, place):
     """The first node that an answer has read."""
     return client.get(place).json()["hits"][0]["id"]

@@ -36,7 +36,7 @@ export function upload() {
   let running = 0;
 
   function row(name) {
-    const line = Object.assign(document.createElement("div"), { className: "up" });
+    const line = Object.assign(document.createElement("div"), { className: "upl" });
     const bar = Object.assign(document.createElement("progress"), { max: 1, value: 0 });
     bar.setAttribute("aria-label", name);
     const label = Object.assign(document.createElement("span"), { textContent: name, title: name });
