@@ -2,10 +2,10 @@
 
     python tests/server/fuzz.py [--examples 20] [--seed 1]
 
-No response may be a failure of the service (5xx) or differ from the OpenAPI document, and every error must be a problem
-of RFC 9457, or below /v1 have OpenAI's form. Schemathesis is installed into build/ci/schemathesis first, as it pins
-what others must not; where that is done already, no network is needed. The service runs in a process of its own over a small
-set, without a chat model.
+No response may be a failure of the service (5xx) or differ from the OpenAPI document, and every error must be a
+problem of RFC 9457, or below /v1 have OpenAI's form. Schemathesis is installed into build/ci/schemathesis first, as
+it pins what others must not; where that is done already, no network is needed. The service runs in a process of its
+own over a small set, without a chat model.
 """
 
 from __future__ import annotations
