@@ -63,6 +63,7 @@ OUTSIDE = -1
 """Number of the Document in the keys of nodes that belong to no Document."""
 
 _FIRST_CHILDREN = 32
+_MOST_PARENTS = 64  # roots that a read keeps: they have the texts of whole files
 _FEW = 1_000
 _MAX_HANDLES = 4_096
 _TRIES = 3
@@ -80,13 +81,14 @@ class DocumentState:
         document_index: Number of the Document in the read.
     """
 
-    __slots__ = ("_indexer", "document_index", "has_moved", "view")
+    __slots__ = ("_indexer", "document_index", "has_moved", "parents", "view")
 
     def __init__(self, indexer: Indexer, view: View, document_index: int) -> None:
         self._indexer = indexer
         self.view = view
         self.document_index = document_index
         self.has_moved = False
+        self.parents: dict[str, Segment] = {}  # that the read has met, by uid
 
     def require(self, needs: Needs, source: SnapshotSource) -> None:
         """Build what was not known to be needed when the read began; the whole read is then repeated.
@@ -290,7 +292,7 @@ class LocalSnapshot(Snapshot):
         state: The state that the read sees.
     """
 
-    __slots__ = ("_nodes", "_parents", "_scope", "document_index", "indexer", "source", "state")
+    __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
 
     def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
@@ -300,7 +302,6 @@ class LocalSnapshot(Snapshot):
         self._read = read
         self._scope = source.scope
         self._nodes = source.indexer.nodes
-        self._parents: dict[str, Segment] = {}
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:
@@ -533,13 +534,13 @@ class LocalSnapshot(Snapshot):
         if segment.parent is None:
             return None
         own = self._require_live(segment)
-        if segment.parent not in self._parents:
+        if segment.parent not in self.state.parents:
             group = self.state.view.groups.get(own.parent) if own.parent is not None else None
             found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
             if not found:
                 raise stale_error(segment)
-            self._parents[segment.parent] = found[0]
-        return self._parents[segment.parent]
+            self.state.parents[segment.parent] = found[0]
+        return self.state.parents[segment.parent]
 
     def prefetch_parents(self, segments: Sequence[Segment]) -> None:
         """Read the parents of nodes with one request for each group; `parent` would read them one by one."""
@@ -549,11 +550,16 @@ class LocalSnapshot(Snapshot):
             own = groups.get(one.group)
             group = groups.get(own.parent) if own is not None and own.parent is not None else None
             build = group.builds.get(one.document_id) if group is not None else None
-            if group is not None and build is not None and one.parent is not None and one.parent not in self._parents:
+            if (
+                group is not None
+                and build is not None
+                and one.parent is not None
+                and one.parent not in self.state.parents
+            ):
                 wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
         for collection, keys in wanted.items():
             found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
-            self._parents |= {one.uid: one for one in found}
+            self.state.parents |= {one.uid: one for one in found}
 
     def source_of(self, segment: Segment) -> Segment | None:
         """The node in whose text a node's span counts; None for a node without a span."""
@@ -566,15 +572,20 @@ class LocalSnapshot(Snapshot):
         """The root node of a node's document, in scope or not."""
         if segment.group == LAZY_ROOT_NAME:
             return segment
-        roots = self.state.view.groups.get(LAZY_ROOT_NAME)
-        found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
-        if not found:
-            raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
+        root = self.state.parents.get(segment.document_id)
+        if root is None:
+            roots = self.state.view.groups.get(LAZY_ROOT_NAME)
+            found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
+            if not found:
+                raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
+            root = found[0]
+            if len(self.state.parents) < _MOST_PARENTS:
+                self.state.parents[root.uid] = root
         # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
         # rebuilt meanwhile: that does not concern the root.
-        if found[0].build > segment.build:
+        if root.build > segment.build:
             self._require_live(segment)
-        return found[0]
+        return root
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""

@@ -39,10 +39,10 @@ log = logging.getLogger("lazyrag.server")
 ROUTERS = tuple(
     module.router
     for module in (
+        routes_search,  # first: routes are tried in turn
         reader,
         routes_access,
         routes_documents,
-        routes_search,
         routes_answers,
         uploads,
         sets,

@@ -19,6 +19,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.document.catalogue import TextMatch
+from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import BaseRetriever
@@ -81,6 +82,9 @@ class WhyNotBody(SearchRequest):
     """A search, and the node that it lacks."""
 
     uid: Name
+
+
+_TOGETHER = 64  # hits whose parents are read with one request; of many they would take memory
 
 
 class GrepBody(Body):
@@ -171,8 +175,13 @@ class Scope:
         """Convert nodes to JSON types, in one state of the set."""
         if sum(len(node.text) for node in nodes) > MAX_TEXT:
             raise ProblemError(413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer.")
-        found: list[dict[str, Any]] = self.docs.reader.read(lambda _: to_dict(nodes))
-        return found
+
+        def read(snapshot: LocalSnapshot) -> list[dict[str, Any]]:
+            snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])
+            found: list[dict[str, Any]] = to_dict(nodes)
+            return found
+
+        return self.docs.reader.read(read)
 
     def node(self, uid: str, group: str | None = None) -> DocNode:
         """Return a node by uid.

@@ -139,7 +139,8 @@ CLICK = """async (number) => {
   const row = document.querySelector(`[data-src="${number}"]`);
   const quote = row.querySelector(".q").textContent;
   return { ms: performance.now() - begun, boxes: marks.length, isText: marks[0]?.tagName === "MARK",
-    text: marks.map((one) => one.textContent).join(""), quote, file: row.closest(".srcfile").querySelector(".f").textContent };
+    text: marks.map((one) => one.textContent).join(""), quote,
+    file: row.closest(".srcfile").querySelector(".f").textContent };
 }"""
 
 

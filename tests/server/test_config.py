@@ -10,7 +10,7 @@ import pytest
 
 from lazyrag import migrate
 from lazyrag.errors import ConfigError
-from lazyrag.server.config import SetConfig, open_set, read_config
+from lazyrag.server.config import ModelsConfig, SetConfig, open_rerank, open_set, read_config
 
 
 def write(folder, text):
@@ -176,3 +176,13 @@ def test_unknown_name(tmp_path):
     config = read_config(write(tmp_path, "[sets.notes]\nsetup = 'no_such_module:define'\n"))
     with pytest.raises(ConfigError, match="no_such_module"):
         open_set("notes", config.sets["notes"], config.server.state, write=True)
+
+
+def test_rerank_models(tmp_path, monkeypatch):
+    """A model behind an endpoint, an importable one, and none."""
+    (tmp_path / "ranking.py").write_text("def rank(query, documents, top_n=None):\n    return []\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert open_rerank(ModelsConfig()) is None
+    assert open_rerank(ModelsConfig(rerank="ranking:rank")).__name__ == "rank"
+    with open_rerank(ModelsConfig(rerank="openai:reranker-1", url="http://127.0.0.1:1/v1")) as model:
+        assert model.model == "reranker-1"

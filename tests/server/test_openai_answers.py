@@ -300,6 +300,19 @@ def test_responses_are_stored_for_a_while(client, served, model):
         client.responses.create(model="words", input="Tea?", previous_response_id=first.id)
 
 
+def test_another_process_reads_a_stored_response(client, served):
+    """Nothing is in the memory of one process."""
+    first = client.responses.create(model="words", input=QUESTION)
+    own = served.service
+    other = Served(Service(own.sets, own.state, chat=own.chat))
+    try:
+        with other.client() as asking:
+            assert asking.responses.retrieve(first.id) == client.responses.retrieve(first.id)
+            assert [one.id for one in asking.vector_stores.list()] == [one.id for one in client.vector_stores.list()]
+    finally:
+        other.close()
+
+
 def test_stored_responses_end(client, monkeypatch):
     """They quote documents, so they are not stored for longer than answers."""
     found = client.responses.create(model="words", input=QUESTION)

@@ -40,7 +40,7 @@ from tests.model_server import (
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
 BODY = {"model": "m", "input": ["tea"]}
-GOOD = {"data": [item(0, "tea")]}
+GOOD = {"data": [item(0, "tea")], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
 EMPTY = head(Content_Length="2") + b"{}"
 
 

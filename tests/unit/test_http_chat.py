@@ -9,7 +9,7 @@ import pytest
 from lazyrag import HttpChatModel
 from lazyrag.errors import ConfigError, GenerationError, UnknownKeywordError
 from lazyrag.models import ChatDelta, ChatModel, ChatOptions
-from lazyrag.models.protocols import TokenLogprob, Usage
+from lazyrag.models.protocols import TokenLogprob, Usage, usage_of_calls
 from tests.model_server import (
     KEY,
     PATIENCE_S,
@@ -406,3 +406,18 @@ class TestJsonSchema:
                 chat.chat("tea?", ChatOptions(json_schema=SCHEMA))
         assert chat.endpoint.without_schema == set()
         assert ["response_format" in body for body in model.bodies] == [True, False, True]
+
+
+def test_usage_is_collected_of_all_calls_while_there_is_a_list(chat, model):
+    """Of streams, too, which request it then; without a list, requests are as before."""
+    calls = []
+    token = usage_of_calls.set(calls)
+    try:
+        chat.chat("tea?")
+        list(chat.stream("tea?"))
+        asyncio.run(chat.achat("tea?"))
+    finally:
+        usage_of_calls.reset(token)
+    assert calls == [Usage(3, 2)] * 3
+    list(chat.stream("tea?"))
+    assert [one.get("stream_options") for one in model.bodies] == [None, {"include_usage": True}, None, None]

@@ -20,7 +20,7 @@ from lazyrag import OnnxEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, UnknownKeywordError
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, find_model, windows
-from lazyrag.models.protocols import BatchEmbedder
+from lazyrag.models.protocols import BatchEmbedder, usage_of_calls
 from tests.interpreter import python
 from tests.shared import read_squad, shared
 from tests.tiny_models import (
@@ -719,3 +719,15 @@ def test_a_vector_that_is_not_finite_fails_its_text(tmp_path):
     with pytest.raises(EmbeddingError, match="finite"):
         embedder.embed(["a b", "f"])
     assert np.isfinite(embedder.embed(["a b"])).all()
+
+
+def test_the_tokens_that_a_model_reads_are_its_usage(tiny):
+    """The special ones are read, too; padding is not."""
+    calls = []
+    token = usage_of_calls.set(calls)
+    try:
+        tiny.embed(["green tea", "tea"])
+    finally:
+        usage_of_calls.reset(token)
+    one = [len(tiny._model.ids([text])[0]) + tiny._model.one.size for text in ("green tea", "tea")]
+    assert sum(call.prompt_tokens for call in calls) == sum(one)
