@@ -373,7 +373,7 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
     indexer = snapshot.indexer
     row, roots = _row_and_roots(indexer, identity)
     if number == row.version:
-        builds = list(indexer.ledger.builds.live([row.id])[row.id].values())
+        builds = list(indexer.ledger.builds.live([row.id]).get(row.id, {}).values())
     else:
         builds = [one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)]
     own = {one.node_group: one.number for one in builds}
