@@ -651,7 +651,7 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
         given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
         wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
-    except (ValueError, TypeError, KeyError) as exc:
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise ProblemError(422, _t(call, "eval.bad_file"), _t(call, "eval.import_hint")) from exc
     added, refused = 0, []
     for one in wanted:

@@ -432,6 +432,7 @@ def _value(docs: Document, name: str, text: str) -> Any:
 Given = Annotated[Knobs, Query()]
 Index: TypeAlias = Annotated[int, Query(ge=0)]
 Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
+Width: TypeAlias = Annotated[int, Query(ge=1, le=2_000)]
 
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
@@ -461,7 +462,7 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     problem = None
     try:
         found = given.conditions(call.docs)
-    except (LazyRAGError, ValueError, TypeError) as exc:
+    except (LazyRAGError, ValueError, TypeError, RecursionError) as exc:
         problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
     given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
     retrievers = ["default", *(["hybrid", "vector"] if call.docs.embed_keys else []), "bm25", "bm25_chinese"]
@@ -630,7 +631,7 @@ def _content_hash(call: Call, identity: str) -> str:
 
 
 @router.get("/pages/{document_id:path}")
-async def page_image(call: Reading, document_id: str, page: Number = 1, width: Number = _WIDTH) -> Response:
+async def page_image(call: Reading, document_id: str, page: Number = 1, width: Width = _WIDTH) -> Response:
     """The picture of a page; the address has the content's hash, so that the browser may keep it."""
     await call.visible(document_id)
 

@@ -313,6 +313,15 @@ def test_filters_are_chips(client):
     assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
 
 
+@pytest.mark.parametrize("given", ["[" * 3_000, '{"field": ["a"], "op": "eq", "value": 1}', "5", "[]"])
+def test_malformed_filters_are_a_notice(client, given):
+    """Whatever the address has, it is no failure of the service."""
+    for path in ("search", "ask"):
+        found = client.get(f"{SET}/{path}", params={"q": "tea", "filter": given}, headers={"Accept": "text/html"})
+        assert found.status_code == 200
+        assert path == "ask" or re.search("malformed|Unknown filter field", found.text)
+
+
 def test_why_not_names_the_stage_and_a_change(client):
     """A passage is found by its words; the stage that dropped it and the setting that admits it are named."""
     found = words(read(client, f"{SET}/search?q=green+tea+coffee&topk=1&why_not=espresso"))
