@@ -345,6 +345,8 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
+    if not chosen:
+        return redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.visible(*chosen)
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
@@ -447,7 +449,9 @@ async def sync(call: Writing, form: Form) -> Response:
 
 
 @router.get("/groups")
-async def groups(call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> Response:
+async def groups(
+    call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0, le=2**53)] = 0
+) -> Response:
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
     if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
