@@ -59,6 +59,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/ann.py
 	$(BIN)/python benchmarks/formats.py
+	$(BIN)/python benchmarks/page_files.py
 	$(BIN)/python tools/make_docs.py
 	$(BIN)/python tests/live/install.py
 	$(BIN)/python benchmarks/stores.py

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from lazyrag import errors
+import lazyrag.errors as errors  # noqa: PLR0402  the other form is an import circle
 from lazyrag._version import __version__
 from lazyrag.data.fields import DocField, read_schema
 from lazyrag.data.filters import Condition, Filter, FilterLike, Not

@@ -174,11 +174,10 @@ def with_openai(document: dict[str, Any]) -> dict[str, Any]:
             own = document["paths"][f"/v1{path}"][method]
             own.update({key: value for key, value in operation.items() if key != "operationId"})
             own["responses"] = {"200": operation["responses"]["200"] | {"description": "The object."}}
-            schema = {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}
-            own["responses"]["default"] = {
-                "description": "An error.",
-                "content": {"application/json": {"schema": schema}},
-            }
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}}}
+    for path in (one for one in document["paths"] if one.startswith("/v1/")):
+        for operation in document["paths"][path].values():
+            operation["responses"]["default"] = {"description": "An error.", "content": content}
     return document
 
 

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +48,7 @@ UNDO_S = 10.0
 """How long a deletion can be undone."""
 _LOOK_S, _COMMENT_S = 0.5, 15.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
+_SHOWN: Any = (*_ORDER, "DELETING")
 _STAGES = ("load", "transform", "embed", "index")
 _UNFINISHED: Any = ("WORKING", "WAITING")
 _tasks: set[asyncio.Task[None]] = set()
@@ -113,9 +115,9 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
     return [info for _, info in found], None
 
 
-_FIND = (
-    "SELECT identity FROM document WHERE ledger = :ledger AND status IN ('live', 'new') AND identity > :after AND "
-    "instr(lower(identity), :text) UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after "
+_FIND = (  # the index alone has the paths; whether a document is there is looked up after that
+    "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND instr(lower(identity), :text) "
+    "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after "
     "AND instr(lower(identity), :text) ORDER BY identity LIMIT :limit"
 )
 
@@ -133,7 +135,7 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
             seen = call.docs.documents(after or None, _MANY)
             after, page = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
             is_last = len(seen) < _MANY
-        found += [one for one in page if status in ("", one.status)]
+        found += [one for one in page if one.status in ((status,) if status else _SHOWN)]
         if is_last:
             break
     return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
@@ -157,7 +159,11 @@ def _counts(call: Call) -> dict[str, int]:
     if call.principal.labels is not None:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
-    count = dict(_rows(call, _COUNT))
+    indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
+    known = _counted.get(indexer)
+    if known is None or known[0] != state:  # it reads every row
+        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+    count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
     return {"": failed + ready + new, "FAILED": failed, "WORKING": new, "SUCCESS": ready}
@@ -229,7 +235,10 @@ async def events(
     return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
 
 
-_CHANGED = "SELECT max(changed), count(*), (SELECT count(*) FROM failure WHERE ledger = :ledger) FROM document WHERE "
+_CHANGED = (
+    "SELECT max(changed), (SELECT count(*) FROM failure WHERE ledger = :ledger) FROM document WHERE ledger = :ledger"
+)
+_counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
 def _stamp(call: Call, book: answers.Notebook) -> str:
@@ -237,7 +246,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     own = [one["id"] for one in book.records(_scope(call), "deletion")]
     if call.principal.labels is None:
-        table: Any = [tuple(row) for row in _rows(call, _CHANGED + "ledger = :ledger")]
+        table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
     return uploads.digest_of(jobs, own, repr(table))[:16]

@@ -324,11 +324,13 @@ def test_fifty_row_events_a_second_load_once_a_second(browse, office):
 
     page.route(f"**{SET}/files", fragment)
     watch_long_tasks(page)
-    page.evaluate("""async () => {
+    seconds = page.evaluate("""async () => {
+        const began = performance.now();
         for (let n = 0; n < 150; n += 1) {
             dispatchEvent(new Event("lazyrag:changed"));
             await new Promise((done) => setTimeout(done, 20));
         }
+        return (performance.now() - began) / 1000;
     }""")
     print("long tasks, ms:", long_tasks(page))  # not judged: other programs on the machine make them long
-    assert 2 <= count <= 5
+    assert 2 <= count <= seconds + 2

@@ -519,6 +519,14 @@ def test_errors_of_tokens(served, tokens):
     assert served.post("/v2/rerank", {}).json()["message"]
 
 
+def test_the_document_describes_the_errors(served):
+    """Below /v1 they are OpenAI's."""
+    document = httpx.get(f"{served.url}/openapi.json").json()
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank"):
+        [schema] = document["paths"][path]["post"]["responses"]["default"]["content"].values()
+        assert schema["schema"]["$ref"].endswith("/OpenAI.ErrorResponse")
+
+
 # Hostile values
 
 
