@@ -354,9 +354,7 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    if not chosen:
-        return redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
-    await call.visible(*chosen)
+    await call.visible(*chosen or [""])
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))

@@ -60,13 +60,12 @@ async def show_login(request: Request, next: str = "/", other: bool = False) -> 
 async def log_in(request: Request, form: Form) -> Response:
     """Exchange a token for a session; one from the address is valid once."""
     service, access, target = service_of(request), _access_of(request), _local(str(form.get("next", "/")))
-    present: Principal = request.state.principal
     find = access.take_once if form.get("once") else access.of_token
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
         return await render(request, "login.html", 401, page="login", next=target, invalid=True)
-    is_more = principal.labels is None and principal.may(present.scope)
-    if form.get("once") and present.id != "anonymous" and not is_more:
+    is_more = principal.labels is None and principal.may(request.state.principal.scope)
+    if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
     request.state.principal = principal
     return await _signed_in(request, _onward(request, target), principal)

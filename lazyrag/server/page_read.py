@@ -432,7 +432,6 @@ def _value(docs: Document, name: str, text: str) -> Any:
 Given = Annotated[Knobs, Query()]
 Index: TypeAlias = Annotated[int, Query(ge=0)]
 Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
-Width: TypeAlias = Annotated[int, Query(ge=1, le=2_000)]
 
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
@@ -631,13 +630,13 @@ def _content_hash(call: Call, identity: str) -> str:
 
 
 @router.get("/pages/{document_id:path}")
-async def page_image(call: Reading, document_id: str, page: Number = 1, width: Width = _WIDTH) -> Response:
+async def page_image(call: Reading, document_id: str, page: Number = 1, width: Number = _WIDTH) -> Response:
     """The picture of a page; the address has the content's hash, so that the browser may keep it."""
     await call.visible(document_id)
 
     def make() -> bytes:
         content, file = _content_hash(call, document_id), documents._file_of(call, document_id)
-        return _image(call.docs, document_id, content, page, width, file)
+        return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)  # they are kept in memory
 
     headers = {**documents._FILE_HEADERS, "Cache-Control": "private, max-age=3600"}
     return Response(await call.run(make), 200, headers, "image/png")
