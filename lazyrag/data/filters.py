@@ -244,7 +244,7 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
         return Not(bind_filter(filter.filter, schema))
     if isinstance(filter, (And, Or)):
         return type(filter)(*(bind_filter(part, schema) for part in filter.filters))
-    if filter.field not in schema:
+    if not isinstance(filter.field, str) or filter.field not in schema:
         msg = (
             f"Unknown filter field {filter.field!r}. "
             f"{known_names(str(filter.field), schema)} Declare others with Document(doc_fields=...)."

@@ -305,7 +305,9 @@ class Access:
         principal = self.of_token(text)
         if principal is not None:
             with self._writer.writing(durable=True) as connection:
-                connection.execute("UPDATE token SET digest = '' WHERE id = ?", (principal.id,))
+                query = "UPDATE token SET digest = '' WHERE id = ? AND digest = ?"
+                if not connection.execute(query, (principal.id, _digest(text))).rowcount:  # another one was faster
+                    return None
         return principal
 
     def open_session(self, principal: Principal) -> str:
@@ -625,6 +627,9 @@ class _Exchange:
 
     async def _begin(self, message: Any) -> None:
         status, streams, own = message["status"], self._guard.access.streams, self._scope["state"]["principal"].id
+        is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
+        if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
+            raise _too_many(wait)
         if self.is_logged or self._has_text or status in _DENIED:
             await self._guard.record(self._scope, self.path, status, self._text.decode(errors="replace"))
         if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):

@@ -22,7 +22,7 @@ from lazyrag.server.openai_common import Id, Model, Reading, Writing, in_pool, n
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_documents import _FILE_HEADERS, _file_of
 from lazyrag.server.service import Principal, Service
-from lazyrag.server.uploads import Call, FileResult, assemble, checked_name, receive_form, reply, stored_path
+from lazyrag.server.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 
@@ -179,9 +179,8 @@ def list_files(call: Reading, paging: Annotated[_FilePaging, Depends()], purpose
     return response
 
 
-async def _receive(call: Call, folder: Path) -> tuple[FileResult, dict[str, Any]]:
-    """The one file of a form, and its fields; ``expires_after[seconds]`` is one of an object."""
-    form = await receive_form(call.request, call.service, folder)
+def _fields(form: Form) -> dict[str, Any]:
+    """The fields of a form with one file; ``expires_after[seconds]`` is one of an object."""
     if len(form.files) > 1:
         raise ProblemError(400, f"The form must have one file; got {len(form.files)}.", "Send one after the other.")
     if form.files[0].problem is not None:
@@ -194,17 +193,22 @@ async def _receive(call: Call, folder: Path) -> tuple[FileResult, dict[str, Any]
             inner[match[2]] = text
         else:
             found[name] = text
-    return form.files[0], found
+    return found
+
+
+def _new_file(form: Form) -> NewFile:
+    """What a form says of its file."""
+    try:
+        return NewFile.model_validate(_fields(form))
+    except ValidationError as exc:
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in exc.errors()]) from exc
 
 
 @router.post("/files")
 async def create_file(call: Writing) -> Response:
     """Upload a file."""
-    file, fields = await _receive(call, records(call.service).folder)
-    try:
-        wanted = NewFile.model_validate(fields)
-    except ValidationError as exc:
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in exc.errors()]) from exc
+    form = await receive_form(call.request, call.service, records(call.service).folder, _new_file)
+    [file], wanted = form.files, _new_file(form)
     response = reply(file_object(await call.run(_add, call, wanted, file.name, file.bytes, file.content_hash)))
     response.background = BackgroundTask(call.run_slow, _sweep, call)
     return response
@@ -295,7 +299,7 @@ async def add_upload_part(call: Writing, upload_id: Id) -> Response:
     row, folder = await call.run(_pending, call, upload_id)
     part, is_whole = f"part_{secrets.token_hex(16)}", False
     try:
-        await _receive(call, folder / part)
+        await receive_form(call.request, call.service, folder / part, _fields)
         is_whole = sum(path.stat().st_size for path in folder.glob("*/files/*")) <= row["bytes"]
     finally:
         if not is_whole:

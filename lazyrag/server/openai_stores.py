@@ -310,8 +310,6 @@ def modify_vector_store(call: Writing, wanted: StoreChange) -> dict[str, Any]:
 def delete_vector_store(call: Administration) -> dict[str, Any]:
     """Delete a vector store that was created at run time, with its documents; files stay."""
     delete_set(call.call.service, call.call.name, call.call.principal)
-    records(call.call.service).write("DELETE FROM attached WHERE store = ?", call.id)
-    records(call.call.service).write("DELETE FROM store WHERE id = ?", call.id)
     return {"id": call.id, "object": "vector_store.deleted", "deleted": True}
 
 

@@ -32,7 +32,7 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag._version import __version__
 from lazyrag.server.access import COOKIE
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.server.service import Principal, Service, file_name, needs, service_of
 
 FOLDER = Path(__file__).parent
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -387,7 +387,7 @@ def change_defaults(service: Service, name: str, **values: Any) -> None:
 
 
 def _defaults_file(service: Service, name: str) -> Path:
-    return service.state / "defaults" / f"{quote(name, safe='')}.json"
+    return service.state / "defaults" / f"{file_name(name)}.json"
 
 
 # Sets

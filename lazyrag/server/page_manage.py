@@ -354,7 +354,7 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    await call.visible(*chosen)
+    await call.visible(*chosen or [""])
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
@@ -456,7 +456,9 @@ async def sync(call: Writing, form: Form) -> Response:
 
 
 @router.get("/groups")
-async def groups(call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0)] = 0) -> Response:
+async def groups(
+    call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0, le=2**53)] = 0
+) -> Response:
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
     if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
@@ -660,7 +662,7 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
         given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
         wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
-    except (ValueError, TypeError, KeyError) as exc:
+    except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise ProblemError(422, _t(call, "eval.bad_file"), _t(call, "eval.import_hint")) from exc
     added, refused = 0, []
     for one in wanted:

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import json
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.access import COOKIE, SESSION_S
@@ -51,7 +52,7 @@ _ADMIN = Annotated[Principal, needs("admin")]
 async def show_login(request: Request, next: str = "/", other: bool = False) -> Response:  # noqa: A002  the name in the address
     """The form for a token; who is signed in, and wants no other token, goes on."""
     if request.state.principal.id != "anonymous" and not other:
-        return redirect(request, _local(next))
+        return _onward(request, next)
     return await render(request, "login.html", page="login", next=_local(next), invalid=False)
 
 
@@ -63,8 +64,11 @@ async def log_in(request: Request, form: Form) -> Response:
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
         return await render(request, "login.html", 401, page="login", next=target, invalid=True)
+    is_more = principal.labels is None and principal.may(request.state.principal.scope)
+    if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
+        return _onward(request, target)  # a link of someone else must not change who a browser is
     request.state.principal = principal
-    return await _signed_in(request, redirect(request, target), principal)
+    return await _signed_in(request, _onward(request, target), principal)
 
 
 async def _signed_in(request: Request, response: Response, principal: Principal) -> Response:
@@ -83,8 +87,13 @@ async def log_out(request: Request, _: Form) -> Response:
 
 
 def _local(target: str) -> str:
-    """A page of this service: never another site."""
-    return target if target.startswith("/") and not target.startswith(("//", "/\\")) else "/"
+    """A page of this service: never another site. Browsers leave out tabs and line breaks of addresses."""
+    return target if re.fullmatch(r"/(?!/)[^\\\x00-\x20\x7f]*", target) else "/"
+
+
+def _onward(request: Request, target: str) -> Response:
+    """To the page that wanted a log-in, which is quoted already."""
+    return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303)
 
 
 @router.get("/more")

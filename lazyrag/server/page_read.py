@@ -81,7 +81,7 @@ def text_blocks(
     at = shown[0]
     for line in text[slice(*shown)].splitlines(keepends=True):
         start, end, at = at, at + len(line.rstrip()), at + len(line)
-        if not line.strip() or re.fullmatch(r"[|:\s-]*\|[|:\s-]*", line):
+        if not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line)):
             found += [Block("", [])] if found and found[-1].kind else []
             continue
         is_context = not any(first < end and start < last for first, last in focus)
@@ -179,7 +179,7 @@ def _best_span(text: str, claim: str) -> Span:
     return start, start + len(quote)
 
 
-_OPEN_MARKER = re.compile(r"\s*([\[【［〔])([^\[\]【】［］〔〕\n]{0,80})([\]】］〕]|$)")
+_OPEN_MARKER = re.compile(r"(?<!\s)\s*([\[【［〔])([^\[\]【】［］〔〕\n]{0,80})([\]】］〕]|$)")
 
 
 class LiveText:
@@ -461,7 +461,7 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     problem = None
     try:
         found = given.conditions(call.docs)
-    except (LazyRAGError, ValueError, TypeError) as exc:
+    except (LazyRAGError, ValueError, TypeError, RecursionError) as exc:
         problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
     given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
     retrievers = ["default", *(["hybrid", "vector"] if call.docs.embed_keys else []), "bm25", "bm25_chinese"]
@@ -636,7 +636,7 @@ async def page_image(call: Reading, document_id: str, page: Number = 1, width: N
 
     def make() -> bytes:
         content, file = _content_hash(call, document_id), documents._file_of(call, document_id)
-        return _image(call.docs, document_id, content, page, width, file)
+        return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)  # they are kept in memory
 
     headers = {**documents._FILE_HEADERS, "Cache-Control": "private, max-age=3600"}
     return Response(await call.run(make), 200, headers, "image/png")
@@ -872,7 +872,7 @@ class Part(BaseModel):
 
     uid: str = ""
     group: str = ""
-    offset: int = Field(0, ge=0)
+    offset: int = Field(0, ge=0, le=2**53)
     before: int = Field(0, alias="from")
     after: int = Field(0, alias="to")
     restore: int = 0
@@ -956,9 +956,10 @@ def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[s
     rebuilt = sum(one.before is None for some in own.values() for one in some)
     lines = [one for one in found.groups[LAZY_ROOT_NAME] if one.before is None or one.after is None]
     gone, come = [one.text for one in lines if one.after is None], [one.text for one in lines if one.before is None]
-    changes = []
+    changes, left = [], _MOST_CELLS
     for old in gone:
-        near = difflib.get_close_matches(old, come, 1, 0.5)
+        left -= len(old) * sum(map(len, come[:_NEAR]))  # the time that both comparisons take
+        near = difflib.get_close_matches(old, come[:_NEAR], 1, 0.5) if left > 0 else []
         if near:
             come.remove(near[0])
         changes.append(_words(old, near[0] if near else ""))
@@ -967,6 +968,7 @@ def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[s
             "nodes": sum(count for _, count in _own_groups(info))}  # fmt: skip
 
 
+_NEAR, _MOST_CELLS = 8, 10_000_000  # lines that may be the new form of one; pairs of characters
 _WORD = re.compile(r"[^\W\u2e80-\u9fff]+|\s+|.", re.DOTALL)
 
 

@@ -28,7 +28,7 @@ from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
-from lazyrag.server.service import needs
+from lazyrag.server.service import location_of, needs
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
@@ -283,7 +283,7 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
     book.tasks.add(task)
     task.add_done_callback(book.tasks.discard)
-    headers = {"Location": request.url_for("one_answer", set=scope.name, answer=answer).path}
+    headers = location_of(request, "one_answer", set=scope.name, answer=answer)
     if body.stream:
         return _streamed(_follow(scope, book, answer, 0), headers)
     events = [event async for event in _follow(scope, book, answer, 0, request) if event[0]]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import anyio
 from fastapi import Depends, Request
@@ -163,6 +165,17 @@ def make_retriever(
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
     similarity = None if name == "vector" else name
     return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)
+
+
+def file_name(name: str) -> str:
+    """A file name for a set, which file systems limit to 255 bytes."""
+    quoted = quote(name, safe="")
+    return quoted if len(quoted) <= 200 else f"{quoted[:150]}~{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def location_of(request: Request, route: str, **parameters: str) -> dict[str, str]:
+    """The header that names a result: the path of a route."""
+    return {"Location": quote(request.url_for(route, **parameters).path)}
 
 
 def service_of(request: Request) -> Service:

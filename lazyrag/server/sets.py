@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -25,7 +24,7 @@ from lazyrag.server.config import SetConfig, make_state, open_set
 from lazyrag.server.guard import forget_answers, worker_of
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body
-from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.server.service import Principal, Service, file_name, needs, service_of
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
 
@@ -129,8 +128,9 @@ class MadeSets:
 
     def remove(self, made: MadeSet) -> None:
         """Remove the files of a deleted set, and then its row."""
-        for folder in (self.folder(made), self.state / "uploads" / f".set-{quote(made.name, safe='')}"):
+        for folder in (self.folder(made), self.state / "uploads" / f".set-{file_name(made.name)}"):
             shutil.rmtree(folder, ignore_errors=True)
+        (self.state / "defaults" / f"{file_name(made.name)}.json").unlink(missing_ok=True)
         forget_answers(made.name, self.state)
         with self._file.writing() as connection:
             connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
@@ -173,9 +173,14 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
     Raises:
         ProblemError: 403 if the principal may not, 404 if there is none, 409 if the configuration has it.
     """
+    from lazyrag.server.openai_common import records  # which imports this module
+
     _require_administrator(principal)
-    if made_sets(service).delete(name):
+    made = made_sets(service).find(name)
+    if made is not None and made_sets(service).delete(name):
         service.forget(name)
+        for query in ("DELETE FROM attached WHERE store = ?", "DELETE FROM store WHERE id = ?"):
+            records(service).write(query, f"vs_{made.id}")
     elif name in service.sets:
         raise ProblemError(409, f"The configuration has the set {name!r}.", "Remove it there.")
     else:

@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
-from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
@@ -39,7 +38,7 @@ from lazyrag.server.guard import BOOK, job_key
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
-from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
@@ -50,6 +49,7 @@ KEPT_S = 24 * 3600
 """How long idempotency keys, unfinished uploads and files of failed jobs are kept."""
 MOST_FILES = 1_000
 """In one multipart request."""
+_MOST_FIELDS = 100
 MOST_PARTS = 100_000
 _GRACE_S = 60  # from the storing of a file to its job
 _BLOCK = 1 << 20
@@ -188,6 +188,8 @@ class Form:
         options, self._disposition = parse_options_header(self._disposition)[1], b""
         self._field = "" if b"filename" in options else options.get(b"name", b"").decode("utf-8", "replace")
         if b"filename" not in options:
+            if len(self.fields) > _MOST_FIELDS:
+                raise ProblemError(413, f"The form has more than {_MOST_FIELDS} fields.", "Send fewer.")
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
@@ -334,7 +336,7 @@ class Call:
     @property
     def folder(self) -> Path:
         """The folder of the set's uploads; hidden, as a sync of a folder around it must not see it."""
-        return self.service.state / "uploads" / f".set-{quote(self.name, safe='')}"
+        return self.service.state / "uploads" / f".set-{file_name(self.name)}"
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """See `Service.run`."""
@@ -438,7 +440,7 @@ class Call:
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
         self.request.state.documents = documents_of(job.kind, job.arguments)  # for the audit log
-        headers = {"Location": str(self.request.url_for("get_job", set=self.name, job_id=self.job_id(job)).path)}
+        headers = location_of(self.request, "get_job", set=self.name, job_id=self.job_id(job))
         response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
         response.background = BackgroundTask(self.run_slow, sweep, self)
         return response
@@ -542,8 +544,10 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     return await _add(call, form.files, metadata, key, price if dry_run else None)
 
 
-async def receive_form(request: Request, service: Service, folder: Path) -> Form:
-    """Receive a multipart request; its files are stored below a folder.
+async def receive_form(
+    request: Request, service: Service, folder: Path, check: Callable[[Form], Any] = lambda _: None
+) -> Form:
+    """Receive a multipart request; its files are stored below a folder, unless a check raises an error.
 
     Raises:
         ProblemError: If it has no files, or is none.
@@ -554,6 +558,7 @@ async def receive_form(request: Request, service: Service, folder: Path) -> Form
             await service.run(form.write, block)
         if not form.is_complete or not form.files:
             raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
+        check(form)
         await service.run(form.store)
     except ClientDisconnect as exc:
         raise ProblemError(400, "The request was cut off.", "Send it again, or in parts.") from exc

@@ -380,6 +380,31 @@ def test_rate_limits(client, access):
     assert access.verify_audit().rows == 51
 
 
+@pytest.mark.parametrize("path", ["/api/v1/session", "/login"])
+def test_failed_logins_do_not_fill_the_audit_log(client, access, path):
+    """They need no token; whoever sends many of them waits."""
+    access.create()
+    access.denials.rate = 0.01
+    found = [client.post(path, json={"token": "lrg_guessed"}).status_code for _ in range(60)]
+    assert found[50:] == [429] * 10
+    assert access.verify_audit().rows == 51
+
+
+def test_a_one_time_token_opens_one_session(access, monkeypatch):
+    """Of two processes that get it at the same time, one wins."""
+    _, text = access.create()
+    with_other, find = Access(access.path.parent), access.of_token
+
+    def slow(given):
+        found = find(given)
+        assert with_other.take_once(given) == found is not None
+        return found
+
+    monkeypatch.setattr(access, "of_token", slow)
+    assert access.take_once(text) is None
+    with_other.close()
+
+
 def test_streams_end_with_their_token(service, access, monkeypatch):
     """A revocation ends the streams that are open, and so does the first token those without one."""
     monkeypatch.setattr(access_module, "CHECK_S", 0.0)

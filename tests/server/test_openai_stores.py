@@ -55,6 +55,15 @@ def fill(openai, attributes=None, **more):
     return openai.vector_stores.retrieve(store.id), files
 
 
+@pytest.mark.parametrize("fields", [{}, {"purpose": "none"}, {"purpose": "assistants", "expires_after": "1"}])
+def test_refused_files_are_not_stored(client, service, fields):
+    """Nobody could delete them."""
+    file = ("file", ("tea.txt", b"Sencha."))
+    assert client.post("/v1/files", files=[file], data=fields).status_code == 400
+    assert client.post("/v1/files", files=[file, file], data={"purpose": "assistants"}).status_code == 400
+    assert not [path for path in (service.state / "uploads").rglob("*") if path.is_file()]
+
+
 def names(openai, store, query="tea coffee cocoa", **more):
     """Names of the files that a search finds."""
     return {one.filename for one in openai.vector_stores.search(store.id, query=query, **more).data}

@@ -240,12 +240,37 @@ def test_the_first_token_closes_the_service_and_signs_this_browser_in(browser, a
     assert browser.get("/settings/tokens").url.path == "/login"
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", ""])
+@pytest.mark.parametrize(
+    "target", ["//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", ""]
+)
 def test_the_log_in_leads_to_no_other_site(browser, access, target):
     """`next` is a path of this service."""
     _, text = access.create("admin")
     form = {"csrf": csrf(browser), "token": text, "next": target}
+    assert 'data-login="/"' in browser.get("/login", params={"next": target}).text  # where the script goes
     assert browser.post("/login", data=form, follow_redirects=False).headers["location"] == "/"
+
+
+def test_the_log_in_leads_to_the_wanted_page(browser, access):
+    """With its query, and with names that are quoted."""
+    _, text = access.create("admin")
+    for page_ in ("/s/notes/search?q=tea&topk=3", "/s/notes/files/%E8%8C%B6.txt"):
+        browser.cookies.clear()
+        wanted = browser.get(page_).url.params["next"]
+        form = {"csrf": csrf(browser), "token": text, "next": wanted}
+        assert browser.post("/login", data=form, follow_redirects=False).headers["location"] == page_
+        assert browser.get("/login", params={"next": wanted}).status_code == 200
+
+
+def test_a_link_with_a_token_replaces_no_session(browser, access):
+    """Who follows a link of someone else stays who they are; the token of the command still replaces a lesser one."""
+    reader, admin, other = (access.create(scope, labels=labels)[1] for scope, labels in (("read", None),
+                            ("admin", None), ("admin", ["hr"])))  # fmt: skip
+    send(browser, "/login", token=reader)
+    send(browser, "/login", token=other, once="1")
+    assert browser.get("/api/v1/session").json()["labels"] is None
+    send(browser, "/login", token=admin, once="1")
+    assert browser.get("/api/v1/session").json()["scope"] == "admin"
 
 
 def test_a_one_time_token_works_once(browser, access):

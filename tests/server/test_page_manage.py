@@ -162,6 +162,14 @@ def test_forms_need_the_token_of_the_page(client):
     assert client.post(f"{SET}/evaluate/import", files={"file": b"[]"}, headers=HTML).status_code == 403
 
 
+def test_what_no_form_sends_is_no_failure(client):
+    """A deletion of nothing, and a place behind all."""
+    sent = {"csrf": token(client)}
+    assert client.post(f"{SET}/files/delete", data=sent, headers=HTML).status_code == 404
+    for path in ("groups?group=MediumChunk&", "files/tea.md/nodes?"):
+        assert client.get(f"{SET}/{path}offset={10**20}", headers=HTML).status_code == 422
+
+
 def test_sync_is_priced_first(client, docs, work):
     """The dry run names new files and starts nothing; the form starts the job."""
     (docs._indexer.dataset.folder / "new.txt").write_text("White tea.")

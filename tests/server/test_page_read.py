@@ -313,6 +313,15 @@ def test_filters_are_chips(client):
     assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
 
 
+@pytest.mark.parametrize("given", ["[" * 3_000, '{"field": ["a"], "op": "eq", "value": 1}', "5", "[]"])
+def test_malformed_filters_are_a_notice(client, given):
+    """Whatever the address has, it is no failure of the service."""
+    for path in ("search", "ask"):
+        found = client.get(f"{SET}/{path}", params={"q": "tea", "filter": given}, headers={"Accept": "text/html"})
+        assert found.status_code == 200
+        assert path == "ask" or re.search("malformed|Unknown filter field", found.text)
+
+
 def test_why_not_names_the_stage_and_a_change(client):
     """A passage is found by its words; the stage that dropped it and the setting that admits it are named."""
     found = words(read(client, f"{SET}/search?q=green+tea+coffee&topk=1&why_not=espresso"))
@@ -369,6 +378,33 @@ def test_a_document_has_tabs(client):
     assert "no earlier version" in read(client, f"{SET}/files/tea.md/versions")
     assert "file_name" in read(client, f"{SET}/files/tea.md/details")
     assert client.get(f"{SET}/files/milk.md", headers=HTML).status_code == 404
+
+
+def test_hostile_texts_are_read_in_linear_time():
+    """Lines of bars, and an answer of line breaks; each took minutes."""
+    began = time.process_time()
+    for text in ("|" * 40_000 + "x", "- |" * 13_000 + "x"):
+        assert page_read.text_blocks(text, (0, len(text)), [], (), [(0, len(text))])
+    assert page_read._OPEN_MARKER.search("\n" * 100_000 + "[1]")
+    assert not page_read._OPEN_MARKER.search("\n" * 100_000)
+    assert time.process_time() - began < 5
+
+
+def test_versions_that_differ_in_everything_are_compared_in_seconds(tmp_path):
+    """Hundreds of other lines, and a long one: beyond some work the words are not compared."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "versions.db")}}}
+    with Document(store_conf=conf, keep_versions=2) as docs:
+        for version in range(2):
+            lines = [" ".join(f"w{version}{line * at % 977}" for at in range(1, 13)) for line in range(400)]
+            docs.add_texts(
+                {"tea": "\n".join([*lines, " ".join(str(one * 7919 % 4_001 + version) for one in range(9_000))])}
+            )
+        app = create_app(Service({"notes": docs}, tmp_path / "state"))
+        local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
+        with TestClient(app, headers={"Sec-Fetch-Site": "same-origin"}, **local) as client:
+            began = time.process_time()
+            assert "<ins>" in read(client, f"{SET}/files/tea/versions")
+            assert time.process_time() - began < 10
 
 
 def test_versions_are_compared_and_restored(tmp_path):

@@ -8,6 +8,8 @@ import threading
 import httpx2 as httpx
 import pytest
 
+from lazyrag.server.openai_common import records
+from lazyrag.server.page import change_defaults, defaults_of
 from lazyrag.server.service import Principal
 from lazyrag.server.sets import MadeSets, SetFollower
 from tests.server.running import serving, wait_for
@@ -35,6 +37,24 @@ def test_a_set_is_created_filled_and_deleted(client, following):
         assert hit["path"] == "tea"
         assert client.delete(f"{SETS}/teas").status_code == 204
         assert client.get(f"{SETS}/teas").status_code == client.delete(f"{SETS}/teas").status_code == 404
+        wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
+
+
+@pytest.mark.parametrize("name", ["茶", "茶" * 100])
+def test_names_in_any_language(client, following, service, name):
+    """Uploads, answers and defaults need no ASCII, and no short name; nothing of them is there for the next set."""
+    for _ in range(2):
+        wait_for(lambda: client.post(SETS, json={"name": name}).status_code == 201, "the name")
+        wait_for(lambda: name in names(client), "the set")
+        assert defaults_of(service, name)["topk"] == 6
+        change_defaults(service, name, topk=3)
+        [store] = [one["id"] for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == name]
+        answer = client.post(f"{SETS}/{name}/documents", files={"file": ("tea.txt", b"Oolong.")})
+        assert answer.status_code == 202, answer.text
+        assert client.get(answer.headers["location"]).json()["kind"] == "add_files"
+        assert client.post(f"{SETS}/{name}/answers", json={"question": "oolong?"}).status_code == 200
+        assert client.delete(f"{SETS}/{name}").status_code == 204
+        assert not records(service).select("SELECT id FROM store WHERE id = ?", store)
         wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
 
 

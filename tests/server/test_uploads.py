@@ -480,3 +480,13 @@ def test_a_purge_deletes_responses(client, service, run_jobs):
 def uid_of(client, place):
     """The first node that an answer has read."""
     return client.get(place).json()["hits"][0]["id"]
+
+
+def test_forms_have_few_fields(client):
+    """A million small ones would occupy the service for minutes."""
+    part = b'--B\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n'
+    body = b"".join(part % one for one in range(500)) + b"--B--\r\n"
+    for path in (f"{SET}/documents", "/v1/files"):
+        answer = client.post(path, content=body, headers={"Content-Type": "multipart/form-data; boundary=B"})
+        assert answer.status_code == 413
+        assert "100 fields" in answer.text

@@ -375,6 +375,8 @@ def test_a_field_that_is_no_name_is_refused(name):
     """A key that is no text is an unknown field like any other."""
     with pytest.raises(ConfigError, match="Known: author"):
         bind_filter(parse_filter({name: ["a"]}), SCHEMA)
+    with pytest.raises(ConfigError, match="Known: author"):  # of JSON, which cannot be hashed
+        bind_filter(Condition([name], "eq", "a"), SCHEMA)
 
 
 @pytest.mark.parametrize("wrap", [Not, And, Or, lambda one: And(Not(Or(one)))], ids=["Not", "And", "Or", "nested"])
