@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=41_650, later=37_000),
+    Bound("code lines", now=41_750, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
@@ -104,10 +104,10 @@ BOUNDS = (
 
 LATER_PARTS = {
     "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
-    "protocol faces": (1_200, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
-    "web page": (1_200, 1_200, r"server/(page|web).*\.py"),
+    "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
+    "web page": (1_930, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_150,
+        5_500,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
