@@ -317,20 +317,9 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
 @router.get("/settings/models")
 async def models(request: Request, _: _ADMIN) -> Response:
     """The models of all sets."""
-    service, name = service_of(request), _last_set(request, None)
-    return await _settings(request, "models", models=_models(service), sample=_sample(service, name))
-
-
-def _sample(service: Service, name: str | None) -> str:
-    """A configuration file for what is served now, with models."""
-    text = functools.partial(json.dumps, ensure_ascii=False)  # strings of JSON are strings of TOML
+    service, name = service_of(request), _last_set(request)
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
-    key = name if name and folder else "notes"
-    return (
-        f'[server]\nstate = {text(str(service.state))}\n\n[models]\nchat = "openai:gpt-5-mini"\n'
-        f'url = "http://127.0.0.1:8000/v1"\n\n[sets.{key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else text(key)}]\n'
-        f'path = {text(str(folder or key))}\nembed = "intfloat/multilingual-e5-small"'
-    )
+    return await _settings(request, "models", models=_models(service), state=service.state, name=name, folder=folder)
 
 
 def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
