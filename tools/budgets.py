@@ -105,7 +105,7 @@ BOUNDS = (
 LATER_PARTS = {
     "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
-    "web page": (1_930, 1_200, r"server/(page|web).*\.py"),
+    "web page": (1_940, 1_200, r"server/(page|web).*\.py"),
     "service": (
         5_500,
         2_600,

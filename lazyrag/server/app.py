@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from typing import Any
@@ -149,6 +150,11 @@ async def _problem(request: Request, error: Exception) -> Response:
     return response
 
 
+_OPENAI = re.compile(
+    r"(?!.*/(?:v1|s)/).*/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
+)
+
+
 async def _http_problem(request: Request, error: Exception) -> Response:
     """An error of the framework: an unknown route, a method that a route has not, a limit of the middleware."""
     status, detail = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
@@ -156,6 +162,8 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     if status in (404, 405):
         detail = f"There is no route {request.method} {request.url.path}"
         remedy = f"Allowed: {headers['Allow']}." if headers else "GET /openapi.json lists the routes."
+        if _OPENAI.match(request.url.path):
+            remedy = "The routes of OpenAI's API are below /v1: let base_url end with it."
     return await _problem(request, ProblemError(status, f"{detail}.", remedy, headers=headers))
 
 

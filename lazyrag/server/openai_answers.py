@@ -736,6 +736,9 @@ async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
     def work() -> dict[str, Any]:
         embedder = _embedders(_sets(call)).get(body.model)
         if embedder is None:
+            if body.model in _sets(call):
+                msg = f"{body.model} is a set, which answers and does not embed."
+                raise ProblemError(400, msg, "GET /v1/models lists the models of the kind 'embedding'.", param="model")
             raise no_model(body.model)
         usage_of_calls.set(calls)
         vectors: Any = embedder.embed(texts, input_type=body.input_type)

@@ -162,6 +162,8 @@ def _environment(language: str) -> jinja2.Environment:
     found.trim_blocks = found.lstrip_blocks = True
     found.filters.update(
         number=format_number,
+        quoted=functools.partial(json.dumps, ensure_ascii=False),
+        listed=("、" if language == "zh" else ", ").join,
         size=format_size,
         when=functools.partial(format_when, language),
         duration=functools.partial(format_duration, language),

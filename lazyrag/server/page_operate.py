@@ -10,7 +10,6 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -18,15 +17,18 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
+from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.access import COOKIE, SESSION_S
 from lazyrag.server.page import (
     Form,
     change_defaults,
     defaults_of,
+    language_of,
     redirect,
     render,
     set_cookie,
+    translate,
     translator,
     visible_sets,
 )
@@ -35,6 +37,7 @@ from lazyrag.server.routes_access import _access_of, _whole
 from lazyrag.server.routes_documents import OwnJob, _own_job, cancel_job, own_jobs, retry_job
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Administration, Call, Reading, Writing, reply
+from lazyrag.text.sentences import resolve_language
 
 router = APIRouter(include_in_schema=False)
 
@@ -129,20 +132,26 @@ def _first_facts(call: Call) -> dict[str, Any]:
     ready, failed = (call.docs.documents(limit=100, status=one) for one in ("SUCCESS", "FAILED"))
     jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
     has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
-    questions = _suggestions(call, [one.id for one in ready[:12]])
+    questions = suggestions(call.docs, language_of(call.request))
     return {"ready": ready, "failed": failed, "jobs": jobs, "questions": questions, "has_folder": has_folder}
 
 
-def _suggestions(call: Call, documents: Sequence[str]) -> list[str]:
-    """Up to three questions about headings, or names, of documents: no model is needed for them."""
-    t, found = translator(call.request), []
-    for one in documents:
+def suggestions(docs: Document, language: str) -> list[str]:
+    """Up to three questions about headings, or names, of documents: no model is needed for them.
+
+    Those in the reader's language come first, and then headings before names.
+    """
+    found: dict[str, tuple[bool, bool]] = {}
+    for one in docs.documents(status="SUCCESS", limit=24):
         with suppress(LazyRAGError):
-            titles = [place.label.rpartition(" > ")[2] for place in call.docs.outline(one) if place.kind == "heading"]
-            stem = one.rpartition("/")[2].rpartition(".")[0] or one
-            heading = max(titles[1:8] or titles or [stem], key=lambda text: min(len(text), 30))
-            found.append(t("first.about", heading=heading))
-    return list(dict.fromkeys(found))[:3]
+            titles = [place.label.rpartition(" > ")[2] for place in docs.outline(one.id) if place.kind == "heading"]
+            fit = [text for text in (_NUMBERING.sub("", title) for title in titles[1:]) if 4 <= len(text) <= 40]
+            text = max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
+            found[text] = (resolve_language("auto", text) != language, not fit)
+    return [translate(language, "ask.suggestion", heading=text) for text in sorted(found, key=found.__getitem__)[:3]]
+
+
+_NUMBERING = re.compile(r"^(?:[\d.]+|第?[一二三四五六七八九十]+[、章节.])[\s、.]*|^[#\s]+")
 
 
 # Activity
@@ -316,7 +325,9 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
 @router.get("/settings/models")
 async def models(request: Request, _: _ADMIN) -> Response:
     """The models of all sets."""
-    return await _settings(request, "models", models=_models(service_of(request)))
+    service, name = service_of(request), _last_set(request)
+    folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
+    return await _settings(request, "models", models=_models(service), state=service.state, name=name, folder=folder)
 
 
 def _models(service: Service) -> dict[str, tuple[str, str, Any]]:

@@ -34,7 +34,7 @@ from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, translate, url_of
-from lazyrag.server.page_operate import first_run
+from lazyrag.server.page_operate import first_run, suggestions
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
 from lazyrag.server.uploads import Call, Reading, Writing
@@ -156,7 +156,7 @@ class Turn:
     first: int
     last: int = 0
     parts: list[str | int] = field(default_factory=list)
-    blocks: list[tuple[str, list[tuple[str, Any]]]] = field(default_factory=list)
+    blocks: list[tuple[str, list[Any]]] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     statements: int = 0
     bare: int = 0
@@ -227,6 +227,7 @@ class LiveText:
 
 
 _LIST = re.compile(r"\s*(?:[-*•]|(\d{1,3})[.)、])\s+")
+_RULE = re.compile(r"\s*\|[|:\s-]*-[|:\s-]*")
 _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
@@ -260,7 +261,7 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
         spans = {one.found: one.span for one in quoted}
         cited = [(hits[one - 1], spans.get(one) or _best_span(hits[one - 1].text, claim)) for one in numbers]
         chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited]))
-    prose = [(start, end) for kind, start, end in lines if kind not in ("h", "pre")]
+    prose = [(start, end) for kind, start, end in lines if kind not in ("h", "head", "pre")]
     claims = [
         (start, end)
         for start, end in sentence_spans(text)
@@ -270,10 +271,12 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
     turn.statements, turn.bare = len(claims), len(bare)
     is_zh = resolve_language("auto", text) == "zh"
-    turn.blocks = [
-        (kind, [(text[start:end], "")] if kind == "pre" else _inline(text, (start, end), chips, bare, is_zh=is_zh))
-        for kind, start, end in lines
-    ]
+    inline = functools.partial(_inline, text, chips=chips, bare=bare, is_zh=is_zh)
+    for kind, start, end in lines:
+        if kind in ("head", "row"):
+            turn.blocks.append((kind, [inline(one) for one in _cells(text, start, end)]))
+        else:
+            turn.blocks.append((kind, [(text[start:end], "")] if kind == "pre" else inline((start, end))))
 
 
 def _is_claim(sentence: str) -> bool:
@@ -282,14 +285,17 @@ def _is_claim(sentence: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """The lines of an answer: kind, start, end. Blocks of code are one."""
-    at, code = 0, -1
-    for line in text.splitlines(keepends=True):
+    """The lines of an answer: kind, start, end. Blocks of code are one; the rule below a table's head is left out."""
+    at, code, lines = 0, -1, text.splitlines(keepends=True)
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
         start, at = at, at + len(line)
         if line.lstrip().startswith("```"):
             if code >= 0:
                 yield "pre", code, start
             code = at if code < 0 else -1
+        elif code < 0 and line.lstrip().startswith("|") and line.count("|") > 1:
+            if not _RULE.fullmatch(line):
+                yield "head" if _RULE.fullmatch(below) else "row", start, at
         elif code < 0 and line.strip():
             item = _LIST.match(line)
             head = re.match(r"#{1,6} ", line)
@@ -298,6 +304,12 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
             yield kind, start + (begins.end() if begins else 0), at
     if code >= 0:
         yield "pre", code, at
+
+
+def _cells(text: str, start: int, end: int) -> list[Span]:
+    """The cells of a row of a table; what stands behind its last bar, such as a citation, is a cell, too."""
+    found = [(start + one.start(), start + one.end()) for one in re.finditer(r"(?:\\.|[^|\\])+", text[start:end])]
+    return [one for one in found if text[slice(*one)].strip() or found[0] != one != found[-1]]
 
 
 def _inline(
@@ -485,7 +497,8 @@ def _words_for(request: Request) -> dict[str, Any]:
             return location.rpartition(" > ")[2]
         heading, kind, n = found.groups()
         text = translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–"))
-        return f"{heading.rpartition(' > ')[2]}, {text}" if heading else text
+        comma = "，" if language == "zh" else ", "
+        return f"{heading.rpartition(' > ')[2]}{comma}{text}" if heading else text
 
     def stage_name(name: str) -> str:
         return translate(language, f"stage.{name}").removeprefix("stage.")
@@ -504,19 +517,13 @@ async def ask_page(call: Reading, book: answers.Book, given: Given) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
     def find() -> dict[str, Any]:
-        return {**_bar(call, given), "recent": _recent(_scope(call), book), "suggested": _suggested(call.docs)}
+        return {
+            **_bar(call, given),
+            "recent": _recent(_scope(call), book),
+            "suggested": suggestions(call.docs, language_of(call.request)),
+        }
 
     return await first_run(call) or await render(call.request, "ask.html", **await call.run(find))
-
-
-def _suggested(docs: Document) -> list[str]:
-    """Three headings to ask for, each of another document."""
-    found: list[str] = []
-    for one in docs.documents(status="SUCCESS", limit=12):
-        titles = [place.label.split(" > ")[-1] for place in docs.outline(one.id) if place.kind == "heading"]
-        fit = [re.sub(r"^[\d.、\s]+", "", title) for title in titles[1:] if 4 <= len(title) <= 40]
-        found += sorted(fit, key=len)[-1:]
-    return found[:3]
 
 
 @router.post("/ask")

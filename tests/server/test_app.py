@@ -34,6 +34,10 @@ def test_unknown_routes_and_methods_say_what_there_is(client):
     """The detail names the request; for a method, the remedy names those that the route has."""
     unknown, method = client.get("/api/v1/xyz").json(), client.delete("/api/v1/sets").json()
     assert unknown["detail"] == "There is no route GET /api/v1/xyz."
+    assert (
+        "base_url" in client.post("/chat/completions", json={}, headers={"Accept": "application/json"}).json()["remedy"]
+    )
+    assert "base_url" not in client.get("/v1/files/x/y/z").text
     assert (method["status"], "GET" in method["remedy"]) == (405, True)
 
 

@@ -388,6 +388,8 @@ def test_embeddings_as_floats_and_base64(client, served):
     assert (floats.usage.prompt_tokens, floats.usage.total_tokens) == (10, 10)
     with pytest.raises(BadRequestError, match="2 dimensions"):
         client.embeddings.create(model="bge-m3", input="tea", dimensions=3)
+    with pytest.raises(BadRequestError, match="does not embed"):
+        client.embeddings.create(model=client.models.list().data[-1].id, input="tea")
     for wrong in ("", " ", [], [[1, 2]], ["tea", ""]):
         with pytest.raises(BadRequestError):
             client.embeddings.create(model="bge-m3", input=wrong)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag.server import page
+from lazyrag import Document
+from lazyrag.server import page, page_operate
 from lazyrag.server.app import create_app
 
 TEMPLATES = sorted((page.FOLDER / "templates").rglob("*.html"))
@@ -386,8 +387,31 @@ def test_a_model_is_tested_by_one_call(browser, service):
 def test_the_first_steps_suggest_questions_about_headings(browser):
     """No model is needed for them."""
     shown = unescape(browser.get("/s/notes/start").text)
-    assert "What does it say about “Storage”?" in shown
+    assert "What do the documents say about “Storage”?" in shown
     assert "3 files are read" in shown
+
+
+def test_suggestions_are_in_the_reader_s_language_first(tmp_path):
+    """Headings lose their numbers; names of files come last."""
+    texts = {
+        "a-name.txt": "Only text.",
+        "b.md": "# Tea\n\n## 2.1 Spring harvest\n\nx",
+        "c.md": "# 茶\n\n## 三、机械与用电\n\n文",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with Document(tmp_path) as docs:
+        docs.sync()
+        zh, en = (page_operate.suggestions(docs, language) for language in ("zh", "en"))
+    assert [re.search(r"“(.*)”", one)[1] for one in zh] == ["机械与用电", "Spring harvest", "a-name"]
+    assert [re.search(r"“(.*)”", one)[1] for one in en] == ["Spring harvest", "a-name", "机械与用电"]
+
+
+def test_the_settings_show_a_configuration_of_this_service(browser, service):
+    """With its state folder, so that the tokens stay."""
+    shown = unescape(browser.get("/settings/models").text)
+    assert f'state = "{service.state}"' in shown
+    assert "lazyrag serve serve.toml" in shown
 
 
 def test_the_gallery_is_for_tests(browser, monkeypatch):

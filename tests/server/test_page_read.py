@@ -122,6 +122,17 @@ def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
     assert found.count("<h1") == 1
 
 
+def test_a_table_of_an_answer_is_a_table(client, service):
+    """Cells keep their citations and their style; the rule below the head is no row, and the head no statement."""
+    service.chat = Chat("Times:\n\n| Tea | | Heat |\n|:--|---|--:|\n| **Green** | | eighty degrees [1] |\n\nx | y [1].")
+    found = read(client, ask(client))
+    page = Page(found[found.index("data-answer") :].partition("data-judge")[0])
+    assert [len(page.all(one)) for one in ("table", "tr", "th", "td")] == [1, 2, 3, 3]
+    assert re.search(r"<td>\s*<b>Green</b>.*?</td><td> </td><td>\s*eighty degrees.*?cite.*?</td>", found, re.DOTALL)
+    assert "---" not in page.text
+    assert "x | y" in page.text
+
+
 def test_a_citation_opens_its_words(client, chat):
     """The link of a chip leads to the same page with the cited words marked, and nothing else."""
     where = ask(client)

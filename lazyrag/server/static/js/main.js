@@ -69,6 +69,11 @@ document.addEventListener("click", (event) => {
   button.closest(".note").remove();
   document.getElementById("main").focus();
 });
+// A file that was chosen behind a button of ours is named beside it.
+document.addEventListener("change", ({ target }) => {
+  const name = target.closest(".filepick")?.querySelector("output");
+  if (name) name.textContent = target.files[0]?.name ?? "";
+});
 // A form is sent once.
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
