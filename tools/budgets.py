@@ -105,9 +105,9 @@ BOUNDS = (
 LATER_PARTS = {
     "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
-    "web page": (1_940, 1_200, r"server/(page|web).*\.py"),
+    "web page": (1_950, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_500,
+        5_510,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
