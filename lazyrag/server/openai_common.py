@@ -8,7 +8,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeAlias
@@ -26,7 +26,6 @@ from lazyrag.server.routes_search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.sets import made_sets
 from lazyrag.server.uploads import Call, reply
-from lazyrag.storage.database import Database, FileFormat
 
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
@@ -308,56 +307,6 @@ def labels_of(principal: Principal) -> str:
 def sees(principal: Principal, labels: str) -> bool:
     """Whether a principal sees a record that has some labels."""
     return principal.labels is None or bool(labels and set(json.loads(labels)) & set(principal.labels))
-
-
-_SCHEMA = """
-CREATE TABLE file (id TEXT PRIMARY KEY, labels TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
-    expires INTEGER, content_hash TEXT);
-CREATE TABLE upload (id TEXT PRIMARY KEY, principal TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
-    lasts INTEGER, status TEXT, file TEXT);
-CREATE TABLE store (id TEXT PRIMARY KEY, created INTEGER, active INTEGER, details TEXT);
-CREATE TABLE attached (number INTEGER PRIMARY KEY, store TEXT, file TEXT, identity TEXT, labels TEXT, bytes INTEGER,
-    metadata TEXT, batch TEXT, job TEXT, created INTEGER);
-CREATE INDEX attached_file ON attached (store, file);
-CREATE INDEX attached_batch ON attached (batch);
-"""
-_ADVICE = "Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents."
-_FORMAT = FileFormat("file of OpenAI objects", int.from_bytes(b"lzOA", "big"), (_SCHEMA,), when_damaged=_ADVICE)
-
-
-class Records:
-    """Files, uploads, and what vector stores have beside their sets, in a file that all processes share."""
-
-    def __init__(self, service: Service) -> None:
-        service.state.mkdir(parents=True, exist_ok=True)
-        self.folder = service.state / "uploads" / ".openai"
-        self._file = Database(service.state / "openai.db", _FORMAT)
-
-    def select(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        """Rows as mappings."""
-        with self._file.reading() as connection:
-            cursor = connection.execute(query, values)
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
-
-    def write(self, statement: str, *values: Any) -> None:
-        """Run a statement that writes."""
-        with self._file.writing() as connection:
-            connection.execute(statement, values)
-
-    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Insert rows, or replace those with their keys."""
-        with self._file.writing(durable=True) as connection:
-            for row in rows:
-                columns, values = ", ".join(row), ", ".join(f":{one}" for one in row)
-                connection.execute(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})", row)  # noqa: S608
-
-
-def records(service: Service) -> Records:
-    """The records of a service."""
-    found: Records = service.records or Records(service)
-    service.records = found
-    return found
 
 
 def now() -> int:

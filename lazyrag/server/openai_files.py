@@ -18,10 +18,11 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 import lazyrag.server.openai_common as openai
-from lazyrag.server.openai_common import Id, Model, Reading, Writing, in_pool, now, records
+from lazyrag.server.openai_common import Id, Model, Reading, Writing, in_pool, now
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_documents import _FILE_HEADERS, _file_of
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.sets import records
 from lazyrag.server.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)

@@ -26,11 +26,11 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.openai_common import Changing, Id, Model, Paging, in_pool, now, records
+from lazyrag.server.openai_common import Changing, Id, Model, Paging, in_pool, now
 from lazyrag.server.openai_files import documents_with, known_file
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.sets import CHUNK_SIZES, create_set, delete_set, made_sets
+from lazyrag.server.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.uploads import Call, reply, stored_path
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)

@@ -9,10 +9,10 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -173,8 +173,6 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
     Raises:
         ProblemError: 403 if the principal may not, 404 if there is none, 409 if the configuration has it.
     """
-    from lazyrag.server.openai_common import records  # which imports this module
-
     _require_administrator(principal)
     made = made_sets(service).find(name)
     if made is not None and made_sets(service).delete(name):
@@ -185,6 +183,60 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
         raise ProblemError(409, f"The configuration has the set {name!r}.", "Remove it there.")
     else:
         raise ProblemError(404, f"There is no set {name!a:.120}.", "GET /api/v1/sets lists them.")
+
+
+# Records of the OpenAI API, which its modules share; they go with the set that they are about.
+
+_RECORDS = """
+CREATE TABLE file (id TEXT PRIMARY KEY, labels TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    expires INTEGER, content_hash TEXT);
+CREATE TABLE upload (id TEXT PRIMARY KEY, principal TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    lasts INTEGER, status TEXT, file TEXT);
+CREATE TABLE store (id TEXT PRIMARY KEY, created INTEGER, active INTEGER, details TEXT);
+CREATE TABLE attached (number INTEGER PRIMARY KEY, store TEXT, file TEXT, identity TEXT, labels TEXT, bytes INTEGER,
+    metadata TEXT, batch TEXT, job TEXT, created INTEGER);
+CREATE INDEX attached_file ON attached (store, file);
+CREATE INDEX attached_batch ON attached (batch);
+"""
+_LOST_RECORDS = "Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents."
+_RECORDS_FORMAT = FileFormat(
+    "file of OpenAI objects", int.from_bytes(b"lzOA", "big"), (_RECORDS,), when_damaged=_LOST_RECORDS
+)
+
+
+class Records:
+    """Files, uploads, and what vector stores have beside their sets, in a file that all processes share."""
+
+    def __init__(self, service: Service) -> None:
+        service.state.mkdir(parents=True, exist_ok=True)
+        self.folder = service.state / "uploads" / ".openai"
+        self._file = Database(service.state / "openai.db", _RECORDS_FORMAT)
+
+    def select(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows as mappings."""
+        with self._file.reading() as connection:
+            cursor = connection.execute(query, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def write(self, statement: str, *values: Any) -> None:
+        """Run a statement that writes."""
+        with self._file.writing() as connection:
+            connection.execute(statement, values)
+
+    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert rows, or replace those with their keys."""
+        with self._file.writing(durable=True) as connection:
+            for row in rows:
+                columns, values = ", ".join(row), ", ".join(f":{one}" for one in row)
+                connection.execute(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})", row)  # noqa: S608
+
+
+def records(service: Service) -> Records:
+    """The records of a service."""
+    found: Records = service.records or Records(service)
+    service.records = found
+    return found
 
 
 def _require_administrator(principal: Principal) -> None:

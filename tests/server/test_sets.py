@@ -8,10 +8,9 @@ import threading
 import httpx2 as httpx
 import pytest
 
-from lazyrag.server.openai_common import records
 from lazyrag.server.page import change_defaults, defaults_of
 from lazyrag.server.service import Principal
-from lazyrag.server.sets import MadeSets, SetFollower
+from lazyrag.server.sets import MadeSets, SetFollower, records
 from tests.server.running import serving, wait_for
 
 SETS = "/api/v1/sets"
