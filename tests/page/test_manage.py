@@ -80,6 +80,13 @@ def test_upload_of_a_folder_keeps_paths(browse, office, tmp_path):
 def test_dropped_files_are_uploaded(browse, office):
     """Files that are dropped anywhere on the page are uploaded."""
     page = browse(office).open(f"{SET}/files")
+    page.wait_for_load_state("load")
+    page.wait_for_function("""() => {  // the script that takes files has come
+        const drag = { dataTransfer: new DataTransfer(), bubbles: true, cancelable: true };
+        drag.dataTransfer.items.add(new File([""], "x.txt"));
+        document.body.dispatchEvent(new DragEvent("dragenter", drag));
+        return document.body.classList.contains("dropping");
+    }""")
     page.evaluate("""() => {
         const data = new DataTransfer();
         data.items.add(new File(["Puer is aged."], "puer.txt", { type: "text/plain" }));
