@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-import lazyrag.errors as errors  # noqa: PLR0402  the other form is an import circle
+import lazyrag.errors as all_errors
 from lazyrag._version import __version__
 from lazyrag.data.fields import DocField, read_schema
 from lazyrag.data.filters import Condition, Filter, FilterLike, Not
@@ -35,6 +35,16 @@ from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport
 from lazyrag.document.snapshot import ActiveRead, DocumentState, Hits, LocalSnapshot, Needs, NodeKey, stale_error
 from lazyrag.document.tree import View
+from lazyrag.errors import (
+    AccessError,
+    ConfigError,
+    LazyRAGError,
+    NotRegisteredError,
+    StaleNodeError,
+    StoreConnectionError,
+    StoreError,
+    known_names,
+)
 from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_vector, make_embedders
 from lazyrag.models.protocols import Embedder, InputType
@@ -84,9 +94,7 @@ def decode_vector(value: Any) -> Embedding:
             value = np.frombuffer(base64.b64decode(value, validate=True), "<f4")
         return as_vector(value)
     except ValueError as exc:
-        raise errors.ConfigError(
-            f"A vector must be base64 of float32, or a mapping to weights; got {value!r:.60}."
-        ) from exc
+        raise ConfigError(f"A vector must be base64 of float32, or a mapping to weights; got {value!r:.60}.") from exc
 
 
 def encode_segment(segment: Segment, *, is_hidden: bool = False, is_merged: bool = False) -> list[Any]:
@@ -188,7 +196,7 @@ class Connection:
                 if reused and not isinstance(exc, TimeoutError):  # the service closes connections that wait for long
                     continue
                 msg = f"The service at {self.url} does not answer: {str(exc) or type(exc).__name__}. "
-                raise errors.StoreConnectionError(f"{msg}Check the address, and that `lazyrag serve` runs.") from exc
+                raise StoreConnectionError(f"{msg}Check the address, and that `lazyrag serve` runs.") from exc
             self._idle.append(link)
             try:
                 found = json.loads(content.decode("utf-8", "surrogatepass"))
@@ -206,25 +214,25 @@ class Connection:
     __del__ = close
 
 
-class StateGoneError(errors.StaleNodeError):
+class StateGoneError(StaleNodeError):
     """The service has the state of a read no more; the read begins again."""
 
 
-def problem_error(status: int, problem: Any, url: str) -> errors.LazyRAGError:
+def problem_error(status: int, problem: Any, url: str) -> LazyRAGError:
     """The exception of a problem (RFC 9457) that a service answered with."""
     known = problem if isinstance(problem, dict) else {}
     text = " ".join(str(known[name]) for name in ("detail", "remedy") if known.get(name))
     if known.get("is_gone"):
         return StateGoneError(text)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        text = text.partition(" Send the header")[0] or f"The service refuses the request ({status})."
-        return errors.AccessError(f"{text} Pass a token that allows it: token='lrg_...'. (service at {url})")
-    kind = getattr(errors, str(known.get("error")), None)
-    if isinstance(kind, type) and issubclass(kind, errors.LazyRAGError):
+        text = known.get("detail") or f"The service refuses the request ({status})."  # its remedy is for HTTP clients
+        return AccessError(f"{text} Pass a token that allows it: token='lrg_...'. (service at {url})")
+    kind = getattr(all_errors, str(known.get("error")), None)
+    if isinstance(kind, type) and issubclass(kind, LazyRAGError):
         return kind(text)
     if not text:
-        return errors.StoreConnectionError(f"{url} answers with status {status}, and not as a service of lazyrag does.")
-    return errors.ConfigError(text) if status < HTTPStatus.INTERNAL_SERVER_ERROR else errors.StoreError(text)
+        return StoreConnectionError(f"{url} answers with status {status}, and not as a service of lazyrag does.")
+    return ConfigError(text) if status < HTTPStatus.INTERNAL_SERVER_ERROR else StoreError(text)
 
 
 class RemoteEmbedder:
@@ -297,15 +305,13 @@ class RemoteIndexer:
         if group not in self.lines:
             self._load()
         if group not in self.lines:
-            raise errors.NotRegisteredError(
-                f"No node group is named {group!r}. {errors.known_names(group, self.lines)}"
-            )
+            raise NotRegisteredError(f"No node group is named {group!r}. {known_names(group, self.lines)}")
         return self.lines[group]
 
     def post(self, route: str, body: Mapping[str, Any]) -> Any:
         """Call a route of the set."""
         if self.is_closed:
-            raise errors.StoreError(f"{self.where} is closed. Open it again.")
+            raise StoreError(f"{self.where} is closed. Open it again.")
         return self._connection.post(_ROUTES.format(name=quote(self.name, safe=""), route=route), body)
 
     def has(self, view: RemoteView, needs: Needs) -> bool:
@@ -319,7 +325,7 @@ class RemoteIndexer:
         return nullcontext(False)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise errors.ConfigError(f"{self.where} only reads. {_WAY_OUT}")
+        raise ConfigError(f"{self.where} only reads. {_WAY_OUT}")
 
     def close(self) -> None:
         """Close the connections."""
@@ -556,7 +562,7 @@ class RemoteSnapshot(LocalSnapshot):
 
     def group(self, name: str) -> NoReturn:
         """Refuse: what is stored where is not for clients."""
-        raise errors.ConfigError(f"{self.indexer.where} does not show how {name!r} is stored. {_WAY_OUT}")
+        raise ConfigError(f"{self.indexer.where} does not show how {name!r} is stored. {_WAY_OUT}")
 
     # From node to node
 
@@ -669,7 +675,7 @@ class RemoteDocument(Document):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: the service writes."""
-        raise errors.ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
+        raise ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
 
     create_node_group = add_reader = activate_group = _unrestricted = _refuse
 
