@@ -107,7 +107,7 @@ LATER_PARTS = {
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_950, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_510,
+        5_520,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),

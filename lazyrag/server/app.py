@@ -21,6 +21,9 @@ from lazyrag.server import (
     openai_files,
     openai_stores,
     page,
+    page_manage,
+    page_operate,
+    page_read,
     reader,
     rerank,
     routes_access,
@@ -55,6 +58,8 @@ ROUTERS = tuple(
     )
 )
 
+PAGES = (page, page_operate, page_manage, page_read)  # the last one has the path of any document
+
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     """The service as an ASGI application.
@@ -75,7 +80,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
 
-    page.include_page(app)
+    for module in PAGES:
+        app.include_router(module.router)
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:

@@ -12,7 +12,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
 from urllib.parse import quote
@@ -37,7 +37,7 @@ from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.openai_stores import open_store
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_answers import MAX_WRITING, Book, Notebook
+from lazyrag.server.routes_answers import Book, Notebook
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import Call, reply
 from lazyrag.text.tokens import EstimatedTokenCounter
@@ -72,11 +72,7 @@ def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
 
 
 def _sets(call: Call) -> dict[str, Document]:
-    found = {}
-    for name in sorted(call.service.sets):
-        with suppress(ProblemError):  # its labels do not restrict every set
-            found[name] = call.service.view(name, call.principal)
-    return found
+    return {name: call.service.view(name, call.principal) for name in call.service.names(call.principal)}
 
 
 def set_named(call: Call, name: str, given: str | None = None) -> Document:
@@ -319,19 +315,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _take_turn(book: Notebook) -> None:
-    """Count this request among the answers that are being written.
-
-    Raises:
-        ProblemError: 429 if there are too many.
-    """
-    if len(book.tasks) >= MAX_WRITING:
-        raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
-    task: Any = asyncio.current_task()
-    book.tasks.add(task)
-    task.add_done_callback(book.tasks.discard)
-
-
 def _streamed(
     events: AsyncGenerator[tuple[str, Any], None], failed: Callable[[dict[str, Any]], tuple[str, Any]]
 ) -> Response:
@@ -399,7 +382,8 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
     chat = _Chat(body, Asked(call, sets, body.messages, None, body.options()))
-    _take_turn(book)
+    book.require_room()
+    book.join(asyncio.current_task())
     if body.stream:
         return _streamed(chat.chunks(), lambda error: ("", error))
     return reply(await unless_gone(call.request, chat.complete()))
@@ -589,14 +573,15 @@ def _owner(call: Call) -> str:
 async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Response:
     """Answer from vector stores by the tool `file_search`, or from the set that `model` names.
 
-    Every question is searched, whatever the model would choose. `[1]` in the text cites a source; its annotation has
+    Every question is searched: the model has no choice. `[1]` in the text cites a source; its annotation has
     the id of the file and the place of the mark. With `store`, which is the default, a response can be read and
     continued for 15 minutes by who asked.
     """
     previous = body.previous_response_id
     before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
     writing = _Writing(body, await body.asked(call, [Turn(**one) for one in before]), book)
-    _take_turn(book)
+    book.require_room()
+    book.join(asyncio.current_task())
     if body.stream:
         return _streamed(writing.events(), writing.failed)
     return reply(await unless_gone(call.request, writing.complete()))

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response
 import lazyrag.server.openai_common as openai
 from lazyrag.server.openai_common import Id, Model, Reading, Writing, in_pool, now
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.routes_documents import _FILE_HEADERS, _file_of
+from lazyrag.server.routes_documents import FILE_HEADERS, file_of
 from lazyrag.server.service import Principal, Service
 from lazyrag.server.sets import records
 from lazyrag.server.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
@@ -74,8 +74,12 @@ def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
 def _add(call: Call, wanted: NewFile, filename: str, size: int, content_hash: str) -> dict[str, Any]:
     """Record a stored file."""
     labels, purpose, end = openai.labels_of(call.principal), wanted.purpose, wanted.expires_after
-    row = {"id": openai.file_id(content_hash, filename, purpose, labels), "labels": labels, "filename": filename}
-    row |= {"purpose": purpose, "bytes": size, "content_hash": content_hash, "created": now()}  # type: ignore[dict-item]
+    row: dict[str, Any] = {
+        "id": openai.file_id(content_hash, filename, purpose, labels),
+        "labels": labels,
+        "filename": filename,
+    }
+    row |= {"purpose": purpose, "bytes": size, "content_hash": content_hash, "created": now()}
     found = {**row, "expires": now() + end.seconds if end else None}
     records(call.service).insert("file", [found])
     return found
@@ -125,7 +129,7 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
             "purpose": "assistants",
             "created": int(dt.datetime.fromisoformat(info.updated).timestamp()),
         }
-        return {**known, **own}, _file_of(of_set, identity)
+        return {**known, **own}, file_of(of_set, identity)
     raise openai.unknown("File object", file_id)
 
 
@@ -230,7 +234,7 @@ def get_file_content(call: Reading, file_id: Id) -> Response:
     if path is None or not path.is_file():
         raise ProblemError(404, "The file is no longer stored.", "Read its text instead.")
     name = row["filename"].encode("utf-8", "replace").decode()
-    return FileResponse(path, media_type="application/octet-stream", headers=_FILE_HEADERS, filename=name)
+    return FileResponse(path, media_type="application/octet-stream", headers=FILE_HEADERS, filename=name)
 
 
 @router.delete("/files/{file_id}")

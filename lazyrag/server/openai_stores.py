@@ -357,8 +357,9 @@ def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
         return {}
     sizes = wanted.static if wanted.type == "static" else None
     if sizes is None or 2 * sizes.chunk_overlap_tokens > sizes.max_chunk_size_tokens:
-        msg = "static must have sizes of which chunk_overlap_tokens is at most half of max_chunk_size_tokens."
-        raise ProblemError(400, msg, param="chunking_strategy")
+        given = wanted.static and f"{wanted.static.chunk_overlap_tokens} of {wanted.static.max_chunk_size_tokens}"
+        msg = f"chunk_overlap_tokens must be at most half of max_chunk_size_tokens; got {given or 'no static sizes'}."
+        raise ProblemError(400, msg, "Give both in static.", param="chunking_strategy")
     if not store.is_made:
         msg = "The configuration defines the chunks of this vector store."
         raise ProblemError(400, msg, "Leave chunking_strategy out.", param="chunking_strategy")

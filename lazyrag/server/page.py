@@ -10,14 +10,12 @@ import functools
 import gzip
 import hashlib
 import hmac
-import importlib
 import json
 import mimetypes
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlencode
@@ -30,6 +28,7 @@ from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 
 from lazyrag._version import __version__
+from lazyrag.document import Document
 from lazyrag.server.access import COOKIE
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, Service, file_name, needs, service_of
@@ -48,13 +47,6 @@ _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
 
 router = APIRouter(include_in_schema=False)
-
-
-def include_page(app: Any) -> None:
-    """Add the page to the application."""
-    for name in ("page", "page_operate", "page_manage", "page_read"):
-        if find_spec(f"lazyrag.server.{name}"):
-            app.include_router(importlib.import_module(f"lazyrag.server.{name}").router)
 
 
 @functools.cache
@@ -289,7 +281,7 @@ def _frame(request: Request, name: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
     principal: Principal = request.state.principal
     if name is None:
-        return {**found, "sets": visible_sets(service, principal)[:20]}
+        return {**found, "sets": service.names(principal)[:20]}
     with suppress(ProblemError):
         docs = service.view(name, principal)
         found["failed"] = len(docs.documents(status="FAILED", limit=100))
@@ -350,7 +342,7 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
     if detail.startswith("There is no route "):
         detail, remedy = t("error.no_page"), ""
-    known = found and unquote(found[1]) in visible_sets(service_of(request), request.state.principal)
+    known = found and unquote(found[1]) in service_of(request).names(request.state.principal)
     response = await render(
         request,
         "error.html",
@@ -366,7 +358,17 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     return response
 
 
+def split_labels(text: str) -> list[str]:
+    """The labels in a field of a form, with commas of either language between them."""
+    return [one.strip() for one in text.replace("，", ",").split(",") if one.strip()]
+
+
 # Defaults of a set
+
+
+def retrievers_of(docs: Document) -> list[str]:
+    """The retrievers that a set can be searched with."""
+    return ["default", *(["hybrid", "vector"] if docs.embed_keys else []), "bm25", "bm25_chinese"]
 
 
 def defaults_of(service: Service, name: str) -> dict[str, Any]:
@@ -398,7 +400,7 @@ def _defaults_file(service: Service, name: str) -> Path:
 @router.get("/")
 async def home(request: Request, principal: Principal = needs("read")) -> Response:
     """The last set that was used, the only one, or the list of sets."""
-    names = visible_sets(service_of(request), principal)
+    names = service_of(request).names(principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
     if len(names) == 1 or last in names:
         return redirect(request, "s", last if last in names else names[0], "ask")
@@ -413,7 +415,7 @@ async def list_sets(request: Request, principal: Principal = needs("read")) -> R
 
 async def _sets(request: Request, principal: Principal, status: int = 200, **context: Any) -> Response:
     service = service_of(request)
-    rows = await service.run(lambda: [_set_row(service, one, principal) for one in visible_sets(service, principal)])
+    rows = await service.run(lambda: [_set_row(service, one, principal) for one in service.names(principal)])
     pending = sorted(set(service.pending) - set(service.sets))
     can_create = principal.may("admin") and principal.labels is None
     context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
@@ -434,16 +436,6 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
         while name not in service.sets:  # noqa: ASYNC110  another thread fills it
             await anyio.sleep(0.05)
     return redirect(request, "s", name, "ask")
-
-
-def visible_sets(service: Service, principal: Principal) -> list[str]:
-    """The names of the sets that a principal may read."""
-    found = []
-    for name in sorted(service.sets):
-        with suppress(ProblemError):
-            service.view(name, principal)
-            found.append(name)
-    return found
 
 
 def _set_row(service: Service, name: str, principal: Principal) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def compared_ranks(scope: Scope, book: answers.Notebook, options: Sequence[Searc
     if not 1 <= len(stored) <= answers.MAX_GOLDEN:
         detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {answers.MAX_GOLDEN}."
         raise ProblemError(409, detail, "Add or delete some.")
-    golden, began = answers._golden(stored), time.perf_counter()
+    golden, began = answers.golden_of(stored), time.perf_counter()
     reports = [judge(golden, scope.docs, scope.retriever(one)) for one in options]
     rows = []
     for own, question, *judged in zip(stored, golden.questions, *(one.questions for one in reports), strict=True):

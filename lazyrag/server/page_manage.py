@@ -33,6 +33,8 @@ from lazyrag.server.page import (
     language_of,
     redirect,
     render,
+    retrievers_of,
+    split_labels,
     translate,
 )
 from lazyrag.server.page_compare import compared_ranks, described
@@ -260,18 +262,14 @@ async def add(call: Writing, next: str = "", csrf: str = "") -> Response:  # noq
     """Add files, as the page's form sends them."""
     check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
-    labels = _split(form.fields.get("labels", b"").decode("utf-8", "replace"))
+    labels = split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    found = json.loads(bytes((await uploads._add(call, form.files, metadata, key)).body))["files"]
+    found = json.loads(bytes((await uploads.add_files(call, form.files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
     added = len(found) - len(refused)
     notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
     return redirect(call.request, "s", call.name, "start" if next == "start" else "files", notice=notice)
-
-
-def _split(labels: str) -> list[str]:
-    return [one.strip() for one in labels.replace("，", ",").split(",") if one.strip()]
 
 
 def _t(call: Call, key: str, **slots: Any) -> str:
@@ -317,7 +315,7 @@ def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
-    labels = _split(str(form.get("labels", "")))
+    labels = split_labels(str(form.get("labels", "")))
     changes = {str(one): {"labels": labels or None} for one in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
     return redirect(call.request, "s", call.name, "files")
@@ -332,7 +330,7 @@ async def retry(call: Writing, form: Form) -> Response:
     if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
         await call.accept("add_files", {"files": paths})
     else:
-        documents._require_all(call)
+        documents.require_all(call)
         await call.accept("retry_failed", {})
     return redirect(call.request, "s", call.name, "files")
 
@@ -436,7 +434,7 @@ def _deletions(call: Call, book: answers.Notebook) -> dict[str, Any]:
 @router.get("/files/sync")
 async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
     """What a sync of the folder would do and cost."""
-    documents._require_all(call)
+    documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
     amount = float(price) if price.replace(".", "", 1).isdecimal() else 0.0
     return await _files(
@@ -447,7 +445,7 @@ async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Respo
 @router.post("/files/sync")
 async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
-    documents._require_all(call)
+    documents.require_all(call)
     await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
     return redirect(call.request, "s", call.name, "files")
 
@@ -510,7 +508,7 @@ def _some_nodes(call: Call, group: str, offset: int) -> dict[str, Any]:
 @router.post("/groups/build")
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
-    documents._require_all(call)
+    documents.require_all(call)
     await call.accept("activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]})
     return redirect(call.request, "s", call.name, "groups")
 
@@ -555,16 +553,13 @@ async def evaluate(
         questions = book.records(scope, "golden")
         found = described(last, show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
         can_use = call.principal.may("admin") and call.principal.labels is None
-        return {"chosen": chosen, "groups": names, "retrievers": _retrievers(call), "b": b, "last": last, "show": show,
+        return {"chosen": chosen, "groups": names, "retrievers": retrievers_of(call.docs), "b": b, "last": last,
+                "show": show,
                 "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
 
     return await render(
         call.request, "evaluate.html", page="evaluate", set=call.name, fragments=("questions",), **await call.run(find)
     )
-
-
-def _retrievers(call: Call) -> list[str]:
-    return ["default", "bm25", "bm25_chinese", *(["vector", "hybrid"] if call.docs.embed_keys else [])]
 
 
 @router.post("/evaluate")
@@ -586,7 +581,7 @@ async def compare(call: Writing, book: answers.Book, form: Form) -> Response:
 @router.post("/evaluate/use")
 async def use(call: Administration, form: Form) -> Response:
     """Use a configuration from now on, or take that back."""
-    documents._require_all(call)
+    documents.require_all(call)
     values = {} if form.get("undo") else {one: str(form.get(one)) for one in ("group", "retriever")}
     if values:
         await call.run(call.service.retriever, call.docs, values["group"], values["retriever"], None, None)

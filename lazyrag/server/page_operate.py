@@ -1,4 +1,4 @@
-"""The web page's parts for whoever operates the service: log-in, first run, Activity, Settings, More."""
+"""The parts of the web page for operators: log-in, first run, Activity, Settings, More."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from lazyrag.server.page import (
     redirect,
     render,
     set_cookie,
+    split_labels,
     translate,
     translator,
-    visible_sets,
 )
 from lazyrag.server.problems import ProblemError, problem_of
-from lazyrag.server.routes_access import _access_of, _whole
-from lazyrag.server.routes_documents import OwnJob, _own_job, cancel_job, own_jobs, retry_job
+from lazyrag.server.routes_access import access_of, require_whole
+from lazyrag.server.routes_documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Administration, Call, Reading, Writing, reply
 from lazyrag.text.sentences import resolve_language
@@ -62,7 +62,7 @@ async def show_login(request: Request, next: str = "/", other: bool = False) -> 
 @router.post("/login")
 async def log_in(request: Request, form: Form) -> Response:
     """Exchange a token for a session; one from the address is valid once."""
-    service, access, target = service_of(request), _access_of(request), _local(str(form.get("next", "/")))
+    service, access, target = service_of(request), access_of(request), _local(str(form.get("next", "/")))
     find = access.take_once if form.get("once") else access.of_token
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
@@ -75,7 +75,7 @@ async def log_in(request: Request, form: Form) -> Response:
 
 
 async def _signed_in(request: Request, response: Response, principal: Principal) -> Response:
-    session = await service_of(request).run(_access_of(request).open_session, principal)
+    session = await service_of(request).run(access_of(request).open_session, principal)
     set_cookie(request, response, COOKIE, session, max_age=SESSION_S, httponly=True)
     return response
 
@@ -83,7 +83,7 @@ async def _signed_in(request: Request, response: Response, principal: Principal)
 @router.post("/logout")
 async def log_out(request: Request, _: Form) -> Response:
     """End the session."""
-    await service_of(request).run(_access_of(request).end_session, request.cookies.get(COOKIE, ""))
+    await service_of(request).run(access_of(request).end_session, request.cookies.get(COOKIE, ""))
     response = redirect(request, "login")
     response.delete_cookie(COOKIE, request.scope.get("root_path") or "/")
     return response
@@ -107,7 +107,7 @@ async def more(request: Request, _: _READ) -> Response:
 
 def _last_set(request: Request, chosen: str | None = None) -> str | None:
     """The set around pages of the whole service: a chosen one, the last one, any."""
-    names = visible_sets(service_of(request), request.state.principal)
+    names = service_of(request).names(request.state.principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
     return next((one for one in (chosen, last, *names) if one in names), None)
 
@@ -207,7 +207,7 @@ async def audit(
     check: bool = False,
 ) -> Response:
     """The audit log, the newest first, of all sets."""
-    access, more = _access_of(call.request), {"before": before, "by": by, "action": action, "newest": True}
+    access, more = access_of(call.request), {"before": before, "by": by, "action": action, "newest": True}
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
     checked = await call.run_slow(access.verify_audit) if check and call.principal.labels is None else None
     following = rows[_PAGE - 1].id if len(rows) > _PAGE else None
@@ -217,7 +217,7 @@ async def audit(
 @router.get("/s/{set}/activity/certificates")
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
-    _whole(call.principal)
+    require_whole(call.principal)
     jobs = await call.run(call.whole.jobs.list, None, 1000, "DELETED")
     return await _activity(call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result])
 
@@ -225,9 +225,9 @@ async def certificates(call: Administration) -> Response:
 @router.get("/s/{set}/activity/certificates/{job_id}")
 async def certificate(call: Administration, job_id: str) -> Response:
     """A deletion certificate; with ``.json`` behind its number as a file, to be kept."""
-    _whole(call.principal)
+    require_whole(call.principal)
     number = job_id.removesuffix(".json")
-    job = await _own_job(call, number)
+    job = await own_job(call, number)
     if job.kind != "purge" or not job.result:
         raise ProblemError(404, f"There is no deletion certificate {number!a}.", "List those of the set.")
     if number == job_id:
@@ -238,7 +238,7 @@ async def certificate(call: Administration, job_id: str) -> Response:
 @router.get("/s/{set}/activity/health")
 async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
-    _whole(call.principal)
+    require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
     jobs = await call.run(call.whole.jobs.list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
@@ -254,7 +254,7 @@ async def health(call: Administration) -> Response:
 @router.post("/s/{set}/activity/health")
 async def maintain(call: Administration, form: Form) -> Response:
     """Verify, repair or compact the stores, as a job."""
-    _whole(call.principal)
+    require_whole(call.principal)
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
     await call.accept(str(action), {})
@@ -265,7 +265,7 @@ async def maintain(call: Administration, form: Form) -> Response:
 
 
 async def _settings(request: Request, tab: str, status: int = 200, **context: Any) -> Response:
-    _whole(request.state.principal)
+    require_whole(request.state.principal)
     context = {"set": _last_set(request), "tab": tab, **context}
     return await render(request, f"settings_{tab}.html", status, page="settings", **context)
 
@@ -283,7 +283,7 @@ async def tokens(request: Request, _: _ADMIN) -> Response:
 
 
 async def _tokens(request: Request, status: int = 200, form: Any = None, error: Any = None) -> Response:
-    access, secret = _access_of(request), request.cookies.get(_SECRET)
+    access, secret = access_of(request), request.cookies.get(_SECRET)
     found, is_closed = await service_of(request).run(lambda: (access.tokens(), access.is_closed()))
     more = {"secret": secret, "is_open": not is_closed, "now": time.time(), "form": form or {}, "error": error}
     response = await _settings(request, "tokens", status, tokens=found[::-1], **more)
@@ -296,10 +296,10 @@ async def _tokens(request: Request, status: int = 200, form: Any = None, error: 
 @router.post("/settings/tokens")
 async def create_token(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Create a token. The first one closes the service, so this browser gets a session of it."""
-    _whole(principal)
-    service, access = service_of(request), _access_of(request)
+    require_whole(principal)
+    service, access = service_of(request), access_of(request)
     given = {name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")}
-    labels = [one.strip() for one in given["labels"].replace("，", ",").split(",") if one.strip()] or None
+    labels = split_labels(given["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
         if is_first and (given["scope"] != "admin" or labels):
@@ -317,8 +317,8 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
 @router.post("/settings/tokens/{token_id}/revoke")
 async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADMIN) -> Response:
     """Revoke a token and its sessions."""
-    _whole(principal)
-    await service_of(request).run(_access_of(request).revoke, token_id, by=principal.id)
+    require_whole(principal)
+    await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
     return redirect(request, "settings", "tokens", notice=("ok", translator(request)("set.revoked")))
 
 
@@ -342,7 +342,7 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
 @router.post("/settings/models")
 async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Call a model once."""
-    _whole(principal)
+    require_whole(principal)
     service, t = service_of(request), translator(request)
     name, _, model = _models(service).get(str(form.get("model")), ("", "", None))
     began = time.perf_counter()
@@ -355,7 +355,7 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
 
     try:
         notice = ["ok", t("models.works"), await service.run(ask)]
-    except Exception as exc:  # noqa: BLE001  whatever a model raises
+    except Exception as exc:  # noqa: BLE001  a model may raise anything, and the page shows it
         notice = ["err", t("models.fails"), f"{type(exc).__name__}: {exc}"]
     notice[1] = notice[1].format(ms=f"{1000 * (time.perf_counter() - began):,.0f}")
     return redirect(request, "settings", "models", notice=notice)
@@ -366,7 +366,7 @@ async def retrieval(request: Request, principal: _ADMIN, set: str | None = None)
     """How the sets are searched where nothing is chosen, and what it costs."""
     service, name = service_of(request), _last_set(request, set)
     facts = await service.run(_retrieval_facts, service, name) if name else {}
-    return await _settings(request, "retrieval", set=name, names=visible_sets(service, principal), **facts)
+    return await _settings(request, "retrieval", set=name, names=service.names(principal), **facts)
 
 
 def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
 @router.post("/settings/retrieval")
 async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Change the defaults of a set, or take the last change back."""
-    _whole(principal)
+    require_whole(principal)
     service, name = service_of(request), str(form.get("set", ""))
     values: dict[str, Any] = {}
     if not form.get("undo"):
@@ -399,7 +399,7 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
 @router.get("/settings/network")
 async def network(request: Request, _: _ADMIN) -> Response:
     """How the service is reached, and which limits it has."""
-    service, access = service_of(request), _access_of(request)
+    service, access = service_of(request), access_of(request)
     is_open = not await service.run(access.is_closed)
     address = str(request.base_url).rstrip("/")
     return await _settings(request, "network", service=service, access=access, is_open=is_open, address=address)

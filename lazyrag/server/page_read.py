@@ -33,7 +33,7 @@ from lazyrag.generation.citations import CLAIM_CHARACTERS, cited_with, claim_bef
 from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
-from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, translate, url_of
+from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, retrievers_of, translate, url_of
 from lazyrag.server.page_operate import first_run, suggestions
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
@@ -360,7 +360,7 @@ _PRUNE = (
 
 
 def _note_question(scope: Scope, book: answers.Notebook, answer: str, body: Mapping[str, Any]) -> None:
-    who = scope.name, answers._owner(scope)
+    who = scope.name, answers.owner_of(scope)
     text = json.dumps(body, ensure_ascii=False)
     book.write(_QUESTION, (who[0], answer, who[1], time.time(), text))
     book.write(_PRUNE, (*who, *who, _KEPT))
@@ -368,7 +368,7 @@ def _note_question(scope: Scope, book: answers.Notebook, answer: str, body: Mapp
 
 def _questions(scope: Scope, book: answers.Notebook, condition: str, *values: Any) -> list[dict[str, Any]]:
     """Questions of this principal, oldest first."""
-    rows = book.rows(f"{_SELECT} AND {condition} ORDER BY created", scope.name, answers._owner(scope), *values)
+    rows = book.rows(f"{_SELECT} AND {condition} ORDER BY created", scope.name, answers.owner_of(scope), *values)
     return [{"id": one, "asked": asked, **json.loads(body)} for one, asked, body in rows]
 
 
@@ -386,7 +386,7 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
         with suppress(ProblemError):
             book.question(scope, turn.id)
             events = book.events(turn.id)
-            turn.found, turn.last = answers._answer(turn.id, turn.question, events), len(events)
+            turn.found, turn.last = answers.answer_of(turn.id, turn.question, events), len(events)
             if turn.found["state"] == "WORKING":
                 live = LiveText(scope, turn)
                 turn.parts = [piece for _, name, data in events for piece in live.feed(name, json.loads(data))]
@@ -457,7 +457,7 @@ def _scope(call: Call) -> Scope:
 
 def _groups(call: Call) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
-    counted = documents._status(call)["groups"] if call.principal.labels is None else ()
+    counted = documents.status_of(call)["groups"] if call.principal.labels is None else ()
     nodes = {one["name"]: one["nodes"] or 0 for one in counted}
     built = [one for one in call.docs.groups if one != LAZY_ROOT_NAME and nodes.get(one, 1)]
     return [(one, nodes.get(one, 0)) for one in built] or [("MediumChunk", 0)]
@@ -476,9 +476,9 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     except (LazyRAGError, ValueError, TypeError, RecursionError) as exc:
         problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
     given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
-    retrievers = ["default", *(["hybrid", "vector"] if call.docs.embed_keys else []), "bm25", "bm25_chinese"]
     options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
-    bar = {"page": "ask", "set": call.name, "given": given, "group_options": options, "retrievers": retrievers}
+    bar = {"page": "ask", "set": call.name, "given": given, "group_options": options}
+    bar["retrievers"] = retrievers_of(call.docs)
     bar |= {"conditions": [*zip(map(filter_text, found), given.filter, strict=True)], "problem": problem}
     bar |= {"fields": sorted(call.docs.fields), "operators": OPERATORS, "filters": And(*found) if found else None}
     return {**bar, "has_chat": call.service.chat is not None, **_words_for(call.request)}
@@ -565,7 +565,7 @@ async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Inde
 
     found = await call.run(find)
     while wait and found["turn"].found["state"] == "WORKING" and time.monotonic() < until:
-        async for _ in answers._follow(scope, book, found["turn"].id, found["turn"].last, call.request):
+        async for _ in answers.follow(scope, book, found["turn"].id, found["turn"].last, call.request):
             pass
         found = await call.run(find)
     response = await render(call.request, "answer.html", fragments=("turn", "source"), **found)
@@ -585,7 +585,7 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
     live = LiveText(scope, Turn(turn.id, turn.question, {}, turn.asked, {}, turn.first))
 
     async def stream() -> AsyncIterator[bytes]:
-        async for number, name, data in answers._follow(scope, book, turn.id, 0):
+        async for number, name, data in answers.follow(scope, book, turn.id, 0):
             pieces = await call.run(live.feed, name, json.loads(data)) if number else []
             if not number:
                 yield KEEPALIVE_COMMENT
@@ -642,10 +642,10 @@ async def page_image(call: Reading, document_id: str, page: Number = 1, width: N
     await call.visible(document_id)
 
     def make() -> bytes:
-        content, file = _content_hash(call, document_id), documents._file_of(call, document_id)
+        content, file = _content_hash(call, document_id), documents.file_of(call, document_id)
         return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)  # they are kept in memory
 
-    headers = {**documents._FILE_HEADERS, "Cache-Control": "private, max-age=3600"}
+    headers = {**documents.FILE_HEADERS, "Cache-Control": "private, max-age=3600"}
     return Response(await call.run(make), 200, headers, "image/png")
 
 
@@ -653,7 +653,7 @@ def _page_sheets(
     call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
-    content, file = _content_hash(call, identity), documents._file_of(call, identity)
+    content, file = _content_hash(call, identity), documents.file_of(call, identity)
     boxes: dict[int, list[tuple[int, Any]]] = {}
     missing = set()
     for number, span in marks:

@@ -45,27 +45,28 @@ class AuditPage(BaseModel):
     next: int | None
 
 
-def _access_of(request: Request) -> Access:
+def access_of(request: Request) -> Access:
+    """The tokens and the audit log of the service."""
     access = service_of(request).access
     if access is None:
         raise ProblemError(501, "The service was started without access control.", "Pass access= to Service.")
     return access
 
 
-def _whole(principal: Principal = needs("admin")) -> Principal:
+def require_whole(principal: Principal = needs("admin")) -> Principal:
     """An administrator of all documents: tokens and the chain are not limited to some."""
     if principal.labels is not None:
         raise ProblemError(403, "This needs a token without labels.", "Use another token.")
     return principal
 
 
-Whole = Annotated[Principal, Depends(_whole)]
+Whole = Annotated[Principal, Depends(require_whole)]
 
 
 @router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
-    service, access = service_of(request), _access_of(request)
+    service, access = service_of(request), access_of(request)
     principal = await service.run(access.of_token, login.token.strip())
     if principal is None:
         raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
@@ -87,7 +88,7 @@ async def get_session(principal: Principal = needs("read")) -> Principal:
 async def log_out(request: Request, _: Principal = needs("read")) -> Response:
     """End the browser session."""
     if session := request.cookies.get(COOKIE):
-        await service_of(request).run(_access_of(request).end_session, session)
+        await service_of(request).run(access_of(request).end_session, session)
     response = Response(status_code=204)
     response.delete_cookie(COOKIE, request.scope.get("root_path") or "/", httponly=True, samesite="strict")
     return response
@@ -96,13 +97,13 @@ async def log_out(request: Request, _: Principal = needs("read")) -> Response:
 @router.get("/tokens")
 async def list_tokens(request: Request, _: Whole) -> list[Token]:
     """All tokens, without their secrets."""
-    return await service_of(request).run(_access_of(request).tokens)
+    return await service_of(request).run(access_of(request).tokens)
 
 
 @router.post("/tokens", status_code=201)
 async def create_token(request: Request, new: NewToken, principal: Whole) -> CreatedToken:
     """Create a token; its text is shown once."""
-    create = _access_of(request).create
+    create = access_of(request).create
     token, text = await service_of(request).run(create, **new.model_dump(), by=principal.id)
     return CreatedToken(token=token, text=text)
 
@@ -110,7 +111,7 @@ async def create_token(request: Request, new: NewToken, principal: Whole) -> Cre
 @router.delete("/tokens/{token_id}", status_code=204)
 async def revoke_token(request: Request, token_id: str, principal: Whole) -> None:
     """Revoke a token and its sessions, from the next request on."""
-    await service_of(request).run(_access_of(request).revoke, token_id, by=principal.id)
+    await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
 
 
 @router.get("/audit")
@@ -121,11 +122,11 @@ async def list_audit(
     principal: Principal = needs("admin"),
 ) -> AuditPage:
     """Rows of the audit log, oldest first; a token with labels sees its own."""
-    rows = await service_of(request).run(_access_of(request).audit, principal, after=after, limit=limit)
+    rows = await service_of(request).run(access_of(request).audit, principal, after=after, limit=limit)
     return AuditPage(rows=rows, next=rows[-1].id if len(rows) == limit else None)
 
 
 @router.get("/audit/check")
 async def check_audit(request: Request, _: Whole) -> AuditCheck:
     """Check the chain of hashes of the audit log."""
-    return await service_of(request).run(_access_of(request).verify_audit)
+    return await service_of(request).run(access_of(request).verify_audit)

@@ -181,6 +181,20 @@ class Notebook:
         self.tasks: set[asyncio.Task[None]] = set()
         self._database = open_book(state)
 
+    def require_room(self) -> None:
+        """Check that this process can write one more answer.
+
+        Raises:
+            ProblemError: 429 if it writes too many.
+        """
+        if len(self.tasks) >= MAX_WRITING:
+            raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
+
+    def join(self, task: Any) -> None:
+        """Count a task among those that write answers, until it ends."""
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
         with self._database.reading() as connection:
@@ -198,7 +212,7 @@ class Notebook:
             ProblemError: 404 if the principal has no such answer.
         """
         query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        for [found] in self.rows(query, answer, _owner(scope), time.time() - KEPT_S):
+        for [found] in self.rows(query, answer, owner_of(scope), time.time() - KEPT_S):
             return str(found)
         remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
         raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
@@ -247,7 +261,8 @@ class Notebook:
         raise ProblemError(404, f"There is no record {number!r:.80} in {kind}.", "List them to see which there are.")
 
 
-def _owner(scope: Scope) -> str:
+def owner_of(scope: Scope) -> str:
+    """Who may read an answer: a principal with its labels, in a set."""
     return json.dumps([scope.name, scope.principal.id, scope.principal.labels])
 
 
@@ -274,20 +289,18 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete answer). The header
     `Location` names the answer, and `GET .../events` goes on with a stream that was cut.
     """
-    if len(book.tasks) >= MAX_WRITING:
-        raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
+    book.require_room()
     run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
-    row = answer, _owner(scope), body.question, now, now
+    row = answer, owner_of(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
-    book.tasks.add(task)
-    task.add_done_callback(book.tasks.discard)
+    book.join(task)
     headers = location_of(request, "one_answer", set=scope.name, answer=answer)
     if body.stream:
-        return _streamed(_follow(scope, book, answer, 0), headers)
-    events = [event async for event in _follow(scope, book, answer, 0, request) if event[0]]
-    found = _answer(answer, body.question, events)
+        return _streamed(follow(scope, book, answer, 0), headers)
+    events = [event async for event in follow(scope, book, answer, 0, request) if event[0]]
+    found = answer_of(answer, body.question, events)
     if found["state"] == "FAILED":
         raise ProblemError(**found["problems"][-1])
     return search.as_json(found, 200, headers)
@@ -296,7 +309,7 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
 async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
     """Get an answer, as far as it is written. Only who asked can read it, and only for some minutes."""
-    return await scope.respond(lambda: _answer(answer, book.question(scope, answer), book.events(answer)))
+    return await scope.respond(lambda: answer_of(answer, book.question(scope, answer), book.events(answer)))
 
 
 @router.get(
@@ -313,7 +326,7 @@ async def answer_events(
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
     if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
-    return _streamed(_follow(scope, book, answer, min(after, 2**62)), {})
+    return _streamed(follow(scope, book, answer, min(after, 2**62)), {})
 
 
 async def _pieces(
@@ -378,7 +391,7 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
-    add("done", **{**_answer(answer, question, events), "state": state, **found})
+    add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 
 
@@ -398,7 +411,7 @@ async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) ->
     await task
 
 
-def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
+def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
     """An answer as far as its events tell."""
     read = [(name, json.loads(data)) for _, name, data in events]
     if read and read[-1][0] == "done":
@@ -416,7 +429,7 @@ def _answer(answer: str, question: str, events: Sequence[Event]) -> dict[str, An
     return {"id": answer, "state": "WORKING", "question": question, **more}
 
 
-async def _follow(
+async def follow(
     scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
     """The events of an answer after a number, until the last one. A number of 0 means that none came for a while.
@@ -495,7 +508,7 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
         query, about = body.query, {} if body.hit is None else {body.hit: scope.node(body.hit).path}
         if body.answer is not None:
             query = book.question(scope, body.answer)
-            cited = _answer(body.answer, query, book.events(body.answer))["citations"]
+            cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
             about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
             raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
@@ -521,7 +534,7 @@ async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
             raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
         if any(given["question"] == one["question"] for one in book.records(scope, "golden")):
             raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
-        judge(_golden([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+        judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
         return book.add(scope, "golden", given)
 
     return await scope.respond(store, status=201, slow=True)
@@ -544,7 +557,7 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
         if not 1 <= len(stored) <= MAX_GOLDEN:
             detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
             raise ProblemError(409, detail, "Add or delete some.")
-        golden = _golden(stored)
+        golden = golden_of(stored)
         reports = [judge(golden, scope.docs, scope.retriever(options)) for options in (body.a, body.b)]
         measures = []
         for a, b in zip(*(report.verdicts for report in reports), strict=True):
@@ -559,7 +572,7 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
     return await scope.respond(run, status=201, slow=True)
 
 
-def _golden(stored: Sequence[Mapping[str, Any]]) -> Golden:
+def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
     """Stored golden questions as a file of them; the line of a question is its place in the list."""
     questions = []
     for line, one in enumerate(stored, start=1):

@@ -31,7 +31,7 @@ _LOOK_S = 0.3  # between two looks at a job
 _PAGE = 1_000
 _Position = Annotated[int, Query(ge=0)]
 _SHOWN_AS = {".pdf": "application/pdf", ".png": "image/png", ".jpg": "image/jpeg", ".txt": "text/plain; charset=utf-8"}
-_FILE_HEADERS = {
+FILE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "Cache-Control": "private, no-cache",
@@ -81,14 +81,14 @@ async def list_sets(request: Request, principal: Annotated[Principal, needs("rea
 @router.get("/sets/{set}", response_model=_OneSet)
 async def get_set(call: Reading) -> Response:
     """A set with the number of its documents."""
-    status = await call.run_slow(_status, call)
+    status = await call.run_slow(status_of, call)
     return reply({**_set_info(call.name, call.docs), "documents": status["documents"]})
 
 
 @router.get("/sets/{set}/status", response_model=_Status)
 async def get_status(call: Reading) -> Response:
     """Numbers of documents and nodes, and failures."""
-    return reply(await call.run_slow(_status, call))
+    return reply(await call.run_slow(status_of, call))
 
 
 def _set_info(name: str, docs: Document) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
     return {"name": name, "groups": list(docs.groups), "fields": fields, "embed_keys": list(docs.embed_keys)}
 
 
-def _status(call: Call) -> dict[str, Any]:
+def status_of(call: Call) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
     if call.principal.labels is None:
         return {**to_dict(call.docs.status()), "name": call.name}
@@ -150,15 +150,15 @@ async def get_diff(
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
     await call.visible(document_id)
-    path = await call.run(_file_of, call, document_id)
+    path = await call.run(file_of, call, document_id)
     if path is None:
         raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
     kind = _SHOWN_AS.get(path.suffix.lower(), "application/octet-stream")
     saved_as = document_id.rpartition("/")[2].encode("utf-8", "replace").decode()
-    return FileResponse(path, media_type=kind, headers=_FILE_HEADERS, filename=saved_as)
+    return FileResponse(path, media_type=kind, headers=FILE_HEADERS, filename=saved_as)
 
 
-def _file_of(call: Call, identity: str) -> Path | None:
+def file_of(call: Call, identity: str) -> Path | None:
     """The file of a live document: an upload, or a file of the dataset that no link replaces."""
     uploaded = uploads.uploaded_file(call, identity)
     if uploaded is not None:
@@ -180,16 +180,16 @@ async def get_page_image(
 ) -> Response:
     """The picture of a page, as PNG."""
     await call.visible(document_id)
-    path = await call.run(_file_of, call, document_id)
+    path = await call.run(file_of, call, document_id)
     image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
-    return _Png(image, headers=_FILE_HEADERS)
+    return _Png(image, headers=FILE_HEADERS)
 
 
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
     await call.visible(document_id)
-    path = await call.run(_file_of, call, document_id)
+    path = await call.run(file_of, call, document_id)
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
 
@@ -273,7 +273,7 @@ async def update_metadata(call: Writing, wanted: Metadata) -> Response:
 @router.post("/sets/{set}/rollback", **_accepted)
 async def roll_back(call: Writing, wanted: Rollback) -> Response:
     """Make an earlier version of a document live again, with the labels that it had."""
-    _require_all(call)
+    require_all(call)
     await call.visible(wanted.document)
     return await call.accept("rollback", wanted.model_dump())
 
@@ -281,7 +281,7 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
 @router.post("/sets/{set}/purge", **_accepted)
 async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
-    _require_all(call)
+    require_all(call)
     return await call.accept("purge", await call.run(uploads.purge_arguments, call, wanted.document))
 
 
@@ -313,7 +313,7 @@ async def sync(
     price: Annotated[float, Query(ge=0)] = 0,
 ) -> Response:
     """Ingest what changed in the set's folder; with ``dry_run=1``, only estimate it, as for uploads."""
-    _require_all(call)
+    require_all(call)
     given = wanted or Sync()
     if dry_run:
         plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
@@ -321,7 +321,7 @@ async def sync(
     return await call.accept("sync", given.model_dump())
 
 
-def _require_all(call: Call) -> None:
+def require_all(call: Call) -> None:
     """Refuse what concerns all documents to a principal with labels."""
     if call.principal.labels is not None:
         raise ProblemError(403, "This concerns documents that the token does not see.", "Use a token without labels.")
@@ -339,7 +339,7 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
 
 def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
     async def act(call: Call, arguments: dict[str, Any] | None = None) -> Response:
-        _require_all(call)
+        require_all(call)
         return await call.accept(kind, arguments or {})
 
     act.__doc__ = summary
@@ -354,7 +354,7 @@ for _path, (_kind, _who, _summary) in _ACTIONS.items():
 # Jobs
 
 
-async def _own_job(call: Reading, job_id: str) -> Any:
+async def own_job(call: Reading, job_id: str) -> Any:
     """A job that a principal submitted; administrators see all.
 
     Raises:
@@ -366,7 +366,7 @@ async def _own_job(call: Reading, job_id: str) -> Any:
     return job
 
 
-OwnJob = Annotated[Any, Depends(_own_job)]
+OwnJob = Annotated[Any, Depends(own_job)]
 
 
 def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:

@@ -313,7 +313,7 @@ class Call:
     """A request about a set.
 
     Args:
-        request: The request; None for one that is none of HTTP.
+        request: The request.
         service: The service.
         name: The set.
         principal: Who sends it.
@@ -541,7 +541,7 @@ async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[fl
     form = await receive_form(call.request, call.service, call.folder)
     metadata = _metadata_field(form.fields.get("metadata", b"{}"))
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    return await _add(call, form.files, metadata, key, price if dry_run else None)
+    return await add_files(call, form.files, metadata, key, price if dry_run else None)
 
 
 async def receive_form(
@@ -575,7 +575,7 @@ def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
         raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
 
 
-async def _add(
+async def add_files(
     call: Call,
     files: list[FileResult],
     metadata: Mapping[str, Mapping[str, Any]],
@@ -764,7 +764,7 @@ async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
     file = await call.run_slow(upload.complete)
-    answer = await _add(call, [file], {file.name: upload.about["metadata"]}, call.key_of(upload_id))
+    answer = await add_files(call, [file], {file.name: upload.about["metadata"]}, call.key_of(upload_id))
     await call.run(upload.remove_parts)  # not before there is a job
     return answer
 

@@ -131,7 +131,7 @@ def test_a_token_by_keyboard(browse, closed, language):
 
 
 def test_the_one_time_token_leaves_the_address(browse, closed):
-    """What `manager="ui"` opens: a session, a clean address, and nothing for whoever finds the address later."""
+    """What `manager="ui"` opens: a session, a clean address, and nothing for those who find the address later."""
     made = httpx.post(f"{closed.url}/api/v1/tokens", json={"scope": "admin"})
     page = browse(closed).open(f"/s/tea/activity#token={made.json()['text']}")
     page.wait_for_selector(".tabs")

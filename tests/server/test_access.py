@@ -382,7 +382,7 @@ def test_rate_limits(client, access):
 
 @pytest.mark.parametrize("path", ["/api/v1/session", "/login"])
 def test_failed_logins_do_not_fill_the_audit_log(client, access, path):
-    """They need no token; whoever sends many of them waits."""
+    """They need no token; clients that send many of them wait."""
     access.create()
     access.denials.rate = 0.01
     found = [client.post(path, json={"token": "lrg_guessed"}).status_code for _ in range(60)]

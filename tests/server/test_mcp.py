@@ -336,7 +336,7 @@ def test_writing_needs_its_address_and_a_scope(docs, service, access):
 
 @pytest.fixture
 def client_for():
-    """Makes a client that sends whatever it is given."""
+    """Makes a client that sends its arguments unchecked."""
     from fastapi.testclient import TestClient
 
     return lambda app: TestClient(app, raise_server_exceptions=False, base_url="http://127.0.0.1")
@@ -436,7 +436,7 @@ def test_hostile_values_never_fail_the_service(client, seed):
 
 
 def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
-    """Whatever modules print goes to the standard error output."""
+    """What modules print goes to the standard error output."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "tea.txt").write_text("Tea.")
     assert run(["index", str(tmp_path / "notes")]) == 0

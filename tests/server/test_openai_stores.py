@@ -372,7 +372,7 @@ HOSTILE = ["", "x", "\ud800", "\0", "../..", "%2e%2e", "a" * 300, "file-" + "0" 
 
 
 def test_hostile_ids(client, openai, following):
-    """Ids that nobody gave out are unknown ones, whatever they contain."""
+    """Ids that were not given out are unknown, with any content."""
     store, files = fill(openai)
     paths = [
         "/files/{}",

@@ -432,7 +432,7 @@ def test_a_deletion_empties_the_answers_that_quote(client, service, run_jobs):
 
 
 def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_jobs):
-    """Whoever follows such an answer gets its end, and what its process still writes is not stored."""
+    """Readers of such an answer get its end, and what its process still writes is not stored."""
     post(client, ("secret.txt", SECRET))
     run_jobs()
 
