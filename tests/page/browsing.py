@@ -124,8 +124,13 @@ class Browsing:
             self.reports.append(f"{message.type}: {message.text}")
 
 
+_SETTLED = """() => Promise.allSettled(document.getAnimations().filter((one) =>
+  one.effect.getComputedTiming().endTime !== Infinity).map((one) => one.finished))"""
+
+
 def violations(page: Page) -> list[str]:
-    """What axe-core finds in a page."""
+    """What axe-core finds in a page, once what moves there has come to rest: half-faded text has no contrast."""
+    page.evaluate(_SETTLED)
     page.evaluate(_axe_source())  # the protocol of the debugger is no script of the page: its CSP stays in force
     found: list[str] = page.evaluate(_AXE, _RULES)
     return found
