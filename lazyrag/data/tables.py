@@ -18,7 +18,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of a document.
+    r"""A table of a document.
 
     Args:
         names: Names of the columns; () without a header.
@@ -32,7 +32,7 @@ class FoundTable:
     Example:
         >>> table = FoundTable(("tea", "kg"), (("green", "4"),), 1, sheet="Stock", column=2, numbers=((7, 8),))
         >>> table.csv, table.cells
-        ('tea,kg\\ngreen,4', 'B7:C8')
+        ('tea,kg\ngreen,4', 'B7:C8')
         >>> FoundTable.read(table.location(0, 9).label) == table
         True
     """

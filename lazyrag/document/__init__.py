@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
+        "lazyrag.document.tables": "SqlRow Table TableLocation",
         "lazyrag.document.verify": "DocumentStatus GroupStatus",
         "lazyrag.document.watch": "Watcher",
     },

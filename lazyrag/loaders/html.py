@@ -163,7 +163,7 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 
 @known_arguments
 class HtmlLoader:
-    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between filled cells.
+    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between the cells.
 
     Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become locations; title,
     description, author and language become metadata.
@@ -287,7 +287,9 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
 
 def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
     rows = _integer(cell.get("rowspan"), 1)
-    return GridCell(_cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows)
+    return GridCell(
+        _cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows
+    )
 
 
 def _header_count(table: html.HtmlElement) -> int:

@@ -13,7 +13,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -134,8 +134,7 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
         for line, level in _blocks(cell):
             if isinstance(level, list):
                 nested.extend(level)
-                line = line.replace(" | ", ", ").replace("\n", "; ")
-            words.append(" ".join(line.split()))
+            words.append(" ".join((one_line(line) if isinstance(level, list) else line).split()))
         return GridCell(
             " ".join(words).strip(),
             _count(cell, "number-columns-spanned"),
