@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -48,6 +47,8 @@ class FoundTable:
     @property
     def csv(self) -> str:
         """The table as CSV, with the column names first."""
+        import csv  # few programs need it
+
         written = io.StringIO()
         csv.writer(written, lineterminator="\n").writerows([self.names, *self.rows] if self.names else self.rows)
         return written.getvalue().rstrip("\n")

@@ -25,6 +25,8 @@ class TableExtractor(NodeTransform):
     its stretch in the document's text and the numbers of its rows.
     """
 
+    identity = "TableExtractor/1"
+
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Yield the tables, in order."""
         located = [one for one in node.segment.locations if one.kind == TABLE]
