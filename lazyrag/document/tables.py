@@ -201,7 +201,7 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
             if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
                 msg = f"query must be one SELECT statement; got {query!r:.200}."
                 raise ConfigError(f"{msg} Documents are changed by their files only.")
-            asked = {name.rpartition(".")[2].strip('"').lower() for name in connection.get_table_names(query)}
+            asked = set(_table_names(_syntax(connection, query)))
             used = {at: table for at, table in enumerate(tables) if table.name in asked}
             for table in used.values():
                 _fill(connection, table)
@@ -308,6 +308,14 @@ def _located(connection: Any, query: str, used: Mapping[int, Table]) -> Iterator
 def _syntax(connection: Any, query: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
     return found
+
+
+def _table_names(tree: Any) -> Iterator[str]:
+    """Names of all tables in a query."""
+    if isinstance(tree, dict) and tree.get("type") == "BASE_TABLE":
+        yield str(tree["table_name"]).lower()
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _table_names(part)
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
