@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from lazyrag.document.document import Document
 
 _MAX_NAME = 60
+_RESERVED = frozenset(
+    (
+        "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create "
+        "default deferrable desc describe distinct do else end except false fetch for foreign from group having in "
+        "initially intersect into lambda lateral leading limit not null offset on only or order pivot placing primary "
+        "qualify references returning select show some summarize symmetric table then to trailing true union unique "
+        "unpivot using variadic when where window with asof at cross full inner is join left natural outer positional "
+        "right semi anti try_cast glob"
+    ).split()
+)
 _ROW_BITS = 40  # of a row's number in its key; the number of its table is above
 _MAX_ROW_LOCATIONS = 100
 _TIME_LIMIT_S = 30.0
@@ -174,7 +184,7 @@ def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
 def _identifier(text: str, default: str) -> str:
     """A name that SQL reads without quotation marks."""
     name = re.sub(r"\W+", "_", text.lower()).strip("_")[:_MAX_NAME] or default
-    return f"_{name}" if name[0].isdecimal() else name
+    return f"_{name}" if name[0].isdecimal() else f"{name}_" if name in _RESERVED else name
 
 
 def _unique(name: str, taken: set[str]) -> str:

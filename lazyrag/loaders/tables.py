@@ -233,7 +233,8 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
     """
     found = {row.number: row for row in rows}
     copied = 0
-    for top, bottom, left, right in merges:
+    alone = sorted(merges, key=lambda one: one[0] == one[1])  # whether a row is a title shows when others are filled
+    for top, bottom, left, right in alone:
         first = found.get(top)
         text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
         if not text or first is None:
