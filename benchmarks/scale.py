@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import re
 import statistics
 import subprocess
@@ -28,7 +27,6 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from results import Row, save, table
@@ -207,7 +205,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=100_000)
-    parser.add_argument("--read", type=int, nargs="*", help="sizes after which it is queried; by default the powers of 10")
+    parser.add_argument(
+        "--read", type=int, nargs="*", help="sizes after which it is queried; by default the powers of 10"
+    )
     parser.add_argument("--folder", type=Path, help="of the store, which then stays")
     parser.add_argument("--dense", action="store_true", help="with a vector for each node")
     parser.add_argument("--check", action="store_true", help="fail where a figure is beyond its bound")
