@@ -22,9 +22,11 @@ from lazyrag.indexes.postings import (
     Vocabulary,
     best_rows,
     contenders,
+    kth_largest,
     pick,
     ranked,
     scratch_zeros,
+    sorted_order,
 )
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
@@ -271,6 +273,16 @@ def _summed(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
+def _sums_by_row(
+    rows: NDArray[np.int64], contributions: NDArray[np.float32]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Each row once, ascending, with the sum of its contributions."""
+    order = sorted_order(rows)
+    rows = rows[order]
+    firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+    return rows[firsts].astype(np.int32), np.add.reduceat(contributions[order], firsts)
+
+
 def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> NDArray[np.int32]:
     """Every row that shares a term with the query, ascending.
 
@@ -285,6 +297,11 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
             touched[part.rows[start:end] + np.int32(first)] = True
     return np.flatnonzero(touched).astype(np.int32)
 
+
+RARE_FIRST_ROWS = 1 << 21  # with fewer rows, adding up all postings is as fast
+ROWS_A_POSTING = 16  # are cleared and looked through in the time in which one posting is sorted
+
+_MAX_PEAKS = 4_096
 
 _MAX_SCOPES = 64  # whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
 _MAX_CANDIDATE_DRIFT = 0.25
@@ -442,6 +459,7 @@ class LexicalState:
         self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
+        self._peaks: dict[Any, float] = {}
         self._frequencies: dict[int, NDArray[np.int32]] = {}  # by part, of each term; -1 where not counted yet
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
@@ -535,6 +553,13 @@ class LexicalState:
             # contributions that are too far from the true ones, as a scope may have them, find no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
+        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
+        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
+        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
+        if len(self._rows) >= RARE_FIRST_ROWS:
+            few = self._by_rare_terms(ranges, weights, saturations, topk, mask, slack)
+            if few is not None:
+                return few
         scores = scratch_zeros(len(self._rows))
 
         def add_terms(terms: list[int]) -> None:
@@ -544,9 +569,6 @@ class LexicalState:
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
-        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
-        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
-        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
         early, late, postings = split_terms(ranges, weights)
         add_terms(early)
         if late:
@@ -562,6 +584,66 @@ class LexicalState:
                 return found
             add_terms(late)
         return best_rows(scores, topk, slack=slack)
+
+    def _by_rare_terms(
+        self,
+        ranges: Ranges,
+        weights: list[float],
+        saturations: tuple[Saturation, ...],
+        topk: int,
+        mask: Mask | None,
+        slack: float,
+    ) -> NDArray[np.int32] | None:
+        """The same by the postings of the rarest terms alone, whose number grows slower than that of rows; None if they
+        do not suffice.
+
+        A row without these terms scores less than the weights of the others together. Once so many rows score more than
+        that, exactly, the best ones are among the rows of the rare terms (MaxScore: Turtle, Flood, 1995,
+        doi:10.1016/0306-4573(95)00020-H).
+        """
+        of_terms = list(zip(*ranges, strict=True))
+        sizes = [sum(end - start for start, end in of_term) for of_term in of_terms]
+        order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
+        most = [weights[at] * self._peak(of_terms[at], saturations) * (1.0 + slack) for at in order]
+        found: list[NDArray[np.int64]] = []
+        added: list[NDArray[np.float32]] = []
+        for taken, at in enumerate(order, start=1):
+            for part, own, saturation, first in zip(
+                self.parts, of_terms[at], saturations, self._rows.firsts, strict=False
+            ):
+                start, end = own
+                if start < end:
+                    found.append(part.postings.rows[start:end] + first)
+                    added.append(saturation.contributions[start:end] * np.float32(weights[at]))
+            rest = sum(most[taken:])
+            if sum(map(len, found)) * ROWS_A_POSTING > len(self._rows):
+                return None
+            if rest > sum(most[:taken]):
+                continue
+            rows, scores = _sums_by_row(np.concatenate(found), np.concatenate(added))
+            if mask is not None:
+                rows, scores = rows[mask[rows]], scores[mask[rows]]
+            if len(rows) >= topk:
+                best = rows[scores >= kth_largest(scores, min(len(rows), 4 * topk))]
+                bound = kth_largest(self._exact_scores(best, ranges, weights, saturations), topk)
+                if bound > rest:
+                    return rows[scores * (1.0 + slack) + rest >= bound]
+            elif taken == len(order):
+                return rows
+        return None
+
+    def _peak(self, of_term: tuple[tuple[int, int], ...], saturations: tuple[Saturation, ...]) -> float:
+        """A term's largest contribution, without its weight."""
+        key = of_term, saturations[0].computed_for
+        found = self._peaks.get(key)
+        if found is None:
+            found = max(
+                float(saturation.contributions[start:end].max(initial=0.0))
+                for saturation, (start, end) in zip(saturations, of_term, strict=True)
+            )
+            others = list(self._peaks.items())[-_MAX_PEAKS:]
+            self._peaks = {**dict(others), key: found}
+        return found
 
     def _exact_scores(
         self, rows: NDArray[np.int32], ranges: Ranges, weights: list[float], saturations: tuple[Saturation, ...]
