@@ -22,12 +22,11 @@ from lazyrag.indexes.postings import (
     Vocabulary,
     best_rows,
     contenders,
-    kth_largest,
     pick,
     ranked,
     scratch_zeros,
-    sorted_order,
 )
+from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking
@@ -122,6 +121,7 @@ LATE_SHARE = 0.15
 FEW_POSTINGS = 8_000  # adding up so many costs less than looking for terms to leave out
 POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact contribution of one term takes
 
+MANY_ROWS = 1 << 21  # from which a query's rare terms are tried first, see `RareTerms`
 _MAX_CACHE_DRIFT = 2.0**-8
 """Reuse cached term contributions if the mean length changed by at most this factor."""
 _BATCH_SIZE = (
@@ -273,16 +273,6 @@ def _summed(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _sums_by_row(
-    rows: NDArray[np.int64], contributions: NDArray[np.float32]
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Each row once, ascending, with the sum of its contributions."""
-    order = sorted_order(rows)
-    rows = rows[order]
-    firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-    return rows[firsts].astype(np.int32), np.add.reduceat(contributions[order], firsts)
-
-
 def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> NDArray[np.int32]:
     """Every row that shares a term with the query, ascending.
 
@@ -397,7 +387,7 @@ class TermPart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        lengths, starts, rows, counts = pick(arrays, "lengths", "starts", "rows", "counts")
+        lengths, _, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
         block = RowBlock.from_arrays(arrays)
         postings = int(starts[-1]) if len(starts) else -1
         terms = {len(arrays[name]) for name in ("term_ends", "term_crcs", "terms_by_crc") if name in arrays}
@@ -459,7 +449,7 @@ class LexicalState:
         self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
-        self._peaks: dict[Any, float] = {}
+        self._peaks: dict[_Wanted, Peaks] = {}
         self._frequencies: dict[int, NDArray[np.int32]] = {}  # by part, of each term; -1 where not counted yet
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
@@ -556,11 +546,14 @@ class LexicalState:
         # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
         # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
         slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
-        if len(self._rows) >= RARE_FIRST_ROWS:
-            few = self._by_rare_terms(ranges, weights, saturations, topk, mask, slack)
+        if firsts[-1] >= MANY_ROWS:
+            parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
+            peaks = self._peaks.setdefault(saturations[0].computed_for, {})
+            rare = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks)
+            few = rare.candidates(topk, mask, lambda rows: self._exact_scores(rows, ranges, weights, saturations))
             if few is not None:
                 return few
-        scores = scratch_zeros(len(self._rows))
+        scores = scratch_zeros(firsts[-1])
 
         def add_terms(terms: list[int]) -> None:
             for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
@@ -584,66 +577,6 @@ class LexicalState:
                 return found
             add_terms(late)
         return best_rows(scores, topk, slack=slack)
-
-    def _by_rare_terms(
-        self,
-        ranges: Ranges,
-        weights: list[float],
-        saturations: tuple[Saturation, ...],
-        topk: int,
-        mask: Mask | None,
-        slack: float,
-    ) -> NDArray[np.int32] | None:
-        """The same by the postings of the rarest terms alone, whose number grows slower than that of rows; None if they
-        do not suffice.
-
-        A row without these terms scores less than the weights of the others together. Once so many rows score more than
-        that, exactly, the best ones are among the rows of the rare terms (MaxScore: Turtle, Flood, 1995,
-        doi:10.1016/0306-4573(95)00020-H).
-        """
-        of_terms = list(zip(*ranges, strict=True))
-        sizes = [sum(end - start for start, end in of_term) for of_term in of_terms]
-        order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
-        most = [weights[at] * self._peak(of_terms[at], saturations) * (1.0 + slack) for at in order]
-        found: list[NDArray[np.int64]] = []
-        added: list[NDArray[np.float32]] = []
-        for taken, at in enumerate(order, start=1):
-            for part, own, saturation, first in zip(
-                self.parts, of_terms[at], saturations, self._rows.firsts, strict=False
-            ):
-                start, end = own
-                if start < end:
-                    found.append(part.postings.rows[start:end] + first)
-                    added.append(saturation.contributions[start:end] * np.float32(weights[at]))
-            rest = sum(most[taken:])
-            if sum(map(len, found)) * ROWS_A_POSTING > len(self._rows):
-                return None
-            if rest > sum(most[:taken]):
-                continue
-            rows, scores = _sums_by_row(np.concatenate(found), np.concatenate(added))
-            if mask is not None:
-                rows, scores = rows[mask[rows]], scores[mask[rows]]
-            if len(rows) >= topk:
-                best = rows[scores >= kth_largest(scores, min(len(rows), 4 * topk))]
-                bound = kth_largest(self._exact_scores(best, ranges, weights, saturations), topk)
-                if bound > rest:
-                    return rows[scores * (1.0 + slack) + rest >= bound]
-            elif taken == len(order):
-                return rows
-        return None
-
-    def _peak(self, of_term: tuple[tuple[int, int], ...], saturations: tuple[Saturation, ...]) -> float:
-        """A term's largest contribution, without its weight."""
-        key = of_term, saturations[0].computed_for
-        found = self._peaks.get(key)
-        if found is None:
-            found = max(
-                float(saturation.contributions[start:end].max(initial=0.0))
-                for saturation, (start, end) in zip(saturations, of_term, strict=True)
-            )
-            others = list(self._peaks.items())[-_MAX_PEAKS:]
-            self._peaks = {**dict(others), key: found}
-        return found
 
     def _exact_scores(
         self, rows: NDArray[np.int32], ranges: Ranges, weights: list[float], saturations: tuple[Saturation, ...]

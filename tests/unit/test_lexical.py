@@ -16,7 +16,7 @@ from rank_bm25 import BM25Okapi
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError
-from lazyrag.indexes import bm25
+from lazyrag.indexes import bm25, rare_terms
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState
 
 LUCENE, OKAPI = BM25(), BM25(variant="okapi")
@@ -198,8 +198,8 @@ _eager = pytest.mark.parametrize("share", [None, 0.9, "rare"])
 
 def _rare_first(patch: pytest.MonkeyPatch) -> None:
     """As indexes of millions of rows do."""
-    patch.setattr(bm25, "RARE_FIRST_ROWS", 0)
-    patch.setattr(bm25, "ROWS_A_POSTING", 0)
+    patch.setattr(bm25, "MANY_ROWS", 0)
+    patch.setattr(rare_terms, "ROWS_A_POSTING", 0)
 
 
 @pytest.mark.slow
