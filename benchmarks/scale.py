@@ -97,7 +97,7 @@ class Embedder:
 
     identity, dimension, batch_size, max_tokens, normalised = "benchmarks/scale.py", DIMENSION, 1_024, None, True
 
-    def embed(self, texts: Sequence[str], input_type: str = "document") -> np.ndarray:  # noqa: ARG002
+    def embed(self, texts: Sequence[str], input_type: str = "document") -> np.ndarray:
         """(n, DIMENSION) float32, of length 1."""
         spectrum = np.sqrt((centres() ** 2).mean(axis=0))
         found = np.empty((len(texts), DIMENSION))
