@@ -550,7 +550,12 @@ class LexicalState:
             parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
             rare = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks)
-            few = rare.candidates(topk, mask, lambda rows: self._exact_scores(rows, ranges, weights, saturations))
+
+            def exact(rows: NDArray[np.int32], terms: Sequence[int]) -> NDArray[np.float64]:
+                own = [[of_part[at] for at in terms] for of_part in ranges]
+                return self._exact_scores(rows, own, [weights[at] for at in terms], saturations)
+
+            few = rare.candidates(topk, mask, exact)
             if few is not None:
                 return few
         scores = scratch_zeros(firsts[-1])

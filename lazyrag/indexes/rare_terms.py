@@ -17,6 +17,11 @@ ROWS_A_POSTING = 16  # rows are cleared and looked through in the time in which 
 _PROBES = 4  # rows that are scored for each requested row, for a bound on the worst of the best
 _MAX_PEAKS = 10_000
 
+_FEW_ROWS = 500  # of which exact scores are computed at once
+
+Exact: TypeAlias = "Callable[[NDArray[np.int32], Sequence[int]], NDArray[np.float64]]"
+"""What some of the query's terms add to the scores of some rows, which are ascending."""
+
 Peaks: TypeAlias = "dict[Any, float]"
 """Largest contributions of terms, by where their postings are; shared by the queries of an index."""
 
@@ -47,20 +52,18 @@ class RareTerms:
     slack: float
     peaks: Peaks
 
-    def candidates(
-        self, topk: int, mask: Mask | None, exact: Callable[[NDArray[np.int32]], NDArray[np.float64]]
-    ) -> NDArray[np.int32] | None:
+    def candidates(self, topk: int, mask: Mask | None, exact: Exact) -> NDArray[np.int32] | None:
         """Rows among which the topk best are, ascending; None if adding up all postings is faster.
 
         Args:
             topk: At least 1.
             mask: Of the rows that may be found; None for all.
-            exact: Scores of some rows, which are ascending.
+            exact: Computes scores.
         """
         sizes = [sum(end - start for start, end in ranges) for ranges in self.terms]
         order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
         most = [self.weights[at] * self._peak(self.terms[at]) * (1.0 + self.slack) for at in order]
-        rows, scores, postings = np.zeros(0, np.int64), np.zeros(0, np.float32), 0
+        rows, scores, postings = np.zeros(0, np.int32), np.zeros(0), 0
         for taken, at in enumerate(order, start=1):
             postings += sizes[at]
             if postings * ROWS_A_POSTING > self.firsts[-1]:
@@ -73,21 +76,39 @@ class RareTerms:
             found, lower = (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
             if len(found) >= topk:
                 best = found[lower >= kth_largest(lower, min(len(lower), _PROBES * topk))]
-                bound = kth_largest(exact(best.astype(np.int32)), topk)
+                bound = kth_largest(exact(best, order), topk)
                 if bound > missing:
-                    return found[lower * (1.0 + self.slack) + missing >= bound].astype(np.int32)
+                    return self._narrowed(found, lower, bound, order[taken:], most[taken:], exact)
             elif taken == len(order):
-                return found.astype(np.int32)
+                return found
         return None
 
-    def _postings(self, term: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _narrowed(
+        self,
+        rows: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        bound: float,
+        terms: Sequence[int],
+        most: Sequence[float],
+        exact: Exact,
+    ) -> NDArray[np.int32]:
+        """Those rows that can score as much as a bound, when a few terms more are added to their scores."""
+        for number in range(len(terms) + 1):
+            left = scores * (1.0 + self.slack) + sum(most[number:]) >= bound
+            rows, scores = rows[left], scores[left]
+            if number == len(terms) or len(rows) <= _FEW_ROWS:
+                break
+            scores = scores + exact(rows, terms[number : number + 1])
+        return rows
+
+    def _postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The rows of a term, and what it adds to the score of each."""
         places = [
             (part, first, start, end)
             for part, first, (start, end) in zip(self.parts, self.firsts, self.terms[term], strict=False)
             if start < end
         ]
-        rows = [postings.rows[start:end] + np.int64(first) for (postings, _), first, start, end in places]
+        rows = [postings.rows[start:end] + np.int32(first) for (postings, _), first, start, end in places]
         added = [contributions[start:end] for (_, contributions), _, start, end in places]
         return np.concatenate(rows), np.concatenate(added) * np.float32(self.weights[term])
 
@@ -103,7 +124,7 @@ class RareTerms:
         return found
 
 
-def _sums_by_row(rows: NDArray[np.int64], added: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _sums_by_row(rows: NDArray[np.int32], added: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Each row once, ascending, with the sum of what is added to it."""
     order = sorted_order(rows)
     rows = rows[order]
