@@ -491,7 +491,11 @@ class DocNode:
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The locations of a source that the span touches."""
         start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
-        return tuple(one for one in (source.locations if source else ()) if one.start < end and start < one.end and one.kind != TABLE)
+        return tuple(
+            one
+            for one in (source.locations if source else ())
+            if one.start < end and start < one.end and one.kind != TABLE
+        )
 
     def _inked_span(self, span: Span) -> Span:
         """The span without the white space at its ends, which may lie on another page or line."""

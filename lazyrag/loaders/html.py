@@ -287,7 +287,9 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
 
 def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
     rows = _integer(cell.get("rowspan"), 1)
-    return GridCell(_cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows)
+    return GridCell(
+        _cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows
+    )
 
 
 def _header_count(table: html.HtmlElement) -> int:
