@@ -549,13 +549,9 @@ class LexicalState:
         if firsts[-1] >= MANY_ROWS:
             parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
-            rare = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks)
-
-            def exact(rows: NDArray[np.int32], terms: Sequence[int]) -> NDArray[np.float64]:
-                own = [[of_part[at] for at in terms] for of_part in ranges]
-                return self._exact_scores(rows, own, [weights[at] for at in terms], saturations)
-
-            few = rare.candidates(topk, mask, exact)
+            few = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks).candidates(
+                topk, mask
+            )
             if few is not None:
                 return few
         scores = scratch_zeros(firsts[-1])
