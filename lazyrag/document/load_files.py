@@ -333,12 +333,12 @@ class Loading:
     @contextmanager
     def running(self, count: int) -> Iterator[None]:
         """Keep processes for a number of files; each starts when it is needed."""
+        if self.processes and count:
+            pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
+            self._table = ReaderTable(pairs, importable_loaders())
         if not self.processes or not count or self._idle is not None:
             yield
             return
-        self._table = ReaderTable(
-            tuple((one.pattern, portable(one.given)) for one in self.readers.all()), importable_loaders()
-        )
         idle: LifoQueue[LoadingProcess | None] = LifoQueue()
         for _ in range(self.processes):
             idle.put(None)

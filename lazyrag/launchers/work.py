@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -61,6 +63,7 @@ class Launcher:
         self._keeps_results = results is not None
         self._loading: Loading | None = None  # whose processes do the work
         self._token = uuid.uuid4().hex
+        self._running = ExitStack()
 
     @property
     def processes(self) -> int:
@@ -87,6 +90,8 @@ class Launcher:
 
     def close(self) -> None:
         """Release what was opened for the engine; an Executor that was passed stays open."""
+        atexit.unregister(self.close)
+        self._running.close()
         self.engine.close()
 
     # What can be sent
@@ -122,6 +127,11 @@ class Launcher:
                 self.require_sendable(f"The loader of {suffix!r}", loaders[suffix])
         for group in plan.groups:
             self.require_sendable(f"The transform of {group.name!r}", group.transform)
+        if self.processes and not loading.is_running:  # until the Document is closed, since they start slowly
+            import multiprocessing.util  # noqa: F401  whose own atexit function would wait for them
+
+            self._running.enter_context(loading.running(1))
+            atexit.register(self.close)
 
     def embedder(self, checked: CheckedEmbedder) -> CheckedEmbedder:
         """An embedder whose documents are embedded by the engine; queries are embedded here.
