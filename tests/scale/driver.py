@@ -1,6 +1,6 @@
 """A program that ingests a folder by a launcher: the driver that the kill runs kill.
 
-    python tests/scale/driver.py FOLDER STORE LAUNCHER [EXPORT]
+python tests/scale/driver.py FOLDER STORE LAUNCHER [EXPORT]
 """
 
 import sys

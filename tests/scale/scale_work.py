@@ -26,7 +26,7 @@ embed.identity = "scale-test"
 
 def lines(text):
     """Split a document."""
-    note("transform", text)
+    note("lines", text)
     return text.splitlines()
 
 
