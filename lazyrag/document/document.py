@@ -159,7 +159,6 @@ class Document:
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
         StoreConnectionError: If a store's server does not answer.
-        NotBuiltError: If this release does not contain a requested part.
 
     Example:
         >>> docs = Document()
