@@ -46,7 +46,7 @@ from lazyrag.document.sync import (
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, IngestionWarning, NotBuiltError, count, warn_user
+from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
@@ -113,7 +113,11 @@ class Document:
             ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
         manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
             address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
-        launcher: Must be None: clusters are not available yet.
+        launcher: Where files are loaded, nodes are transformed and documents are embedded: None for threads of this
+            program, an integer for so many processes, any `concurrent.futures.Executor` (such as dask.distributed's
+            ``client.get_executor()``), ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the
+            stores and the ledger stay here. Loaders, transforms and models must be importable there, and the files
+            must have the same paths. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
@@ -158,7 +162,6 @@ class Document:
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
         StoreConnectionError: If a store's server does not answer.
-        NotBuiltError: If this release does not contain a requested part.
 
     Example:
         >>> docs = Document()
@@ -225,8 +228,6 @@ class Document:
         given = next((one for one in (url, token, shards) if one is not None), None)
         require(given is None, "url, token and shards", given, "None for a subclass of Document")
         host = self._host(manager, server)
-        if launcher is not None:
-            raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
@@ -236,6 +237,10 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
+        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
+        if launched is not None:
+            processes = launched.processes or processes
+            embedders = {key: launched.embedder(one) for key, one in embedders.items()}
         default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
             workers=workers or default_workers,
@@ -245,12 +250,15 @@ class Document:
             keep_versions=validate_integer("keep_versions", keep_versions, 0),
             read_only=validate_boolean("read_only", read_only),
             on_progress=on_progress,
+            launcher=launched,
         )
         dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
+        if launched is not None:
+            launched.bind(self._indexer.loading, self._indexer.ledger.file.path)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
@@ -1297,6 +1305,8 @@ class Document:
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()
+            if (launcher := self._indexer.options.launcher) is not None:
+                launcher.close()
 
     def __enter__(self) -> Self:
         return self
