@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import lazyrag.document.sync as syncing
 from lazyrag.data.filters import FilterLike
@@ -36,17 +36,18 @@ from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, NodeKey, Sn
 from lazyrag.document.sync import MAX_DELETED, GroupDiff, OnError, PlannedStep, SyncPlan
 from lazyrag.document.tree import View
 from lazyrag.document.verify import DocumentStatus, GroupStatus
-from lazyrag.errors import IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
 from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.config import StoreConf
-from lazyrag.validation import known_arguments, known_keywords, require, validate_integer, validate_text
+from lazyrag.validation import require, validate_integer, validate_text
 
 if TYPE_CHECKING:
     from typing import Self
 
 R = TypeVar("R")
 V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHARDS = 1_000
 
 
@@ -227,6 +228,10 @@ class ShardedIndexer:
         """Whether a shard is closed."""
         return any(shard._indexer.is_closed for shard in self.shards)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        msg = f"{self.where} is in several stores, and this works in one of them. Use its shards: docs.shards."
+        raise ConfigError(msg)
+
 
 def merge_reports(reports: Iterable[IngestReport]) -> IngestReport:
     """The reports of shards as one."""
@@ -371,7 +376,12 @@ def _routed(name: str) -> Any:
     return call
 
 
-@known_arguments
+def _signed(method: F) -> F:
+    """Decorator: a method with the signature of a Document's; the shards check keywords."""
+    cast("Any", method).__wrapped__ = getattr(Document, method.__name__)
+    return method
+
+
 class ShardedDocument(Document):
     """See `Document`, ``shards``."""
 
@@ -480,7 +490,7 @@ class ShardedDocument(Document):
 
     # Ingestion
 
-    @known_keywords
+    @_signed
     def sync(
         self,
         *,
@@ -530,7 +540,7 @@ class ShardedDocument(Document):
         """See `Document.retry_failed`."""
         return merge_reports([shard.retry_failed() for shard in self.shards])
 
-    @known_keywords
+    @_signed
     def add_files(
         self, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
     ) -> IngestReport:
@@ -545,7 +555,7 @@ class ShardedDocument(Document):
 
         return merge_reports(self._ingest(self._split(found), add))
 
-    @known_keywords
+    @_signed
     def add_texts(
         self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
     ) -> IngestReport:
@@ -561,7 +571,7 @@ class ShardedDocument(Document):
 
         return merge_reports(self._ingest(parts, add))
 
-    @known_keywords
+    @_signed
     def delete_files(self, documents: Iterable[str], **during: Any) -> IngestReport:
         """See `Document.delete_files`."""
         self._whole("delete_files")
@@ -570,7 +580,7 @@ class ShardedDocument(Document):
             syncing.deletable(shard._indexer, names)
         return merge_reports([shard.delete_files(names, **during) for shard, names in parts])
 
-    @known_keywords
+    @_signed
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
         """See `Document.update_metadata`."""
         self._whole("update_metadata")
@@ -592,7 +602,7 @@ class ShardedDocument(Document):
         """See `Document.verify`."""
         return tuple(one for shard in self._whole("verify") for one in shard.verify())
 
-    @known_keywords
+    @_signed
     def repair(self, **during: Any) -> tuple[Problem, ...]:
         """See `Document.repair`."""
         return tuple(one for shard in self._whole("repair") for one in shard.repair(**during))
@@ -602,7 +612,7 @@ class ShardedDocument(Document):
         for shard in self._whole("compact"):
             shard.compact()
 
-    @known_keywords
+    @_signed
     def documents(
         self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
     ) -> list[DocumentInfo]:
@@ -610,14 +620,14 @@ class ShardedDocument(Document):
         pages = [shard.documents(after, limit, status, where) for shard in self.shards]
         return list(itertools.islice(heapq.merge(*pages, key=lambda one: one.id), limit))
 
-    @known_keywords
+    @_signed
     def export(self, folder: PathLike) -> Path:
         """See `Document.export`."""
         from lazyrag.document.reshard import export_shards
 
         return export_shards([shard._indexer for shard in self._whole("export")], folder)
 
-    @known_keywords
+    @_signed
     def import_from(self, folder: PathLike) -> int:
         """See `Document.import_from`; all or nothing in each shard."""
         from lazyrag.document.reshard import import_shards
@@ -632,7 +642,7 @@ class ShardedDocument(Document):
 
     # Search and life
 
-    @known_keywords
+    @_signed
     def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
         found = [shard.grep(text, where, **options) for shard in self.shards]
