@@ -21,6 +21,7 @@ from lazyrag.retrieval import (
     WeightedRetriever,
     Windows,
 )
+from tests.crash.reshard_kills import kill
 
 EXAMPLES = max(3, settings().max_examples // 2)  # each asks some hundred questions of both
 WORDS = "green tea black coffee roast leaf water cup bean 绿茶 红茶 pick dry".split()
@@ -375,3 +376,10 @@ class TestReshard:
             assert (docs.verify(), embedded) == ((), [])
         left = {path.name for path in tmp_path.iterdir()}
         assert {name for name in left if f"-of-{after}." not in name} == {"files", "store.db.shards"}
+
+    def test_it_is_killed_and_called_again(self, tmp_path):
+        """Killed at its begin, in the middle and at its end, the next call finishes; nothing is embedded or left over.
+
+        For more kills: ``python -m tests.crash.reshard_kills --kills 20``.
+        """
+        assert kill(3, tmp_path) == []
