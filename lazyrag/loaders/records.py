@@ -350,9 +350,7 @@ class CsvLoader:
                 continue
             count += 1
             names = header if header and number > header_number else ()
-            named = (
-                zip_longest(names, cells, fillvalue="") if len(names) < len(cells) else zip(names, cells, strict=False)
-            )
+            named = zip_longest(names, cells, fillvalue="")
             writer.add(((name, cell) for name, cell in named if cell), "row", str(number))
             if number > header_number:
                 body.append(cells)
