@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import io
 import random
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -378,6 +380,36 @@ def test_formulas_without_value_comments_and_hidden_sheets(load):
     assert ("comment", "S > B2") in {(one.kind, one.label) for one in loaded.locations}
     assert loaded.metadata["formulas_without_values"] == ["S!B3"]
     assert loaded.metadata["hidden_sheets"] == ["S"]
+
+
+# A workbook that xlwt wrote: a merged title, a merged cell, durations, percentages and dates.
+OLD_WORKBOOK = (
+    "c-rk)T}TvB6#nj=S>0X#R#QuZMIx<C&GJP8oeIjQ#F8lbp;mW6(_Lc~!XC;pACsV`q8Gu6UaVgFp^|zKf&!x+f*{bOr=Em@9@OdFGc%<&"
+    "f(vC7^9}dRz2Cj(+_U$dIdgYjkLOMd-7B8NBGf~}oEbpcJWfyvIE@gf-!xU#x%;V@9{wo={Irp2K0MBPm9F+s?e`=k?&{A;0w1Xy#VIs)"
+    "C1NEjh+XVML?|EXND5phCL2ZURUXS$maACa;gL^R?qKE;%Q_l6Ar52QXe_U_qxg_q$9>sQb|0|LduFzx054P&pSvuqu|DifwnsX>j^%fR"
+    "^-K(dqNyR4h$U4!12<G)9ceqZJsuD10o;TRR997(hV>lWLJ;UBRL0|#(dY#7Y49+<nkB#&C*3?N@%WYH1&IH)kWXKN_tOTu@oJ~t_#kb%"
+    "8=tX+olLUi#%H<MxgsgH`e2^mtT8~E>wQ*yHqT%SCpcAzYmRirx@mAv*Xaa>a2rwGZINV51EP^$k_S$<2h}@|b7W{ij?CiRkx4R&9Ioeb"
+    "1_{wx%-o)Sv$v(mIL=HTzZb2yXQ}cHCeAAjQqJZc{f8`Pjm<1Cu+_C(FJ_rfPSd@tslcx6>E|&QxwnkwsbRb|Hq5JUr24?;eGkI}Q^qE$"
+    "k2Fl4$sc)V3}GFuO_cQ2)sG5MA+B9jcw{(tVQ1P8EQ@~0x_%k5eK+kRLJnrt<4nk9IZA5;ULAF5tRY-91Zya1wVd^|T9S30mPRezo?W`w"
+    "l59(Dx+bk0pNE>ksoKHTX~SY9`ESRIaaJk~jaIj6OtMXFk<C$BHO>A-PqBvTf^y$WY87%Utj4x6W#JRAmgKPxG}OyH+*dBqd+8^F@ZiCN"
+    "2M-=Rc=$U|Coak76zc@)v(LBb_II6GDs$dvlK&R_(M4Ae{fF9(1l^P9O(}i~;S-K6u}mH3d!fQXnmvgQw6Gr?DaS9JxW)Y6vuwrC?|Xz&"
+    "oqsMBKmYLj-vJZ@5Ni"
+)
+
+
+def test_old_workbooks(tmp_path):
+    """Merged cells, durations and percentages of the old format are read as of the new one."""
+    (tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(OLD_WORKBOOK)))
+    loaded = load_file(tmp_path / "a.xls")
+    assert loaded.text.splitlines() == [
+        "S",
+        "Sales",
+        "town | h | share | day",
+        "town: Uji; h: 26:05; share: 12.5%; day: 2024-04-05",
+        "town: Uji; h: 12:00; share: 100%; day: 2024-04-06",
+    ]
+    [table] = tables_of(loaded)
+    assert (table.caption, table.cells) == ("Sales", "A2:D4")
 
 
 # Tables of a Document, and SQL
