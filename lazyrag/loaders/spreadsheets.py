@@ -382,8 +382,8 @@ def _xlsx_value(cell: Any) -> Cell:
 class XlsLoader(SheetLoader):
     """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
-    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read, too.
-    Comments follow the rows of their sheet. Names of sheets and the author become metadata.
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read,
+    too. Comments follow the rows of their sheet. Names of sheets and the author become metadata.
 
     Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
