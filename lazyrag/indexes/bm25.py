@@ -367,7 +367,7 @@ class TermPart(RowPart):
         return {
             **self.rows.arrays(),
             "lengths": self.lengths,
-            "vocabulary": self.vocabulary.text(),
+            **self.vocabulary.arrays(),
             "starts": self.postings.starts,
             "rows": self.postings.rows,
             "counts": self.postings.values,
@@ -380,21 +380,21 @@ class TermPart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        lengths, vocabulary, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
+        lengths, starts, rows, counts = pick(arrays, "lengths", "starts", "rows", "counts")
         block = RowBlock.from_arrays(arrays)
         postings = int(starts[-1]) if len(starts) else -1
-        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings):
+        terms = {len(arrays[name]) for name in ("term_ends", "term_crcs", "terms_by_crc") if name in arrays}
+        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings and terms <= {len(starts) - 1}):
             msg = (
                 f"A part of an index has {len(block)} rows with {len(lengths)} lengths and {postings} postings with "
                 f"{len(rows)} rows and {len(counts)} counts. Its file is damaged: build the index again."
             )
             raise StoreError(msg)
-        return cls(block, lengths, Vocabulary.of_text(vocabulary), Postings(starts, rows, counts))
+        return cls(block, lengths, Vocabulary.from_arrays(arrays), Postings(starts, rows, counts))
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
-        numbers, starts = self.vocabulary.numbers(), self.postings.starts
-        at = [numbers.get(term, -1) for term in terms]
+        starts, at = self.postings.starts, self.vocabulary.find(terms)
         return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
 
     def _select(self, mask: Mask) -> TermPart:
