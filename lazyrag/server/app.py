@@ -31,6 +31,7 @@ from lazyrag.server import (
     routes_documents,
     routes_search,
     sets,
+    shards,
     uploads,
 )
 from lazyrag.server.access import AccessMiddleware, wants_page
@@ -44,6 +45,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         routes_search,  # first: routes are tried in turn
+        shards,
         reader,
         routes_access,
         routes_documents,
