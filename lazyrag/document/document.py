@@ -648,7 +648,9 @@ class Document:
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
-        self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
+        self._watcher = open_watcher(
+            indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
+        )
         return self._watcher
 
     @property
@@ -911,9 +913,10 @@ class Document:
             ConfigError: If the path exists already.
             StoreError: If it cannot be written; then no part of it remains.
         """
-        from lazyrag.document.export import export
+        from lazyrag.document.export import Exporter, export
 
-        return export(self._unrestricted("export"), folder)
+        indexer = self._unrestricted("export")
+        return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
 
     @known_keywords
     def import_from(self, folder: PathLike) -> int:
@@ -1337,6 +1340,9 @@ class Document:
 
     def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
         """The files and stores of this Document; a shard has a part of them."""
+        marker = Path(f"{conf.ledger_file}.shards")
+        if conf.ledger_file is not None and marker.exists():
+            raise ConfigError(f"{conf.ledger_file} has several stores. Pass shards=, the number in {marker.name}.")
         return dataset, conf
 
     def _unrestricted(self, method: str) -> Indexer:
