@@ -6,22 +6,26 @@ first one that answers. With ``partial=True`` a read leaves out a shard that is 
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from urllib.parse import quote
 
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import read_schema
-from lazyrag.data.filters import FilterLike
+from lazyrag.data.filters import FilterLike, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
+from lazyrag.document.catalogue import DocumentInfo, TextMatch
 from lazyrag.document.changes import make_dataset
 from lazyrag.document.groups import GroupGraph
+from lazyrag.document.jobs import Job, Jobs
 from lazyrag.document.load_files import Readers
 from lazyrag.document.remote import (
     _ROUTES,
@@ -34,14 +38,18 @@ from lazyrag.document.remote import (
     RemoteSnapshot,
     RemoteView,
     StateGoneError,
+    encode_filter,
 )
 from lazyrag.document.shards import ShardedDocument
 from lazyrag.document.snapshot import Needs
+from lazyrag.document.sync import DocumentVersion
+from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.errors import ConfigError, StoreConnectionError, warn_user
 from lazyrag.models.embedding import make_embedders
 from lazyrag.validation import is_list_of, known_arguments, require, validate_boolean, validate_text
 
 if TYPE_CHECKING:
+    from lazyrag.document.document import Document
     from lazyrag.document.snapshot import ActiveRead, DocumentState, LocalSnapshot
     from lazyrag.document.tree import View
 
@@ -51,25 +59,19 @@ _THREADS = 64
 _PAUSE_S = 1.0
 """How long a service that did not answer is not asked again, and at least as long as it took to notice."""
 
-_missing: ContextVar[set[str] | None] = ContextVar("lazyrag_missing_shards", default=None)
+_missing: ContextVar[set[str]] = ContextVar("lazyrag_missing_shards")
 
 
-@contextmanager
-def missing_shards() -> Iterator[set[str]]:
-    """Collect the addresses of the shards that are missing in the answers of this block.
+def missing_shards() -> set[str]:
+    """A new set, to which the addresses of the shards are added that the next answers in this context lack.
 
     Example:
-        >>> with missing_shards() as missing:
-        ...     pass
-        >>> missing
+        >>> missing_shards()
         set()
     """
     found: set[str] = set()
-    token = _missing.set(found)
-    try:
-        yield found
-    finally:
-        _missing.reset(token)
+    _missing.set(found)
+    return found
 
 
 @functools.cache
@@ -139,6 +141,24 @@ class ReplicatedConnection:
             one.close()
 
 
+class _NoRows:
+    """The rows of documents in a ledger, which are the service's."""
+
+    def named(self, *_: Any) -> dict[Any, Any]:
+        """None of them."""
+        return {}
+
+    all = created = named
+
+    def content_hashes(self) -> set[str]:
+        """None of them."""
+        return set()
+
+    def failures(self) -> tuple[Any, ...]:
+        """None of them."""
+        return ()
+
+
 class ShardIndexer(RemoteIndexer):
     """See `RemoteIndexer`; of one of several shards.
 
@@ -151,6 +171,7 @@ class ShardIndexer(RemoteIndexer):
     """
 
     others: Sequence[ShardIndexer] = ()
+    documents = _NoRows()
 
     def __init__(
         self, connection: ReplicatedConnection, name: str, embed: Any, known: Mapping[str, Any], is_optional: bool
@@ -168,8 +189,8 @@ class ShardIndexer(RemoteIndexer):
         else:
             self._known, self.schema = known, read_schema(known["fields"])
 
-    def is_missing(self) -> bool:
-        """Whether a read that begins now leaves the shard out.
+    def is_left_out(self) -> bool:
+        """Whether a read that begins now leaves the shard out, with a warning.
 
         Raises:
             StoreConnectionError: If no shard is left.
@@ -177,13 +198,11 @@ class ShardIndexer(RemoteIndexer):
         if not self.down or time.monotonic() >= self._retry_at:
             return False
         if all(one.down for one in self.others):
-            raise StoreConnectionError(f"None of the shards of Document {self.name!r} answers: {self.all_urls}.")
+            urls = "; ".join(one.url for one in self.others)
+            raise StoreConnectionError(f"None of the shards of Document {self.name!r} answers: {urls}.")
+        warn_user(f"The answer lacks the shard {self.url}. {self.down}", UserWarning)
+        _missing.get(set()).add(self.url)
         return True
-
-    @property
-    def all_urls(self) -> str:
-        """The addresses of all shards."""
-        return "; ".join(one.url for one in self.others)
 
     def note_down(self, error: Exception, took_s: float) -> None:
         """Leave the shard out of reads for a moment."""
@@ -201,11 +220,7 @@ class ShardView(RemoteView):
 
     def __init__(self, indexer: ShardIndexer, needs: Needs) -> None:
         super().__init__(indexer, needs)
-        self.is_missing = indexer.is_missing()
-        if self.is_missing:
-            warn_user(f"The answer lacks the shard {indexer.url}. {indexer.down}", UserWarning)
-            if (found := _missing.get()) is not None:
-                found.add(indexer.url)
+        self.is_missing = indexer.is_left_out()
 
 
 class ShardReader(RemoteReader):
@@ -278,6 +293,27 @@ class _AnyShard:
         return last.post(self._path, body)
 
 
+class NoJobs(Jobs):
+    """The jobs of a Document that others write."""
+
+    def __init__(self, docs: Document) -> None:
+        self._docs = docs
+
+    def list(self, *_: Any, **__: Any) -> list[Job]:
+        """None of them."""
+        return []
+
+    def working(self) -> dict[str, Any]:
+        """None of them."""
+        return {}
+
+    def submit(self, kind: str, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: the services write."""
+        raise ConfigError(f"{self._docs!r} only reads, and cannot {kind}. Call the service that writes.")
+
+    get = cancel = retry = wait = submit  # type: ignore[assignment]  # there is no job to name
+
+
 class RemoteShard(RemoteDocument):
     """One shard of `RemoteShards`."""
 
@@ -285,6 +321,62 @@ class RemoteShard(RemoteDocument):
         self.name = indexer.name
         self._indexer = cast("Any", indexer)
         self._reader = ShardReader(cast("Any", indexer))
+
+    def documents(self, after: Any = None, limit: int = 100, status: Any = None, where: Any = None) -> Any:
+        """See `Document.documents`."""
+        found = self._ask("documents", [after, limit, status], where)
+        return list(map(_info, found or ()))
+
+    def document(self, document: str) -> DocumentInfo:
+        """See `Document.document`."""
+        return _info(self._ask("document", [document], named=True))
+
+    def versions(self, document: str) -> list[DocumentVersion]:
+        """See `Document.versions`."""
+        found = self._ask("versions", [document], named=True)
+        return [DocumentVersion(**{**one, "created_at": dt.datetime.fromisoformat(one["created_at"])}) for one in found]
+
+    def grep(self, text: str, where: Any = None, **options: Any) -> list[TextMatch]:
+        """See `Document.grep`."""
+        found = self._ask("grep", [text], where, options=options) or ()
+        return [TextMatch(**{**one, "span": tuple(one["span"])}) for one in found]
+
+    def status(self) -> DocumentStatus:
+        """See `Document.status`."""
+        found = self._ask("status", [])
+        if found is None:
+            return DocumentStatus(self.name, 0, (), (), 0, "")
+        groups = tuple(GroupStatus(**{**one, "indexes": tuple(one["indexes"])}) for one in found["groups"])
+        return DocumentStatus(**{**found, "groups": groups, "failed": tuple(map(tuple, found["failed"]))})
+
+    def _ask(
+        self,
+        method: str,
+        arguments: Sequence[Any],
+        where: Any = None,
+        *,
+        named: bool = False,
+        options: Mapping[str, Any] = EMPTY,
+    ) -> Any:
+        """Call a method of the service's Document; None of a shard that is left out, unless a document is named."""
+        indexer = cast("ShardIndexer", self._indexer)
+        if not named and indexer.is_left_out():
+            return None
+        filters = None if where is None else encode_filter(parse_filter(where))
+        scope = encode_filter(self._reader.scope)
+        body = {"method": method, "arguments": arguments, "options": options, "scope": scope, "where": filters}
+        try:
+            return indexer.post("catalogue", body)
+        except StoreConnectionError as exc:
+            if named or not indexer.is_optional:
+                raise
+            indexer.note_down(exc, 0)
+            return self._ask(method, arguments, where, options=options)
+
+
+def _info(row: Mapping[str, Any]) -> DocumentInfo:
+    error = None if row["error"] is None else ErrorInfo(**row["error"])
+    return DocumentInfo(**{**row, "labels": tuple(row["labels"]), "error": error})
 
 
 @known_arguments
@@ -331,6 +423,8 @@ class RemoteShards(ShardedDocument):
         if known is None:
             raise answers[0]
         _check_alike(dict(zip((one.url for one in connections), answers, strict=True)))
+        order = _shard_order([one.url for one in connections], answers)
+        connections, answers = ([some[at] for at in order] for some in (connections, answers))
         any_shard = cast("Any", _AnyShard(connections, self.name))
         models = {key: RemoteEmbedder(any_shard, key, identity) for key, identity in known["embed"].items()}
         own = {key: one.user_object for key, one in make_embedders(embed, None).items()}
@@ -349,12 +443,17 @@ class RemoteShards(ShardedDocument):
         """Refuse: the services write."""
         raise ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
 
-    create_node_group = add_reader = activate_group = _unrestricted = _refuse
+    create_node_group = add_reader = activate_group = _refuse
 
     @property
     def groups(self) -> tuple[str, ...]:
         """See `Document.groups`."""
         return self.shards[0].groups
+
+    @property
+    def jobs(self) -> Jobs:
+        """See `Document.jobs`."""
+        return NoJobs(self)
 
     @property
     def url(self) -> str:
@@ -379,3 +478,27 @@ def _check_alike(answers: Mapping[str, Any]) -> None:
             if one[what] != wanted[what]:
                 msg = f"The shards have different {what}: {first} has {wanted[what]!s:.200}, {url} {one[what]!s:.200}."
                 raise ConfigError(f"{msg} Configure them alike.")
+
+
+def _shard_order(urls: Sequence[str], answers: Sequence[Any]) -> list[int]:
+    """Which address has each shard; one that does not answer has one of those that are left.
+
+    Raises:
+        ConfigError: If the services do not have the shards of one Document.
+    """
+    numbers: dict[int, int] = {}
+    for at, answer in enumerate(answers):
+        if not isinstance(answer, dict):
+            continue
+        number, shards = answer["shard"] or (0, 1)
+        if shards != len(urls) or number in numbers:
+            what = "is not a shard" if shards == 1 else f"is shard {number} of {shards}"
+            other = f", as {urls[numbers[number]]} is" if number in numbers else ""
+            msg = (
+                f"url must have one address for each shard of a Document; got {len(urls)}, and {urls[at]} {what}{other}"
+            )
+            hint = "Replicas of a shard are a list in the list; several Documents are a list for Retriever."
+            raise ConfigError(f"{msg}. {hint}")
+        numbers[number] = at
+    others = iter(at for at in range(len(urls)) if at not in numbers.values())
+    return [numbers[one] if one in numbers else next(others) for one in range(len(urls))]

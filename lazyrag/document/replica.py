@@ -22,7 +22,7 @@ from lazyrag.data.fields import schema_text
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import GroupTarget, VectorsTarget
 from lazyrag.document.document import Document
-from lazyrag.document.export import _child_counts, _decode_document, _encode_document
+from lazyrag.document.export import child_counts, decode_document, encode_document
 from lazyrag.document.ingest import IngestionEngine, MakeRoot, PendingVersion, Root, _Batch
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
 from lazyrag.document.remote import (
@@ -32,6 +32,7 @@ from lazyrag.document.remote import (
     encode_segment,
     encode_vector,
 )
+from lazyrag.document.shards import shard_mark
 from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.models.embedding import length_of
@@ -132,7 +133,7 @@ def _encoded(snapshot: LocalSnapshot, row: DocumentRow, groups: Mapping[str, Liv
         for index in group.indexes.values():
             if index.kind == "vectors" and index.dimension:
                 vectors[f"{name}/{index.name}/{index.identity}"] = _encoded_vectors(snapshot, index, segments)
-    return {"row": _encode_document(row), "nodes": nodes, "vectors": vectors, "builds": builds}
+    return {"row": encode_document(row), "nodes": nodes, "vectors": vectors, "builds": builds}
 
 
 def _encoded_vectors(snapshot: LocalSnapshot, index: LiveIndex, segments: Sequence[Segment]) -> list[Any]:
@@ -170,7 +171,7 @@ class _ReplicaEngine(IngestionEngine):
                 continue
             self._fetch([version], target.parent, batch.plan)
             own = [decode_segment(row)._replace(build=number) for row in rows]
-            counts = _child_counts(own, [one.uid for one in version.segments[target.parent]])
+            counts = child_counts(own, [one.uid for one in version.segments[target.parent]])
             row = BuildRow(number, version.row.id, target.id, above.number, above.root, input_hash, json.dumps(counts))
             batch.add(version, row, own)
 
@@ -213,6 +214,7 @@ class Replica:
     def __init__(self, docs: Document, url: str, name: str | None = None, token: str | None = None) -> None:
         require(isinstance(docs, Document) and not docs.shards, "docs", docs, "a Document with one store")
         self._indexer = indexer = docs._unrestricted("Replica")
+        self._shard = shard_mark(docs)
         self._connection = Connection(url, token)
         self._path = f"sets/{quote('default' if name is None else validate_text('name', name), safe='')}/_changes"
         self._engine = _ReplicaEngine(
@@ -284,6 +286,8 @@ class Replica:
         where = f"the service at {self._connection.url}"
         if answer["fields"] != schema_text(self._indexer.nodes.schema):
             raise ConfigError(f"{self._indexer.where} has other doc_fields than {where}. Pass the same ones.")
+        if tuple(answer["shard"] or ()) != (self._shard or ()):
+            raise ConfigError(f"{self._indexer.where} is not the same shard as {where}: {answer['shard']}.")
         own = self._indexer.ledger.tree.groups
         for name in names if answer["count"] else ():
             if name not in answer["groups"]:
@@ -297,7 +301,7 @@ class Replica:
         indexer = self._indexer
         indexer.ensure_root()
         plan = indexer.planner.plan_live()
-        versions = [_Received(row := _decode_document(one["row"]), _root_of(one, row), data=one) for one in documents]
+        versions = [_Received(row := decode_document(one["row"]), _root_of(one, row), data=one) for one in documents]
         self._engine.ingest(versions, plan, "follow", len(versions))
         live = indexer.ledger.tree.documents
         if ids := [live[uid].id for uid in gone if uid in live]:

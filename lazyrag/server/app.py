@@ -31,13 +31,13 @@ from lazyrag.server import (
     routes_documents,
     routes_search,
     sets,
-    shards,
     uploads,
 )
 from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.shards import routes as shards
 
 log = logging.getLogger("lazyrag.server")
 
