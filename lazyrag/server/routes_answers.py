@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, golden_measure, judge
+from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
@@ -555,13 +555,8 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
     def run() -> dict[str, Any]:
-        began, stored = time.perf_counter(), book.records(scope, "golden")
-        if not 1 <= len(stored) <= MAX_GOLDEN:
-            detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
-            raise ProblemError(409, detail, "Add or delete some.")
-        golden = golden_of(stored)
-        reports = [judge(golden, scope.docs, scope.retriever(options)) for options in (body.a, body.b)]
-        measures = []
+        began, measures = time.perf_counter(), []
+        stored, _, reports = judged_golden(scope, book, (body.a, body.b))
         for a, b in zip(*(report.verdicts for report in reports), strict=True):
             of_one = [{one.question: one.values.get(a.measure) for one in report.questions} for report in reports]
             values = [{key: value for key, value in one.items() if value is not None} for one in of_one]
@@ -572,6 +567,22 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
         return book.add(scope, "evaluations", {**body.model_dump(), **result})
 
     return await scope.respond(run, status=201, slow=True)
+
+
+def judged_golden(
+    scope: Scope, book: Notebook, options: Sequence[SearchOptions]
+) -> tuple[list[dict[str, Any]], Golden, list[GoldenReport]]:
+    """The golden questions of a set, and what some ways to search find for them.
+
+    Raises:
+        ProblemError: 409 if there are none, or too many.
+    """
+    stored = book.records(scope, "golden")
+    if not 1 <= len(stored) <= MAX_GOLDEN:
+        detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
+        raise ProblemError(409, detail, "Add or delete some.")
+    golden = golden_of(stored)
+    return stored, golden, [judge(golden, scope.docs, scope.retriever(one)) for one in options]
 
 
 def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
