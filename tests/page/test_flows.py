@@ -250,13 +250,14 @@ def undo(me):
 @flow
 def delete_with_certificate(me):
     """After the time for undo a file is removed for good, and the page links the certificate, which is clean."""
+    me.own_set()
     page = me.open("files")
     me.upload((f"{me.tag}.txt", f"The baozhong of {me.tag} leaves a trace.".encode()))
     me.is_ready(f"{me.tag}.txt")
     me.go(f"files/delete?id={me.tag}.txt")
     me.use("#ask .danger")
     page.locator("[data-undo]", has_text=me.tag).wait_for(state="detached", timeout=30_000)
-    link = page.locator(".note", has_text=me.tag).locator("a[href*=certificates]")
+    link = page.locator(".note.ok a[href*=certificates]").first
     link.wait_for(timeout=90_000)
     me.use(link)
     page.wait_for_url("**/certificates/*")
@@ -295,10 +296,11 @@ def versions(me):
 
 @flow
 def search_with_knobs(me):
-    """Another group and number of results change these and the address, without a reload."""
+    """Another retriever and number of results change these and the address, without a reload."""
     page = me.open("search?q=tea")
     page.evaluate("globalThis.isSame = true")
-    me.choose("#f-group", "FineChunk" if page.locator("#f-group [value=FineChunk]").count() else "MediumChunk")
+    me.choose("#f-retriever", "bm25")
+    page.wait_for_function("() => location.search.includes('retriever=bm25')")
     me.type("#f-topk", "2")
     press(page, "Enter")
     page.wait_for_function("() => document.querySelectorAll('.hit').length === 2 && location.search.includes('topk=2')")
