@@ -32,6 +32,7 @@ from lazyrag.document import Document
 from lazyrag.server.access import COOKIE
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, Service, file_name, needs, service_of
+from lazyrag.text.sentences import resolve_language
 
 FOLDER = Path(__file__).parent
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -147,6 +148,19 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
 _UNITS = (("", 0, 45), ("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_400, 4 * 86_400))
 
 
+def format_place(language: str, location: str) -> str:
+    """A node's location in the reader's language: the innermost heading, and pages, lines, rows or slides."""
+    found = _PLACE.fullmatch(location)
+    heading, kind, n = found.groups() if found else (location, "", "")
+    shown = [heading.rpartition(" > ")[2]] if heading else []
+    if kind:
+        shown.append(translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–")))
+    return ("，" if language == "zh" else ", ").join(shown)
+
+
+_PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
+
+
 @functools.cache
 def _environment(language: str) -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(FOLDER / "templates")
@@ -160,7 +174,16 @@ def _environment(language: str) -> jinja2.Environment:
         when=functools.partial(format_when, language),
         duration=functools.partial(format_duration, language),
     )
-    found.globals.update(t=functools.partial(translate, language), lang=language, languages=LANGUAGES)
+    t = functools.partial(translate, language)
+    found.globals.update(
+        t=t,
+        lang=language,
+        languages=LANGUAGES,
+        place=functools.partial(format_place, language),
+        stage_name=lambda name: t(f"stage.{name}").removeprefix("stage."),
+        stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
+        lang_of=lambda text: "zh-CN" if resolve_language("auto", text) == "zh" else "en",
+    )
     return found
 
 
@@ -379,8 +402,10 @@ def defaults_of(service: Service, name: str) -> dict[str, Any]:
     return found
 
 
-def change_defaults(service: Service, name: str, **values: Any) -> None:
+def change_defaults(service: Service, docs: Document, name: str, **values: Any) -> None:
     """Change the defaults of a set, or take the last change back: without values."""
+    if values:
+        service.retriever(docs, values["group"], values["retriever"], None, None)  # which checks them
     now = defaults_of(service, name)
     new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
     path = _defaults_file(service, name)
@@ -392,6 +417,14 @@ def change_defaults(service: Service, name: str, **values: Any) -> None:
 
 def _defaults_file(service: Service, name: str) -> Path:
     return service.state / "defaults" / f"{file_name(name)}.json"
+
+
+def page_of_nodes(
+    docs: Document, group: str, offset: int, limit: int, ids: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Some nodes of a group, perhaps of documents with some ids, and the offset of those that follow."""
+    nodes = docs.get_nodes(group, document_ids=ids, limit=limit + 1, offset=offset)
+    return {"nodes": nodes[:limit], "following": offset + limit if len(nodes) > limit else None}
 
 
 # Sets
