@@ -381,6 +381,11 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     return response
 
 
+def price_of(text: Any) -> float:
+    """The number in a field for a price; 0 if there is none."""
+    return float(text) if str(text or "").replace(".", "", 1).isdecimal() else 0.0
+
+
 def split_labels(text: str) -> list[str]:
     """The labels in a field of a form, with commas of either language between them."""
     return [one.strip() for one in text.replace("，", ",").split(",") if one.strip()]
@@ -397,9 +402,7 @@ def retrievers_of(docs: Document) -> list[str]:
 def defaults_of(service: Service, name: str) -> dict[str, Any]:
     """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before`` it was changed."""
     found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
-    with suppress(FileNotFoundError):
-        found |= json.loads(_defaults_file(service, name).read_text(encoding="utf-8"))
-    return found
+    return found | notes_of(_defaults_file(service, name))
 
 
 def change_defaults(service: Service, docs: Document, name: str, **values: Any) -> None:
@@ -408,15 +411,31 @@ def change_defaults(service: Service, docs: Document, name: str, **values: Any) 
         service.retriever(docs, values["group"], values["retriever"], None, None)  # which checks them
     now = defaults_of(service, name)
     new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
-    path = _defaults_file(service, name)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    draft.write_text(json.dumps(new), encoding="utf-8")
-    draft.replace(path)
+    note(_defaults_file(service, name), new)
 
 
 def _defaults_file(service: Service, name: str) -> Path:
     return service.state / "defaults" / f"{file_name(name)}.json"
+
+
+def notes_of(path: Path) -> dict[str, Any]:
+    """A JSON file of the state folder; empty until something is noted."""
+    with suppress(FileNotFoundError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
+
+
+def note(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a JSON file of the state folder."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.replace(path)
+
+
+def models_file(service: Service) -> Path:
+    """By model its ``price`` of a million tokens, and its last test: ``created``, ``text``, ``is_ok``."""
+    return service.state / "models.json"
 
 
 def page_of_nodes(

@@ -38,7 +38,7 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 _ROWS, _NODES, _MANY = 50, 20, 1_000
 UNDO_S = 10.0
 """How long a deletion can be undone."""
-_LOOK_S, _COMMENT_S = 0.5, 15.0
+_LOOK_S, _COMMENT_S, _HELD_S = 0.5, 15.0, 900.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
 _UNFINISHED: Any = ("WORKING", "WAITING")
@@ -230,18 +230,71 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
 
 
 @router.post("/files")
-async def add(call: Writing, next: str = "", csrf: str = "") -> Response:  # noqa: A002  the name in the address
-    """Add files, as the page's form sends them."""
+async def add(
+    call: Writing,
+    book: answers.Book,
+    next: str = "",  # noqa: A002  the name in the address
+    csrf: str = "",
+) -> Response:
+    """Add files, as the page's form sends them; or hold them while the page shows what they would cost."""
     page.check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
     labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    found = json.loads(bytes((await uploads.add_files(call, form.files, metadata, key)).body))["files"]
+    if form.fields.get("dry"):
+        return await _hold(call, book, form.files, metadata, key)
+    return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
+
+
+async def _added(call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files") -> Response:
+    found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
     added = len(found) - len(refused)
     notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
-    return page.redirect(call.request, "s", call.name, "start" if next == "start" else "files", notice=notice)
+    return page.redirect(call.request, "s", call.name, target, notice=notice)
+
+
+async def _hold(call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str) -> Response:
+    """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
+    estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
+    until = time.time() + _HELD_S
+    for one in files:
+        if one.problem is None:  # `sweep` leaves it until then
+            os.utime(uploads.stored_path(call.folder, one.content_hash, one.name), (until, until))
+    for old in await call.run(book.records, _scope(call), "upload", is_own=True):
+        await call.run(book.take, old["id"])
+    own = [{**one.model_dump(), "content_hash": one.content_hash} for one in files]
+    held = {"files": own, "metadata": metadata, "key": key, "estimate": estimate}
+    number = (await call.run(book.add, _scope(call), "upload", held))["id"]
+    return page.redirect(call.request, "s", call.name, "files", "upload", number=number)
+
+
+@router.get("/files/upload")
+async def show_upload(call: Writing, book: answers.Book, number: str, price: str | None = None) -> Response:
+    """What received files would cost."""
+    held = await call.run(book.record, _scope(call), "upload", number)
+    estimate, price = held["estimate"], _price(call, price)
+    estimate["cost"] = estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
+    return await _files(call, book, dialog="upload", held=held, estimate=estimate, price=price)
+
+
+@router.post("/files/upload")
+async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Add files that were held."""
+    held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
+    await call.run(book.take, held["id"])
+    files = [uploads.FileResult(**{**one, "problem": None}) for one in held["files"] if not one["problem"]]
+    return await _added(call, files, held["metadata"], held["key"])
+
+
+def _price(call: Call, given: str | None) -> str:
+    """The price that a form has, else the one that Settings have for the set's first model."""
+    if given is not None:
+        return given
+    prices = page.notes_of(page.models_file(call.service))
+    known = (prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.embed_keys)
+    return "".join([f"{one:g}" for one in known if one][:1])
 
 
 def _t(call: Call, key: str, **slots: Any) -> str:
@@ -385,14 +438,13 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
+async def show_sync(call: Writing, book: answers.Book, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
-    amount = float(price) if price.replace(".", "", 1).isdecimal() else 0.0
-    return await _files(
-        call, book, dialog="sync", plan=plan, estimate=uploads.estimate(call, plan, amount), price=price
-    )
+    price = _price(call, price)
+    estimate = uploads.estimate(call, plan, page.price_of(price))
+    return await _files(call, book, dialog="sync", plan=plan, estimate=estimate, price=price)
 
 
 @router.post("/files/sync")

@@ -23,6 +23,7 @@ from lazyrag.server.access import COOKIE, SESSION_S
 from lazyrag.server.page import Form
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_access import access_of, require_whole
+from lazyrag.server.routes_answers import Book
 from lazyrag.server.routes_documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Administration, Call, Reading, Writing, reply
@@ -314,11 +315,25 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
 
 
 @router.get("/settings/models")
-async def models(request: Request, _: _ADMIN) -> Response:
-    """The models of all sets."""
+async def models(request: Request, book: Book, _: _ADMIN) -> Response:
+    """The models of all sets, with the state of their last calls."""
     service, name = service_of(request), _last_set(request)
+
+    def find() -> dict[str, Any]:
+        notes, last = page.notes_of(page.models_file(service)), book.rows(_LAST_ANSWER)
+        for created, answer in ((created, json.loads(text)) for created, text in last if service.chat):
+            if created > notes.get("", {}).get("created", 0):
+                problem = answer["problems"][-1]["detail"] if answer["problems"] else ""
+                own = {"created": created, "text": problem, "is_ok": answer["state"] != "FAILED"}
+                notes[""] = {**notes.get("", {}), **own}
+        failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
+        return {"models": _models(service), "notes": notes, "failed": failed}
+
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
-    return await _settings(request, "models", models=_models(service), state=service.state, name=name, folder=folder)
+    return await _settings(request, "models", state=service.state, name=name, folder=folder, **await service.run(find))
+
+
+_LAST_ANSWER = "SELECT created, data FROM event JOIN answer ON id = answer WHERE name = 'done' ORDER BY 1 DESC LIMIT 1"
 
 
 def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
@@ -332,10 +347,15 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
 
 @router.post("/settings/models")
 async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
-    """Call a model once."""
+    """Call a model once, or note its price."""
     require_whole(principal)
-    service, t = service_of(request), page.translator(request)
-    name, _, model = _models(service).get(str(form.get("model")), ("", "", None))
+    service, t, chosen = service_of(request), page.translator(request), str(form.get("model"))
+    (name, _, model), path = _models(service).get(chosen, ("", "", None)), page.models_file(service)
+    notes = page.notes_of(path)
+    if "price" in form:
+        notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
+        await service.run(page.note, path, notes)
+        return page.redirect(request, "settings", "models", notice=("ok", t("models.price_saved")))
     began = time.perf_counter()
 
     def ask() -> str:
@@ -349,6 +369,8 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     except Exception as exc:  # noqa: BLE001  a model may raise anything, and the page shows it
         notice = ["err", t("models.fails"), f"{type(exc).__name__}: {exc}"]
     notice[1] = notice[1].format(ms=f"{1000 * (time.perf_counter() - began):,.0f}")
+    own = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
+    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **own}})
     return page.redirect(request, "settings", "models", notice=notice)
 
 

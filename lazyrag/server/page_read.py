@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import difflib
 import functools
 import itertools
@@ -48,15 +49,15 @@ WAIT_S = 60.0
 """How long a browser without scripts waits for an answer."""
 _SHOWN, _AROUND = 40_000, 8_000  # characters of a text that is shown at once, and around a mark of a longer one
 _PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
-_SNIPPET, _WIDTH = 240, 1000
+_SNIPPET, _WIDTH, _TOC = 240, 1000, 300
 _TABS = ("nodes", "versions", "details")
 
 # Marked text
 
 
-Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool]
+Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
 """A part of a text: ``p``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the number of its
-mark, 0 for none; and whether it surrounds what matters."""
+mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
 
 
 def text_blocks(
@@ -64,7 +65,7 @@ def text_blocks(
 ) -> list[Block]:
     """Part of a document's text, with marks (number, start, end); what is in no focus is context."""
     headings = {
-        one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one.label.count(" > ")
+        one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one
         for one in outline
         if one.kind == "heading"
     }
@@ -73,12 +74,12 @@ def text_blocks(
     for line in text[slice(*shown)].splitlines(keepends=True):
         start, end, at = at, at + len(line.rstrip()), at + len(line)
         if not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line)):
-            found += [("", [], False)] if found and found[-1][0] else []
+            found += [("", [], False, 0)] if found and found[-1][0] else []
             continue
         is_context = not any(first < end and start < last for first, last in focus)
         if start in headings:
             start += len(line) - len(line.lstrip("# "))
-            cells, kind = [(start, end)], "h3" if headings[at - len(line)] < 2 else "h4"
+            cells, kind = [(start, end)], "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
         elif " | " in line or line.startswith("|"):
             cuts = [start - 1, *(start + one.start() for one in re.finditer(r"\|", line.rstrip())), end]
             cells, kind = [(one + 1, two) for one, two in itertools.pairwise(cuts)], "row"
@@ -89,7 +90,7 @@ def text_blocks(
         if kind == "p" and found and (found[-1][0], found[-1][2]) == ("p", is_context):
             found[-1][1][0].extend([("\n", 0), *parts[0]])
         else:
-            found.append((kind, parts, is_context))
+            found.append((kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0))
     return [one for one in found if one[0]]
 
 
@@ -666,23 +667,29 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
     whole = (0, len(one.hit.text))
     blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
-    return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "cut": (False, False)}
+    return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "shown": whole, "size": whole[1]}
 
 
-def _marked_document(
-    call: Call, info: Any, places: Mapping[int, Span], number: int, pages: Iterable[int] = ()
-) -> dict[str, Any]:
-    """A document with marks: its pages with boxes, else its text, around the marks and the rest as context."""
+def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
+    """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
+
+    Without marks from an offset on, which is a number of pages or characters.
+    """
+    pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
     with suppress(LazyRAGError):  # the file may have changed, or be gone
         sheets, missing = _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
     text, outline = call.docs.read(info.path), call.docs.outline(info.path)
     focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [(0, len(text))]
-    middle = places[number][0] if number in places else 0
-    shown = (0, len(text)) if len(text) <= _SHOWN else (max(0, middle - _AROUND), min(len(text), middle + _AROUND))
+    shown = (0, len(text))
+    if len(text) > _SHOWN and number in places:
+        shown = max(0, places[number][0] - _AROUND), min(len(text), places[number][0] + _AROUND)
+    elif len(text) > _SHOWN:
+        end = text.rfind("\n", offset, offset + _SHOWN) + 1 if offset + _SHOWN < len(text) else len(text)
+        shown = min(offset, len(text)), end or offset + _SHOWN
     blocks = text_blocks(text, shown, [(one, *span) for one, span in places.items()], outline, focus)
-    return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "cut": (shown[0] > 0, shown[1] < len(text))}
+    return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "shown": shown, "size": len(text)}
 
 
 def _section(outline: Sequence[Location], span: Span) -> Span | None:
@@ -852,9 +859,11 @@ def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
     with suppress(ProblemError):
         node = found = _scope(call).node(uid)
         place = _root_span(found, (0, len(found.text))) if found.path == info.path else None
-    pages = range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1) if place is None else ()
-    shown = _marked_document(call, info, {1: place} if place else {}, 1, pages)
-    return {"node": node, **shown, "is_part": place is not None, "next": offset + _PAGES}
+    shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
+    outline = call.docs.outline(info.path)
+    pages = [one.start for one in outline if one.kind == "page"]
+    toc = [(one.start, one.label, bisect.bisect(pages, one.start)) for one in outline if one.kind == "heading"]
+    return {"node": node, **shown, "is_part": place is not None, "next": offset + _PAGES, "toc": toc[:_TOC]}
 
 
 def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
