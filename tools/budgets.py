@@ -111,7 +111,7 @@ LATER_PARTS = {
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
-    "scale": (1_500, 1_500, r"(.*/)?(launchers|shards)(/.*)?\.py"),
+    "scale": (1_500, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms)(/.*)?\.py"),
     "documents": (1_500, 1_500, r"(.*/)?(ocr|tables)\.py"),
 }
 """Parts that are not counted with the rest: code lines allowed now and to reach, and files; the first match counts."""

@@ -21,6 +21,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
+        "lazyrag.document.reshard": "Resharding reshard",
+        "lazyrag.document.shards": "ShardedDocument shard_of",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
         "lazyrag.document.verify": "DocumentStatus GroupStatus",
         "lazyrag.document.watch": "Watcher",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -294,42 +297,68 @@ class Vocabulary:
     """The distinct terms of a part; a term's number is its place among them.
 
     Example:
-        >>> Vocabulary.of_text(Vocabulary(["green", "tea"]).text()).numbers()["tea"]
-        1
+        >>> Vocabulary.from_arrays(Vocabulary(["green", "tea"]).arrays()).find(["tea", "black"])
+        [1, -1]
     """
 
-    __slots__ = ("_numbers", "_terms", "_text")
+    __slots__ = ("_arrays", "_numbers", "_terms")
 
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms: list[str] | None = list(terms)
         self._numbers: dict[str, int] | None = None
-        self._text: NDArray[np.uint8] | None = None
+        self._arrays: Arrays = {}
 
     @classmethod
-    def of_text(cls, text: NDArray[np.uint8]) -> Vocabulary:
-        """The vocabulary of which `text` was written; nothing is decoded yet."""
+    def from_arrays(cls, arrays: Arrays) -> Vocabulary:
+        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its text."""
         vocabulary = cls()
-        vocabulary._terms, vocabulary._text = None, text
+        vocabulary._terms, vocabulary._arrays = None, arrays
         return vocabulary
 
     def terms(self) -> list[str]:
         """The terms by number; not to be changed."""
         if self._terms is None:
-            self._terms = [] if self._text is None else _read_terms(array_text(self._text))
+            self._terms = _read_terms(array_text(self._arrays["vocabulary"]))
         return self._terms
 
-    def numbers(self) -> dict[str, int]:
-        """The numbers by term; not to be changed."""
-        if self._numbers is None:
-            terms = self.terms()
-            self._numbers = dict(zip(terms, range(len(terms)), strict=True))
-        return self._numbers
+    def find(self, terms: Sequence[str]) -> list[int]:
+        """The number of each of some terms; -1 if it does not occur.
 
-    def text(self) -> NDArray[np.uint8]:
-        """The terms as a JSON list, (bytes,) uint8."""
-        if self._text is not None:
-            return self._text
-        return text_array(json.dumps(self.terms(), ensure_ascii=False, separators=(",", ":")))
+        In a file they are found by their CRCs: a dict of all terms would take most of a reader's memory.
+        """
+        if "term_crcs" not in self._arrays:
+            if self._numbers is None:
+                every = self.terms()
+                self._numbers = dict(zip(every, range(len(every)), strict=True))
+            return list(map(self._numbers.get, terms, itertools.repeat(-1)))
+        text, ends, crcs, by_crc = map(
+            self._arrays.__getitem__, ("vocabulary", "term_ends", "term_crcs", "terms_by_crc")
+        )
+        found = []
+        for term in terms:
+            encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
+            crc = np.uint32(zlib.crc32(encoded))
+            at, number = int(crcs.searchsorted(crc)), -1
+            while number < 0 and at < len(crcs) and crcs[at] == crc:
+                candidate = int(by_crc[at])
+                start = int(ends[candidate - 1]) + 1 if candidate else 1
+                if text[start : start + len(encoded)].tobytes() == encoded:  # quotes included
+                    number = candidate
+                at += 1
+            found.append(number)
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those are."""
+        encoded = [encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()]
+        crcs = np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))
+        by_crc = crcs.argsort(kind="stable")
+        return {
+            "vocabulary": np.frombuffer(b"[%b]" % b",".join(encoded), np.uint8),
+            "term_ends": np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1),
+            "term_crcs": crcs[by_crc],
+            "terms_by_crc": by_crc.astype(np.int32),
+        }
 
 
 def _read_terms(text: str) -> list[str]:

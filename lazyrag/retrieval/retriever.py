@@ -452,6 +452,7 @@ def validate_documents(doc: Any) -> list[Document]:
     """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
+    documents = [shard for document in documents for shard in document.shards or (document,)]
     if len({id(document.reader.document_token) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
