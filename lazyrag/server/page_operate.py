@@ -323,8 +323,8 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
         notes, last = page.notes_of(page.models_file(service)), book.rows(_LAST_ANSWER)
         for created, answer in ((created, json.loads(text)) for created, text in last if service.chat):
             if created > notes.get("", {}).get("created", 0):
-                problem = answer["problems"][-1]["detail"] if answer["problems"] else ""
-                own = {"created": created, "text": problem, "is_ok": answer["state"] != "FAILED"}
+                is_ok = answer["state"] != "FAILED"
+                own = {"created": created, "text": "" if is_ok else answer["problems"][-1]["detail"], "is_ok": is_ok}
                 notes[""] = {**notes.get("", {}), **own}
         failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
         return {"models": _models(service), "notes": notes, "failed": failed}
