@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pypdf
 from pypdf.generic import DecodedStreamObject, NameObject, RectangleObject

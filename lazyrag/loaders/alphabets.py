@@ -182,7 +182,7 @@ def _is_usual(text: str) -> bool:
     punctuation = sum(one in _PUNCTUATION or unicodedata.category(one)[0] in "PNZS" for one in letters)
     main = max(scripts, key=scripts.__getitem__)
     own = scripts[main] + sum(
-        scripts.get(kind, 0) for kind in ("CJK", "HIRAGANA", "KATAKANA") if main != kind and main != "HANGUL"
+        scripts.get(kind, 0) for kind in ("CJK", "HIRAGANA", "KATAKANA") if main not in (kind, "HANGUL")
     )
     if any(ord(one) < 0x20 and one not in "\t\n\r\f" for one in text) or own + punctuation < 0.97 * len(letters):
         return False

@@ -114,20 +114,7 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
     wide = _utf16_without_mark(data)
     if wide is not None:
         return wide
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        pass
-    else:
-        if escaped := by_escapes(data):
-            return escaped
-        controls = _control_share(data)
-        if controls > 0.01 and (wide_text := utf16_or_32(data)):
-            return wide_text
-        if controls > 0.3:
-            raise LoadError(_BINARY)
-        return text, "utf-8"
-    found: _Found | None = _damaged_utf8(data) or _as_declared(data, declared)
+    found = _as_utf8(data) or _damaged_utf8(data) or _as_declared(data, declared)
     if found is None and _control_share(data) < 0.01:
         found = _by_language(data)
     if found is None:
@@ -135,6 +122,19 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
     if found is None:
         raise LoadError(_BINARY)
     return found
+
+
+def _as_utf8(data: bytes) -> _Found | None:
+    """UTF-8, or what is valid UTF-8 as well: 7-bit encodings with escapes, UTF-16 of small alphabets."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    controls = _control_share(data)
+    found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
+    if found is None and controls > 0.3:
+        raise LoadError(_BINARY)
+    return found or (text, "utf-8")
 
 
 def _by_language(data: bytes) -> _Found | None:

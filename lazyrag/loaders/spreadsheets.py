@@ -233,7 +233,8 @@ class XlsxLoader(SheetLoader):
                 raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
             archive.check(name for name in archive.names if name.endswith(_UNPACKED))
             metadata = properties(archive)
-        with path.open("rb") as file, _unwarned():
+        source = path.open("rb") if isinstance(archive.source, str) else archive.source
+        with source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             sheets = (Sheet(one.title, _xlsx_rows(one), one.sheet_state != "visible") for one in book.worksheets)
             return read_sheets(sheets, self._selection, metadata)
