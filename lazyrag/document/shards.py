@@ -703,7 +703,7 @@ class ShardedDocument(Document):
 
     # Search and life
 
-    @known_keywords
+    @_signed
     def grep(
         self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
     ) -> list[TextMatch]:
