@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.jobs": "Job Jobs ModelChange Worker change_model",
         "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",
+        "lazyrag.document.replica": "Replica",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
         "lazyrag.document.reshard": "Resharding reshard",
         "lazyrag.document.shards": "ShardedDocument shard_of",

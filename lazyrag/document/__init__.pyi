@@ -17,6 +17,7 @@ from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
+from lazyrag.document.replica import Replica as Replica
 from lazyrag.document.report import Failure as Failure
 from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem

@@ -154,8 +154,11 @@ class Document:
             stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
         url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
             ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service.
+            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
+            be a list of the addresses of its replicas, of which the first one that answers is read.
         token: The access token for the service.
+        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
+            in a warning. By default a shard that is down is an error.
 
     Raises:
         AccessError: If a service refuses the token.
@@ -185,10 +188,12 @@ class Document:
     shards: tuple[Document, ...] = ()
     """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
 
-    def __new__(cls, *_: Any, url: str | None = None, shards: int | None = None, **__: Any) -> Self:
-        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service."""
+    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
+        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
         made: Any = cls
-        if cls is Document and url is not None:
+        if cls is Document and not isinstance(url, (str, type(None))):
+            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
+        elif cls is Document and url is not None:
             made = importlib.import_module("lazyrag.document.remote").RemoteDocument
         elif cls is Document and shards is not None:
             made = importlib.import_module("lazyrag.document.shards").ShardedDocument
@@ -223,11 +228,12 @@ class Document:
         use_gitignore: bool | None = None,
         server: int | None = None,
         shards: int | None = None,
-        url: str | None = None,
+        url: str | Sequence[str | Sequence[str]] | None = None,
         token: str | None = None,
+        partial: bool = False,
     ) -> None:
-        given = next((one for one in (url, token, shards) if one is not None), None)
-        require(given is None, "url, token and shards", given, "None for a subclass of Document")
+        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
+        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
         host = self._host(manager, server)
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)

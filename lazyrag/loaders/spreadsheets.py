@@ -287,7 +287,8 @@ class XlsxLoader(SheetLoader):
             listed = archive.xml(main).iterfind("{*}sheets/{*}sheet")
             parts = {one.get("name", ""): known[key].target for one in listed if (key := attribute(one, "id")) in known}
             extras = {name: _extras(archive, part) for name, part in parts.items() if part in archive}
-        with path.open("rb") as file, _unwarned():
+        source = path.open("rb") if isinstance(archive.source, str) else archive.source
+        with source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             formulas = None
             if any(one.has_formulas for one in extras.values()):
