@@ -87,8 +87,8 @@ FORMATS = (
         "Excel",
         _of(".xlsm .xlsx"),
         "openpyxl (MIT), extra `office`",
-        "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, hidden "
-        "sheets; sheets, rows, title, author",
+        "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, "
+        "hidden sheets; sheets, rows, title, author",
         "formulas with a value, charts, styles",
     ),
     Format(
