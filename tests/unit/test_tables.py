@@ -467,6 +467,8 @@ def test_tables_are_listed(docs):
         ("stock_stock_2", ("shelf", "boxes"), "stock.xlsx, sheet Stock, cells B8:C9"),
         ("towns", ("tea", "town"), "towns.csv, rows 2-3"),
     ]
+    [row] = docs.sql("SELECT * FROM towns WHERE town = 'Uji'")
+    assert docs.read("towns.csv", row.locations[0].span) == "tea: Sencha; town: Uji"
 
 
 def test_a_join_cell_by_cell(docs):
