@@ -59,7 +59,7 @@ class Project:
             write: Open it for writing; makes the folder of the store.
             files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
-            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps.
+            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps; ``launcher``.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.

@@ -248,7 +248,7 @@ class LaunchedEmbedder:
         self.embedder = embedder
         self.workers = checked.workers
         self.key = embed_identity(checked.user_object, embedder.identity)
-        arguments = getattr(embedder, "arguments", None)  # of a model that each worker opens itself
+        arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
         self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
         self._launcher, self._here = launcher, CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
 
