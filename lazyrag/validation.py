@@ -238,7 +238,8 @@ def sendable(cls: C) -> C:
 
 def _with_arguments(self: Any) -> tuple[Any, ...]:
     args, kwargs = self.made_with
-    return functools.partial(type(self), **kwargs), args
+    made: type = type(self)
+    return functools.partial(made, **kwargs), args
 
 
 def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:

@@ -78,7 +78,7 @@ def _complain(text: str) -> None:
     sys.stderr.flush()
 
 
-class Command(click.Command):
+class _Command(click.Command):
     """A command whose function returns an `Output`; its errors are one line, or JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -132,8 +132,8 @@ def app() -> None:
     """  # noqa: D301  click's mark of a paragraph to leave as it is
 
 
-PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
-store_option = click.option("--store", type=PATH, help="Folder of the index instead of .lazyrag.")
+_PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
+_store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
 _where = click.option(
     "--where", multiple=True, metavar="CONDITION", help="Filter, such as 'file_type in .pdf,.docx'. Repeatable."
 )
@@ -154,9 +154,9 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 # Ingest
 
 
-@app.command(cls=Command)
-@click.argument("path", metavar="[PATH]", nargs=-1, type=PATH)
-@store_option
+@app.command(cls=_Command)
+@click.argument("path", metavar="[PATH]", nargs=-1, type=_PATH)
+@_store
 @click.option("--group", metavar="GROUP", help="Node group: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
     "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME; '' for none."
@@ -164,6 +164,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
+@click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
 @_launcher
 @_plan
 def index(
@@ -174,6 +175,7 @@ def index(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     gitignore: bool | None,
+    shards: int | None,
     launcher: int | str | None,
     plan: bool,
 ) -> Output:
@@ -186,7 +188,7 @@ def index(
         msg = f"index takes one folder; got {len(path)} paths."
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
-    chosen: dict[str, Any] = {"include": patterns(include), "exclude": patterns(exclude), "use_gitignore": gitignore}
+    chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -195,20 +197,20 @@ def index(
     above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
     if not project.store.exists() and (outer := next(above, None)) is not None:
         _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
-    with project.open(write=True, launcher=launcher, **chosen) as docs:
+    with project.open(write=True, shards=shards, launcher=launcher, **chosen) as docs:
         project.save()
-        found = build(docs, project)
+        found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
             return replace(found, lines=[*found.lines, 'Next: lazyrag search "your question"'])
         return found
 
 
-def patterns(given: tuple[str, ...]) -> list[str] | None:
+def _patterns(given: tuple[str, ...]) -> list[str] | None:
     """Patterns of an option; [] if it was given as '', None if it was not given."""
     return [one for one in given if one.strip()] if given else None
 
 
-def build(docs: Document, project: Project) -> Output:
+def _built(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
         docs.activate_group(project.group, analysers=[_ANALYSER])  # first: it needs no model
@@ -252,8 +254,8 @@ def _reported(docs: Document, project: Project) -> Output:
     return Output(result, lines, output.status_of(report))
 
 
-@app.command(cls=Command)
-@store_option
+@app.command(cls=_Command)
+@_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
 @_launcher
 @_plan
@@ -271,14 +273,14 @@ def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: boo
         except IngestionError:
             if not docs.last_report.failed:
                 raise
-        return build(docs, project)
+        return _built(docs, project)
 
 
 def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
-    is_new = not (project.store / "store.db").exists()
+    is_new = not project.is_stored
     with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
@@ -314,8 +316,8 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
         return Output(result, lines, output.status_of(plan.files))
 
 
-@app.command(cls=Command)
-@store_option
+@app.command(cls=_Command)
+@_store
 @click.option("--poll", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Scan at this interval.")
 @click.pass_context
 def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
@@ -348,9 +350,9 @@ _OPEN = (
 )
 
 
-@app.command(cls=Command)
-@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=PATH)
-@store_option
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
+@_store
 @click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
 @click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
@@ -374,8 +376,8 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     return Output({"stopped": True}, [])
 
 
-@app.command(cls=Command)
-@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=PATH)
+@app.command(cls=_Command)
+@click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
 @click.option("--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400.")
 @click.option("--token", envvar="LAZYRAG_TOKEN", help="Token of that service. Default: LAZYRAG_TOKEN.")
 @click.option("--write", is_flag=True, help="With --url: also offer the tool add_text. Without it, nothing is changed.")
@@ -424,9 +426,9 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
     return Retriever(docs, group, topk=topk) if kind == "vector" else HybridRetriever.over(docs, group, topk)
 
 
-@app.command(cls=Command)
+@app.command(cls=_Command)
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
-@store_option
+@_store
 @_topk
 @_where
 @_group
@@ -475,9 +477,9 @@ def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str
     return terminal.wrapped(text, terminal.width())
 
 
-@app.command(cls=Command)
+@app.command(cls=_Command)
 @click.argument("words", metavar="QUESTION", nargs=-1, required=True)
-@store_option
+@_store
 @click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
 @_topk
 @_where
@@ -532,8 +534,8 @@ def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, t
     return Output(result, output.answer_lines(answer))
 
 
-@app.command(cls=Command)
-@store_option
+@app.command(cls=_Command)
+@_store
 def status(store: Path | None) -> Output:
     """Show what is indexed, what failed, and what has changed since."""
     project = find_project(store)
@@ -597,8 +599,8 @@ def _checked(problems: Sequence[Any], what: str) -> Output:
     return Output({"problems": problems}, [*lines, what], FAILED if problems else OK)
 
 
-@app.command(cls=Command)
-@store_option
+@app.command(cls=_Command)
+@_store
 def verify(store: Path | None) -> Output:
     """Check the index against its files and stores.
 
@@ -611,8 +613,8 @@ def verify(store: Path | None) -> Output:
     return _checked(problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems.")
 
 
-@app.command(cls=Command)
-@store_option
+@app.command(cls=_Command)
+@_store
 def repair(store: Path | None) -> Output:
     """Rebuild what verify finds missing or damaged."""
     project = find_project(store)
@@ -622,9 +624,23 @@ def repair(store: Path | None) -> Output:
     return _checked(problems, what)
 
 
-@app.command("export", cls=Command)
-@click.argument("folder", type=PATH)
-@store_option
+@app.command(cls=_Command)
+@click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
+@_store
+def reshard(shards: int, store: Path | None) -> Output:
+    """Distribute the index over K stores, without embedding again."""
+    import lazyrag.document.reshard as resharding
+
+    project = find_project(store)
+    found = resharding.reshard(project.store_conf, shards)
+    with project.open(write=True, files=False, embeds=False) as docs:
+        docs.activate_group(project.group, analysers=[_ANALYSER])
+    return Output(asdict(found), [str(found)])
+
+
+@app.command("export", cls=_Command)
+@click.argument("folder", type=_PATH)
+@_store
 def export_(folder: Path, store: Path | None) -> Output:
     """Write the index to the new folder FOLDER."""
     project = find_project(store)
@@ -639,10 +655,10 @@ def export_(folder: Path, store: Path | None) -> Output:
     return Output({"export": str(made), "documents": count}, lines)
 
 
-@app.command("import", cls=Command)
-@click.argument("export", type=PATH)
-@click.argument("path", default=".", type=PATH)
-@store_option
+@app.command("import", cls=_Command)
+@click.argument("export", type=_PATH)
+@click.argument("path", default=".", type=_PATH)
+@_store
 def import_(export: Path, path: Path, store: Path | None) -> Output:
     """Create the index of PATH from a folder that export wrote.
 
@@ -675,7 +691,7 @@ def model() -> None:
     """Fetch embedding and rerank models."""
 
 
-@model.command("fetch", cls=Command)
+@model.command("fetch", cls=_Command)
 @click.argument("name")
 @click.option("--file", help="ONNX file to fetch instead of the usual one, such as a smaller, quantised one.")
 def fetch(name: str, file: str | None) -> Output:
@@ -702,7 +718,7 @@ def token() -> None:
 
 _served = click.option(
     "--at",
-    type=PATH,
+    type=_PATH,
     default=Path(),
     metavar="PATH",
     help="Served folder or configuration file. Default: this folder.",
@@ -719,7 +735,7 @@ def _access(path: Path, *, must_exist: bool = True) -> Access:
     return made
 
 
-@token.command("create", cls=Command)
+@token.command("create", cls=_Command)
 @click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read.")
 @click.option("--label", multiple=True, metavar="LABEL", help="Only documents with this label. Repeatable.")
 @click.option("--expires", metavar="PERIOD", help="Such as 12h, 90d or 8w. Default: never.")
@@ -734,7 +750,7 @@ def create_token(scope: str, label: tuple[str, ...], expires: str | None, name: 
     return Output({**asdict(made), "token": text}, [text])
 
 
-@token.command("list", cls=Command)
+@token.command("list", cls=_Command)
 @_served
 def list_tokens(at: Path) -> Output:
     """List the tokens, without their secrets."""
@@ -747,7 +763,7 @@ def list_tokens(at: Path) -> Output:
     return Output({"tokens": found}, terminal.table(rows) if found else ["There are no tokens."])
 
 
-@token.command("revoke", cls=Command)
+@token.command("revoke", cls=_Command)
 @click.argument("token_id", metavar="ID")
 @_served
 def revoke_token(token_id: str, at: Path) -> Output:
@@ -756,9 +772,9 @@ def revoke_token(token_id: str, at: Path) -> Output:
     return Output({"id": token_id}, [f"Revoked {token_id}."])
 
 
-@app.command("eval", cls=Command)
-@click.argument("golden", type=PATH)
-@click.option("--output", "-o", "path", type=PATH, help="Also write the JSON to this file.")
+@app.command("eval", cls=_Command)
+@click.argument("golden", type=_PATH)
+@click.option("--output", "-o", "path", type=_PATH, help="Also write the JSON to this file.")
 def evaluate(golden: Path, path: Path | None) -> Output:
     """Measure the search with golden questions.
 
@@ -774,7 +790,7 @@ def evaluate(golden: Path, path: Path | None) -> Output:
     return Output(result, output.golden_lines(report), OK if report.passed else FAILED)
 
 
-@app.command(cls=Command)
+@app.command(cls=_Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> Output:
     """Print a completion script for SHELL.

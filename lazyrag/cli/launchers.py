@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from lazyrag.cli.commands import PATH, Command, app, build, patterns, store_option
+from lazyrag.cli.commands import _PATH, _built, _Command, _patterns, _store, app
 from lazyrag.cli.output import Output
 from lazyrag.document.project import new_project
 
 
-@app.command(cls=Command)
-@click.argument("path", type=PATH)
+@app.command(cls=_Command)
+@click.argument("path", type=_PATH)
 @click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Number of this rank, from 0.")
 @click.option("--of", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
-@click.option("--out", type=PATH, required=True, help="Folder for the results, shared by all ranks.")
+@click.option("--out", type=_PATH, required=True, help="Folder for the results, shared by all ranks.")
 @click.option("--group", metavar="GROUP", help="As of lazyrag index.")
 @click.option("--embed", metavar="MODEL", help="As of lazyrag index.")
 @click.option("--include", multiple=True, metavar="PATTERN", help="As of lazyrag index.")
@@ -30,7 +30,7 @@ def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: 
     from lazyrag.launchers.ranks import run_rank
 
     project = new_project(path).with_options(**options)
-    chosen = {"include": patterns(include), "exclude": patterns(exclude)}
+    chosen = {"include": _patterns(include), "exclude": _patterns(exclude)}
     done = run_rank(project, rank, ranks, out, chosen)
     lines = [
         f"Rank {rank} of {ranks}: {done.documents} files in {done.batches} batches, {done.skipped} of them before."
@@ -38,9 +38,9 @@ def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: 
     return Output(done._asdict(), [*lines, *([f"{done.failed} failed; the merge tries again."] if done.failed else [])])
 
 
-@app.command(cls=Command)
-@click.argument("out", type=PATH)
-@store_option
+@app.command(cls=_Command)
+@click.argument("out", type=_PATH)
+@_store
 def merge(out: Path, store: Path | None) -> Output:
     """Index what the ranks of `lazyrag worker` left in the folder OUT."""
     from lazyrag.launchers.ranks import open_merged
@@ -48,4 +48,4 @@ def merge(out: Path, store: Path | None) -> Output:
     project, docs = open_merged(out, store)
     with docs:
         project.save()
-        return build(docs, project)
+        return _built(docs, project)

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs
     from lazyrag.document.marks import Marks
+    from lazyrag.document.tables import SqlRow, Table
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -148,10 +149,16 @@ class Document:
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
+        shards: Distribute the documents over so many stores, by a hash of their ids, each with its own writer and
+            indexes. Queries give the same nodes, scores and order as with one store. With a store file ``store.db`` the
+            stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
         url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
             ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service.
+            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
+            be a list of the addresses of its replicas, of which the first one that answers is read.
         token: The access token for the service.
+        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
+            in a warning. By default a shard that is down is an error.
 
     Raises:
         AccessError: If a service refuses the token.
@@ -178,12 +185,18 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+    shards: tuple[Document, ...] = ()
+    """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
 
-    def __new__(cls, *_: Any, url: str | None = None, **__: Any) -> Self:
-        """A Document of this program, or with ``url`` of a service."""
+    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
+        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
         made: Any = cls
-        if cls is Document and url is not None:
+        if cls is Document and not isinstance(url, (str, type(None))):
+            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
+        elif cls is Document and url is not None:
             made = importlib.import_module("lazyrag.document.remote").RemoteDocument
+        elif cls is Document and shards is not None:
+            made = importlib.import_module("lazyrag.document.shards").ShardedDocument
         return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -214,12 +227,14 @@ class Document:
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
         server: int | None = None,
-        url: str | None = None,
+        shards: int | None = None,
+        url: str | Sequence[str | Sequence[str]] | None = None,
         token: str | None = None,
+        partial: bool = False,
     ) -> None:
-        require(url is token is None, "url and token", url or token, "None for a subclass of Document")
-        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
-        port = None if server is None else validate_integer("server", server, 0, 65535)
+        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
+        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
+        host = self._host(manager, server)
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
@@ -227,7 +242,7 @@ class Document:
         follow_links = validate_boolean("follow_links", follow_links)
         dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
-        self._file_readers = Readers(type(self)._file_readers)
+        self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
         launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
         if launched is not None:
@@ -244,9 +259,9 @@ class Document:
             on_progress=on_progress,
             launcher=launched,
         )
-        conf = StoreConf.parse(store_conf, dataset.folder)
+        dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
-        self._graph = GroupGraph(type(self)._graph)
+        self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         if launched is not None:
@@ -254,9 +269,7 @@ class Document:
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
-        if manager or server is not None:
-            above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
-            self._service = above.HostedService(self, port, opens=manager == "ui")
+        host()
 
     # Definitions
 
@@ -644,7 +657,9 @@ class Document:
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
-        self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
+        self._watcher = open_watcher(
+            indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
+        )
         return self._watcher
 
     @property
@@ -907,9 +922,10 @@ class Document:
             ConfigError: If the path exists already.
             StoreError: If it cannot be written; then no part of it remains.
         """
-        from lazyrag.document.export import export
+        from lazyrag.document.export import Exporter, export
 
-        return export(self._unrestricted("export"), folder)
+        indexer = self._unrestricted("export")
+        return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
 
     @known_keywords
     def import_from(self, folder: PathLike) -> int:
@@ -1075,6 +1091,44 @@ class Document:
             (9, 12)
         """
         return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+
+    def tables(self) -> list[Table]:
+        r"""Return the tables of the documents, by document in order of path.
+
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their cells.
+
+        Raises:
+            IngestionError: If every document fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
+            >>> [(table.name, table.columns, table.rows) for table in docs.tables()]
+            [('prices', ('tea', 'eur'), [['green', '4.5']])]
+        """
+        from lazyrag.document.tables import list_tables
+
+        return list_tables(self)
+
+    @known_keywords
+    def sql(self, query: str, *, limit: int = 1_000) -> list[SqlRow]:
+        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network, no variable.
+
+        Each row of the result has ``locations``: where the rows of the tables are that it was made of. Columns of
+        numbers, dates and booleans have these types, empty cells are NULL. Needs lazyrag[sql], which installs DuckDB.
+
+        Args:
+            query: One SELECT statement in the dialect of DuckDB; names as in `tables`.
+            limit: At most so many rows.
+
+        Raises:
+            ConfigError: If it is not one SELECT statement, or fails.
+            MissingDependencyError: If DuckDB is not installed.
+        """
+        from lazyrag.document.tables import run_sql
+
+        return run_sql(self, query, limit)
 
     def related(self, uid: str, topk: int = 6) -> list[DocNode]:
         """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.
@@ -1320,6 +1374,25 @@ class Document:
             if name != LAZY_ROOT_NAME:
                 children.setdefault(self._reader.line(name)[1], []).append(name)
         return tree_html(repr(self), children, labels, LAZY_ROOT_NAME)
+
+    def _host(self, manager: bool | Literal["ui"], server: int | None) -> Callable[[], None]:
+        """Check what serves this Document over HTTP, and return a function that starts it."""
+        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
+        port = None if server is None else validate_integer("server", server, 0, 65535)
+
+        def start() -> None:
+            if manager or server is not None:
+                above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
+                self._service = above.HostedService(self, port, opens=manager == "ui")
+
+        return start
+
+    def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
+        """The files and stores of this Document; a shard has a part of them."""
+        marker = Path(f"{conf.ledger_file}.shards")
+        if conf.ledger_file is not None and marker.exists():
+            raise ConfigError(f"{conf.ledger_file} has several stores. Pass shards=, the number in {marker.name}.")
+        return dataset, conf
 
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""
