@@ -106,6 +106,9 @@ class RayCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+Cluster = DaskCluster | RayCluster
+
+
 @contextmanager
 def cluster(kind, log):
     """A cluster: ``"dask"`` or ``"ray"``."""
