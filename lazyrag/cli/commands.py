@@ -628,7 +628,7 @@ def repair(store: Path | None) -> Output:
 @click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
 @_store
 def reshard(shards: int, store: Path | None) -> Output:
-    """Distribute the index over K stores, without embedding again."""
+    """Distribute the index over K stores."""
     import lazyrag.document.reshard as resharding
 
     project = find_project(store)

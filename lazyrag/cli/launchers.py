@@ -42,7 +42,7 @@ def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: 
 @click.argument("out", type=_PATH)
 @_store
 def merge(out: Path, store: Path | None) -> Output:
-    """Index what the ranks of `lazyrag worker` left in the folder OUT."""
+    """Index what the ranks of worker left in OUT."""
     from lazyrag.launchers.ranks import open_merged
 
     project, docs = open_merged(out, store)

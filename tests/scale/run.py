@@ -67,10 +67,11 @@ def noted(log: Path) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def last_worker(log: Path) -> int:
-    """The process that did something last."""
-    newest = max((path for path in log.iterdir() if path.name in BATCH_BYTES), key=lambda path: path.stat().st_mtime_ns)
-    return int(newest.read_text().splitlines()[-1].split()[0])
+def last_workers(log: Path) -> list[int]:
+    """The processes that did something, the last one first."""
+    paths = sorted(log.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    lines = [line.split() for path in paths for line in path.read_text().splitlines()]
+    return list(dict.fromkeys(int(line[0]) for line in reversed(lines) if len(line) == 2))
 
 
 def exported(store: Path) -> dict[str, bytes]:
@@ -98,13 +99,15 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
         began = time.monotonic()
         with cluster(kind, log) as made:
             print(f"{kind}: started in {time.monotonic() - began:.1f} s", flush=True)
-            for number in range(0, kills, per_run):
+            number = 0
+            while number < kills:
                 shutil.rmtree(log)
                 log.mkdir()
                 store = scratch / f"{kind}-{number}.db"
                 started = time.monotonic()
                 numbers = range(number, min(number + per_run, kills))
                 status, counts = ingest_and_kill(made, folder, store, log, numbers, chance)
+                number += counts.total()
                 extra = {name: len(found) - len(reference[name]) for name, found in noted(log).items()}
                 allowed = counts["worker"] + WORKERS * counts["driver"]
                 same = status == 0 and exported(store) == expected
@@ -132,17 +135,13 @@ def ingest_and_kill(
         time.sleep(chance.random() * KILLED_WITHIN_S)
         if driver.poll() is not None:
             break
-        try:
-            if number % 3 == 2:
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
-                driver = drive(folder, store, made.launcher, log)
-                counts["driver"] += 1
-            else:
-                made.kill(last_worker(log))
-                counts["worker"] += 1
-        except (ProcessLookupError, StopIteration, ValueError):
-            continue  # it had ended
+        if number % 3 == 2:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+            driver = drive(folder, store, made.launcher, log)
+            counts["driver"] += 1
+        else:
+            counts["worker"] += any(made.kill(pid) for pid in last_workers(log))
     return driver.wait(WAIT_S * 3), counts
 
 
