@@ -273,9 +273,10 @@ class Engine:
         batches = batches_reaching(tasks, lambda task: task.size, work.size)
         again: list[tuple[list[Task], int]] = []
         waiting: dict[Future[bytes], tuple[list[Task], int]] = {}
+        most = _AHEAD * max(1, self.width())
         try:
             while True:
-                while len(waiting) < _AHEAD * max(1, self.width()):
+                while len(waiting) < most:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break

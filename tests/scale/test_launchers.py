@@ -13,7 +13,7 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.cli.commands import run
-from lazyrag.errors import ConfigError, MissingDependencyError
+from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
 from lazyrag.launchers.executors import Results, pack
 from tests.scale import scale_work
 
@@ -123,6 +123,36 @@ def test_batches_are_bounded_by_size_and_in_number(folder, log):
     assert len(embedded) == 17
     assert max(embedded) < (1 << 15) + 6010
     assert 1 < launcher.most <= 6
+
+
+class Failing(ThreadPoolExecutor):
+    """Refuses further work after some."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.left = 4
+
+    def submit(self, *given):
+        """Call it, or fail as an executor that was shut down."""
+        self.left -= 1
+        if self.left < 0:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        return super().submit(*given)
+
+
+def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
+    """Without workers the call raises; documents are not marked as failed, and a later call does the rest."""
+    lines = {f"{number}.noted": f"{number} {'tea ' * 9000}" for number in range(6)}
+    executor = Failing()
+    with Document(folder(lines), scale_work.embed, launcher=executor) as docs:
+        docs.create_node_group("line", transform=scale_work.lines)
+        with pytest.raises(IngestionError, match="launcher failed"):
+            docs.activate_group("line", embed_keys=docs.embed_keys)
+        assert docs.last_report.failed == ()
+        executor.left = 1000
+        docs.activate_group("line", embed_keys=docs.embed_keys)
+        assert len(docs.get_nodes("line")) == 6
+    executor.shutdown()
 
 
 def test_results_survive_a_killed_driver(folder, tmp_path, log):
