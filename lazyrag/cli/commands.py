@@ -620,7 +620,7 @@ def repair(store: Path | None) -> Output:
 @_store
 def reshard(shards: int, store: Path | None) -> Output:
     """Distribute the index over K stores, without embedding again."""
-    import lazyrag.document.reshard as resharding
+    from lazyrag.document import resharding
 
     project = find_project(store)
     found = resharding.reshard(project.store_conf, shards)

@@ -434,7 +434,7 @@ def _signed(method: F) -> F:
 
 
 class ShardedDocument(Document):
-    """See `Document`, ``shards``."""
+    """Several stores as one Document; made by ``Document(..., shards=K)``, whose methods it has."""
 
     shards: tuple[Document, ...]
     """The shards, by number; each is a Document of its own."""
@@ -674,20 +674,20 @@ class ShardedDocument(Document):
     @_signed
     def export(self, folder: PathLike) -> Path:
         """See `Document.export`."""
-        from lazyrag.document.reshard import export_shards
+        from lazyrag.document.resharding import export_shards
 
         return export_shards([shard._indexer for shard in self._whole("export")], folder)
 
     @_signed
     def import_from(self, folder: PathLike) -> int:
         """See `Document.import_from`; all or nothing in each shard."""
-        from lazyrag.document.reshard import import_shards
+        from lazyrag.document.resharding import import_shards
 
         return import_shards([shard._indexer for shard in self._whole("import_from")], folder)
 
     def dump(self) -> Iterator[str]:
         """See `Document.dump`."""
-        from lazyrag.document.reshard import merge_dumps
+        from lazyrag.document.resharding import merge_dumps
 
         return merge_dumps([shard.dump() for shard in self._whole("dump")])
 
