@@ -78,6 +78,9 @@ class ShardedSnapshot(Snapshot):
         super().__init__(read, parts)
         self._shards = dict(enumerate(parts))
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ConfigError("This reads one store, and the Document is in several. Over HTTP, serve each of its shards.")
+
     def _of(self, node: Segment) -> Any:
         return self._shards[shard_of(node.path, len(self._shards))]
 
