@@ -17,6 +17,7 @@ from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
+from lazyrag.document.replica import Replica as Replica
 from lazyrag.document.report import Failure as Failure
 from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem
@@ -29,6 +30,9 @@ from lazyrag.document.sync import DocumentVersion as DocumentVersion
 from lazyrag.document.sync import GroupDiff as GroupDiff
 from lazyrag.document.sync import PlannedStep as PlannedStep
 from lazyrag.document.sync import SyncPlan as SyncPlan
+from lazyrag.document.tables import SqlRow as SqlRow
+from lazyrag.document.tables import Table as Table
+from lazyrag.document.tables import TableLocation as TableLocation
 from lazyrag.document.verify import DocumentStatus as DocumentStatus
 from lazyrag.document.verify import GroupStatus as GroupStatus
 from lazyrag.document.watch import Watcher as Watcher

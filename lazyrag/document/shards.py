@@ -95,6 +95,11 @@ class ShardedSnapshot(Snapshot):
         """See `LocalSnapshot.find`."""
         return [one for part in self.parts for one in part.find(uid)]
 
+    def prefetch_parents(self, segments: Sequence[Segment]) -> None:
+        """See `LocalSnapshot.prefetch_parents`."""
+        owns = [[one for one in segments if self._of(one) is part] for part in self.parts]
+        self._each(lambda part, own: part.prefetch_parents(own), owns)
+
     def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
         """See `LocalSnapshot.hit`."""
         found: DocNode = self._of(segment).hit(segment, score, merged_from)
@@ -414,6 +419,11 @@ class Shard(Document):
         return own, shard_conf(conf, number, shards)
 
 
+def shard_mark(docs: Document) -> tuple[int, int] | None:
+    """The number of a shard and how many there are; None for a Document that is no shard."""
+    return (docs._number, docs._shards) if isinstance(docs, Shard) else None
+
+
 # The Document
 
 
@@ -697,11 +707,12 @@ class ShardedDocument(Document):
     # Search and life
 
     @_signed
-    def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
+    def grep(
+        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+    ) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = [shard.grep(text, where, **options) for shard in self.shards]
-        merged = heapq.merge(*found, key=lambda one: one.path)
-        return list(itertools.islice(merged, options.get("limit", 100)))
+        found = [shard.grep(text, where, limit=limit, ignore_case=ignore_case) for shard in self.shards]
+        return list(itertools.islice(heapq.merge(*found, key=lambda one: one.path), limit))
 
     def restricted(self, filters: FilterLike) -> Self:
         """See `Document.restricted`."""
