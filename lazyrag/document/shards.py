@@ -569,7 +569,7 @@ class ShardedDocument(Document):
         self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
-        options["file_metadata"] = dataset.metadata if doc_files is None else file_metadata
+        options["file_metadata"] = file_metadata
         with ExitStack() as undo:
             opened = []
             for one in range(number):

@@ -16,6 +16,7 @@ from lazyrag.document import ShardedDocument, Worker, change_model, reshard, sha
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError, IngestionWarning
 from lazyrag.retrieval import (
     AutoMerge,
+    FeedbackRetriever,
     MultiQueryRetriever,
     PriorityRetriever,
     RetrievalChain,
@@ -40,10 +41,9 @@ def vector(text):
     return [float(number % 5) - 2.0 for number in numbers] + [1.0]
 
 
-def overlap(query, nodes, **_):
-    """A similarity of the user's own: (node, score) pairs."""
-    wanted = set(query.split())
-    return [(node, len(wanted & set(node.text.split()))) for node in nodes]
+def overlap(query, node):
+    """A similarity of the user's own."""
+    return len(set(query.split()) & set(node.text.split()))
 
 
 def sparse(text):
@@ -77,6 +77,9 @@ def retrievers(docs):
         "hybrid": HybridRetriever.over(docs, "line", topk=6),
         "weighted": WeightedRetriever(words, dense, weights=[2, 1], topk=6),
         "priority": PriorityRetriever(words, dense, priorities=["high", "low"], topk=6),
+        "own": Retriever(docs, similarity=overlap, **line),
+        "feedback": dense.with_feedback(docs.get_nodes("line")[:2], weight=0.5),
+        "again": FeedbackRetriever(dense),
         "several": MultiQueryRetriever(words, lambda query: [query, query + " cup"]),
         "merged": RetrievalChain(words, AutoMerge()),
         "windows": RetrievalChain(words, Windows(1, 1)),
