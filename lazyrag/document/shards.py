@@ -496,6 +496,9 @@ class Shard(Document):
         return own, shard_conf(conf, number, shards)
 
 
+Shard.__name__ = "Document"  # as errors name it
+
+
 def shard_mark(docs: Document) -> tuple[int, int] | None:
     """The number of a shard and how many there are; None for a Document that is no shard."""
     return (docs._number, docs._shards) if isinstance(docs, Shard) else None
