@@ -149,23 +149,31 @@ def line_through(small: tuple[float, float], large: tuple[float, float]) -> tupl
 # Shards that are measured
 
 
-def serve(folder: Path) -> None:
-    """Be the service of a shard until the standard input ends."""
+def opened(folder: Path, shards: int, *, read_only: bool = False) -> Document:
+    """The Document of a folder, in so many shards."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
-    docs = Document(store_conf=conf, manager=True)
+    docs = Document(store_conf=conf, shards=shards, read_only=read_only)
     docs.create_node_group("line", transform=scale.lines)
-    docs.activate_group("line", analysers=["en"])
-    print(docs.url, flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({"cpu_s": time.process_time(), "mb": scale.memory_mb("RssAnon")}), flush=True)
-    docs.close()
+    return docs
 
 
-class Shard:
+def serve(folder: Path, shards: int, number: int) -> None:
+    """Be the service of a shard until the standard input ends."""
+    from lazyrag.server.supervisor import HostedService
+
+    with opened(folder, shards, read_only=True) as docs:
+        service = HostedService(docs.shards[number])
+        print(service.url, flush=True)
+        for _ in sys.stdin:
+            print(json.dumps({"cpu_s": time.process_time(), "mb": scale.memory_mb("RssAnon")}), flush=True)
+        service.close()
+
+
+class Service:
     """The service of a shard, in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        words = [sys.executable, __file__, "--serve", str(folder)]
+    def __init__(self, folder: Path, shards: int, number: int) -> None:
+        words = [sys.executable, __file__, "--serve", str(folder), str(shards), str(number)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -185,16 +193,20 @@ class Shard:
         self._process.wait()
 
 
-def measure(groups: Sequence[Sequence[Path]], queries: Sequence[str]) -> tuple[list[Row], list[float]]:
-    """Latency of queries, and the CPU time that shards and gateway take for one, of several groups of shards that take
-    turns; and the seconds of requests that do nothing.
+def measure(stores: Sequence[tuple[Path, int]], queries: Sequence[str]) -> tuple[list[Row], list[float]]:
+    """Latency of queries, and the CPU time that shards and gateway take for one, of several stores that take turns; and
+    the seconds of requests that do nothing.
+
+    Args:
+        stores: The folder of each, and its number of shards.
+        queries: Each is asked of every store.
     """
-    rows: list[Row] = [{"shards": len(folders), "seconds": [], "cpu": 0.0, "used": 0.0} for folders in groups]
+    rows: list[Row] = [{"shards": shards, "seconds": [], "cpu": 0.0, "used": 0.0} for _, shards in stores]
     pings: list[float] = []
     with ExitStack() as stack:
         retrievers, shards = [], []
-        for folders in groups:
-            shards.append([stack.enter_context(closing(Shard(folder))) for folder in folders])
+        for folder, count in stores:
+            shards.append([stack.enter_context(closing(Service(folder, count, at))) for at in range(count)])
             docs = stack.enter_context(closing(Document(url=[shard.url for shard in shards[-1]])))
             retrievers.append(Retriever(docs, "line", similarity="bm25", topk=10))
             for query in queries[:30]:
@@ -223,15 +235,13 @@ def measure(groups: Sequence[Sequence[Path]], queries: Sequence[str]) -> tuple[l
     return rows, pings
 
 
-def fill(folder: Path, nodes: int, shards: int) -> list[Path]:
-    """Stores with the documents of so many nodes, in turn."""
-    folders = [folder / f"{number}-of-{shards}" for number in range(shards)]
-    for number, own in enumerate(folders):
-        own.mkdir()
-        with scale.opened(own, dense=False) as docs:
-            for texts in scale.documents(0, nodes):
-                docs.add_texts(dict(list(texts.items())[number::shards]))
-    return folders
+def fill(folder: Path, nodes: int, shards: int) -> None:
+    """Stores of shards with the documents of so many nodes."""
+    folder.mkdir()
+    with opened(folder, shards) as docs:
+        docs.activate_group("line", analysers=["en"])
+        for texts in scale.documents(0, nodes):
+            docs.add_texts(texts)
 
 
 # Simulate
@@ -361,9 +371,12 @@ def calibrate(folder: Path, nodes: int, count: int) -> dict[str, Any]:
         ends = [(size / 1e6, found[which][f"{name}_ms"]) for which, size in (("small", small), ("large", large))]
         fits[name] = line_through(*ends)
     queries = (scale.queries() * (1 + count // scale.QUERIES))[:count]
-    folders = {shards: fill(folder, nodes, shards) for shards in SHARDS}
-    (*rows, quarter), pings = measure([*folders.values(), folders[SHARDS[-1]][:1]], queries)
-    with scale.opened(folders[1][0], dense=False, read_only=True) as docs:
+    stores = [(folder / f"{shards}-shards", shards) for shards in SHARDS]
+    for own, shards in stores:
+        fill(own, large, shards)
+    fill(folder / "quarter", small, 1)
+    (*rows, quarter), pings = measure([*stores, (folder / "quarter", 1)], queries)
+    with opened(*stores[0], read_only=True) as docs:
         each = query_ms(Retriever(docs, "line", similarity="bm25", topk=10), queries)
     readings = [(one["nodes"], one["private_mb"] * 2**20) for run in load("scale") for one in run["readings"]]
     measured = [(small, quarter["mb"] * 2**20), (large, rows[0]["mb"] * 2**20)]
@@ -460,10 +473,11 @@ def main() -> int:
     parser.add_argument("--core-hour", type=float, default=0.04, help="price of a core with its memory, in dollars")
     parser.add_argument("--gb-month", type=float, default=0.08, help="price of disk, in dollars")
     parser.add_argument("--check", action="store_true", help="fail where 4 shards are far from the model")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)  # what the process of a shard does
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)  # what the process of a shard does
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        folder, *numbers = options.serve
+        serve(Path(folder), *map(int, numbers))
         return 0
     if options.costs:
         known = json.loads(options.costs.read_text(encoding="utf-8"))["known"]
