@@ -16,7 +16,7 @@ from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, Span, content_text, root_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import State, documents_in_work
@@ -450,7 +450,7 @@ class TextMatch:
 
 def outline(reader: Reader, path: str) -> list[Location]:
     """Return the headings and pages of a document; see `Document.outline`."""
-    return list(find_root(reader, path).locations)
+    return [one for one in find_root(reader, path).locations if one.kind != TABLE]
 
 
 def read_text_of(reader: Reader, path: str, span: Span | None) -> str:

@@ -1090,7 +1090,7 @@ def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], sc
         content=loaded.text,
         metadata=check_metadata(metadata),
         fields=fields,
-        locations=loaded.locations,
+        locations=(*loaded.locations, *loaded.tables),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import json
 import threading
 import zlib
@@ -310,13 +310,8 @@ class Vocabulary:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Vocabulary:
-        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its text.
-
-        Raises:
-            StoreError: If the text is missing.
-        """
+        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its text."""
         vocabulary = cls()
-        pick(arrays, "vocabulary")
         vocabulary._terms, vocabulary._arrays = None, arrays
         return vocabulary
 
@@ -331,45 +326,39 @@ class Vocabulary:
 
         In a file they are found by their CRCs: a dict of all terms would take most of a reader's memory.
         """
-        if "term_crcs" in self._arrays:
-            return [self._find_mapped(*_encoded_term(term)) for term in terms]
-        if self._numbers is None:
-            every = self.terms()
-            self._numbers = dict(zip(every, range(len(every)), strict=True))
-        return [self._numbers.get(term, -1) for term in terms]
-
-    def _find_mapped(self, encoded: bytes, crc: np.uint32) -> int:
-        text, ends, crcs = (self._arrays[name] for name in ("vocabulary", "term_ends", "term_crcs"))
-        at = int(crcs.searchsorted(crc))
-        while at < len(crcs) and crcs[at] == crc:
-            number = int(self._arrays["terms_by_crc"][at])
-            start = int(ends[number - 1]) + 1 if number else 1
-            if text[start : int(ends[number])].tobytes() == encoded:
-                return number
-            at += 1
-        return -1
+        if "term_crcs" not in self._arrays:
+            if self._numbers is None:
+                every = self.terms()
+                self._numbers = dict(zip(every, range(len(every)), strict=True))
+            return list(map(self._numbers.get, terms, itertools.repeat(-1)))
+        text, ends, crcs, by_crc = map(
+            self._arrays.__getitem__, ("vocabulary", "term_ends", "term_crcs", "terms_by_crc")
+        )
+        found = []
+        for term in terms:
+            encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
+            crc = np.uint32(zlib.crc32(encoded))
+            at, number = int(crcs.searchsorted(crc)), -1
+            while number < 0 and at < len(crcs) and crcs[at] == crc:
+                candidate = int(by_crc[at])
+                start = int(ends[candidate - 1]) + 1 if candidate else 1
+                if text[start : start + len(encoded)].tobytes() == encoded:  # quotes included
+                    number = candidate
+                at += 1
+            found.append(number)
+        return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The terms as a JSON list, where each of them ends in it, their CRCs ascending, and the numbers of those."""
-        pairs = [_encode_term(term) for term in self.terms()]
-        text = np.frombuffer(b"[" + b",".join(encoded for encoded, _ in pairs) + b"]", np.uint8)
-        lengths = np.fromiter((len(encoded) for encoded, _ in pairs), np.int64, len(pairs))
-        crcs = np.array([crc for _, crc in pairs], np.uint32)
+        """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those are."""
+        encoded = [encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()]
+        crcs = np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))
         by_crc = crcs.argsort(kind="stable")
         return {
-            "vocabulary": text,
-            "term_ends": np.cumsum(lengths + 1),
+            "vocabulary": np.frombuffer(b"[%b]" % b",".join(encoded), np.uint8),
+            "term_ends": np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1),
             "term_crcs": crcs[by_crc],
             "terms_by_crc": by_crc.astype(np.int32),
         }
-
-
-def _encode_term(term: str) -> tuple[bytes, np.uint32]:
-    encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
-    return encoded, np.uint32(zlib.crc32(encoded))
-
-
-_encoded_term = functools.lru_cache(1_024)(_encode_term)  # of a query: it is looked for in each part
 
 
 def _read_terms(text: str) -> list[str]:

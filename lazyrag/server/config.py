@@ -112,6 +112,8 @@ class SetConfig(_Section, RemoteSet):
     """The `store_conf` of the Document instead."""
     name: str | None = None
     """Name of the Document in ``store_conf``, or of the set at ``url`` or ``follow``; by default the same one."""
+    shards: int | None = Field(default=None, ge=1)
+    """Number of stores, as for ``lazyrag index --shards``; by default what there is."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -270,6 +272,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    more["shards"] = chosen.shards
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""

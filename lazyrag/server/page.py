@@ -24,6 +24,7 @@ import anyio
 import jinja2
 from fastapi import APIRouter, Depends, Request
 from markupsafe import Markup
+from pydantic import Field, TypeAdapter
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse, Response
 
@@ -43,6 +44,7 @@ _FRAGMENT = re.compile(r"fragment=([a-z_]+)")
 _VISIT = "lazyrag_visit"
 _SET = re.compile(r"(?:/.*)?/s/([^/]+)")
 _NOTICE = "lazyrag_notice"
+_Flash = TypeAdapter(Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=2, max_length=3)])
 _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
 
@@ -206,8 +208,8 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
     fragment = given[1] if given and given[1] in context.get("fragments", ()) else None
     visit = _visit(request) or secrets.token_hex(16)
     notice: Sequence[str] = ()
-    with suppress(ValueError):
-        notice = json.loads(unquote(cookies.get(_NOTICE, "[]")))
+    with suppress(ValueError, RecursionError):  # any browser can send any cookie
+        notice = _Flash.validate_json(unquote(cookies.get(_NOTICE, "[]")))
     theme = cookies.get("lazyrag_theme")
     variables = {
         "page": "",
@@ -416,8 +418,8 @@ async def list_sets(request: Request, principal: Principal = needs("read")) -> R
 async def _sets(request: Request, principal: Principal, status: int = 200, **context: Any) -> Response:
     service = service_of(request)
     rows = await service.run(lambda: [_set_row(service, one, principal) for one in service.names(principal)])
-    pending = sorted(set(service.pending) - set(service.sets))
     can_create = principal.may("admin") and principal.labels is None
+    pending = sorted(set(service.pending) - set(service.sets)) if principal.labels is None else []
     context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
     return await render(request, "sets.html", status, page="sets", **context)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +26,8 @@ import lazyrag.server.routes_documents as documents
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
+from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
+from lazyrag.evaluation.metrics import compare
 from lazyrag.server import uploads
 from lazyrag.server.page import (
     Form,
@@ -37,9 +41,8 @@ from lazyrag.server.page import (
     split_labels,
     translate,
 )
-from lazyrag.server.page_compare import compared_ranks, described
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.routes_search import Scope, SearchOptions, count_nodes
+from lazyrag.server.routes_search import Scope, SearchOptions
 from lazyrag.server.uploads import Administration, Call, Reading, Writing
 from lazyrag.stores.sqlite import read_text
 
@@ -51,9 +54,15 @@ UNDO_S = 10.0
 _LOOK_S, _COMMENT_S = 0.5, 15.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
-_STAGES = ("load", "transform", "embed", "index")
 _UNFINISHED: Any = ("WORKING", "WAITING")
 _tasks: set[asyncio.Task[None]] = set()
+_DEPTH, _FEW, _LIKELY = 10, 20, 0.05
+_MEASURES: dict[str, Callable[[float], float]] = {
+    "mrr": lambda rank: 1 / rank,
+    "first5": lambda rank: float(rank <= 5),
+    "first": lambda rank: float(rank == 1),
+}
+"""From the rank of the first right passage; the first one decides."""
 
 # Files: the table
 
@@ -87,13 +96,15 @@ def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: 
         rows = [*rows[: sum(one.status == "FAILED" for one in rows)], *_coming(call, jobs, rows),
                 *rows[sum(one.status == "FAILED" for one in rows) :]]  # fmt: skip
     return {
-        "rows": [(one, *_row_state(one)) for one in rows],
+        "rows": rows,
         "following": following,
         "counts": _counts(call),
         "shown": status if status in _ORDER else "",
-        "job": _job(jobs[0]) if jobs else None,
-        "jobs": len(jobs),
-        "deletions": _deletions(call, book),
+        "jobs": jobs,
+        "now": time.time(),
+        "undo_s": UNDO_S,
+        "deletions": [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id],
+        "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
         "has_labels": "labels" in call.docs.fields,
@@ -130,7 +141,7 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     while len(found) <= _ROWS:
         if call.principal.labels is None and not call.whole.shards:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
+            names = sorted(read_text(row[0]) for row in _rows(call, _FIND, **values))[: _ROWS + 1]
             after, page = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
@@ -144,9 +155,11 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
 
 
 def _rows(call: Call, query: str, **values: Any) -> list[Any]:
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    found = []
+    for ledger in [one._indexer.ledger for one in call.whole.shards or (call.whole,)]:
+        with ledger.reading() as connection:
+            found += connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    return found
 
 
 _COUNT = (
@@ -164,7 +177,10 @@ def _counts(call: Call) -> dict[str, int]:
     indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+        numbers = Counter[str]()
+        for name, number in _rows(call, _COUNT):
+            numbers[name] += number
+        known = _counted[indexer] = state, numbers
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
@@ -176,31 +192,6 @@ def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> li
     shown, adding = {one.id for one in rows}, (job for job in jobs if job.kind == "add_files")
     names = ((name, job.state) for job in adding for name in list(job.arguments["files"])[:_ROWS] if name not in shown)
     return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][:_ROWS]
-
-
-def _row_state(info: DocumentInfo) -> tuple[str, int, int]:
-    """The shape of its state, the number of the stage that failed, and its nodes."""
-    kind = {"SUCCESS": "ok", "FAILED": "err", "WORKING": "run", "WAITING": "wait"}.get(info.status, "del")
-    stage = info.stage.partition(" ")[0]
-    nodes = sum(one["nodes"] for name, one in info.groups.items() if name != LAZY_ROOT_NAME)
-    return kind, _STAGES.index(stage) + 1 if stage in _STAGES else 1, nodes
-
-
-def _job(job: Any) -> dict[str, Any]:
-    """The running job, with the time that it still takes by the time that it took."""
-    progress, spent = job.progress, time.time() - job.created.timestamp()
-    left = None
-    if progress is not None and progress.done and spent > 5:
-        left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
-    step = progress.step.partition(" ")[0] if progress else ""
-    return {
-        "id": job.id,
-        "step": step if step in _STAGES else "",
-        "kind": job.kind,
-        "state": job.state,
-        "progress": progress,
-        "left": left,
-    }
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -415,22 +406,6 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     return redirect(call.request, "s", call.name, "files", notice=notice)
 
 
-def _deletions(call: Call, book: answers.Notebook) -> dict[str, Any]:
-    """Deletions that can be undone, and those that ended a moment ago."""
-    now = time.time()
-    pending = [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id]
-    jobs = [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"]
-    done = [job for job in jobs if not job.is_finished or now - job.updated.timestamp() < 60]
-    return {
-        "pending": [(one["id"], list(one["documents"]), max(0, int(one["created"] + UNDO_S - now))) for one in pending],
-        "done": [
-            (call.job_id(job), job.arguments["document"], None if not job.result else not any(
-                place["found"] for place in job.result["checked"]))
-            for job in done
-        ],
-    }  # fmt: skip
-
-
 @router.get("/files/sync")
 async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
     """What a sync of the folder would do and cost."""
@@ -467,37 +442,24 @@ async def groups(
 
 
 def _tree(call: Call) -> dict[str, Any]:
-    docs, is_whole = call.docs, call.principal.labels is None
-    status = docs.status() if is_whole else None
-    counted = {one.name: one for one in status.groups} if status else {}
-    failed = [stage for _, stage in status.failed] if status else []
+    docs, status = call.docs, documents.status_of(call)
+    built = {one["name"]: one for one in status["groups"]}
+    failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
     working = [one for job in documents.own_jobs(call, None, 5, "WORKING") for one in job.arguments.get("names", ())]
-    numbers = {one["name"]: one for one in count_nodes(docs)[1]} if not is_whole else {}
     found: dict[str, dict[str, Any]] = {}
     for name in docs.groups:
-        line = docs.reader.line(name)
-        own, count = counted.get(name), numbers.get(name, {})
-        nodes = own.nodes if own else count.get("nodes", 0)
-        is_built = name in counted or bool(count)
-        broken = sum(one.partition(" ")[2].partition(" with ")[0] == name for one in failed)
-        state = "run" if name in working else "err" if broken else "wait" if not is_built else "ok"
-        if own and state == "ok" and not (own.is_current and own.is_complete):
+        line, own, broken = docs.reader.line(name), built.get(name, {}), failed.count(name)
+        state = "run" if name in working else "err" if broken else "ok" if own else "wait"
+        if state == "ok" and not (own.get("is_current", True) and own.get("is_complete", True)):
             state = "warn"
-        found[name] = {
-            "name": name, "parent": line[1] if len(line) > 1 else None, "nodes": nodes, "state": state,
-            "failed": broken,
-            "documents": own.documents if own else count.get("documents", 0),
-            "indexes": own.indexes if own else (), "reason": own.reason if own else "", "mean": None, "sample": "",
-        }  # fmt: skip
-        if nodes:
+        parent = line[1] if len(line) > 1 else None
+        own = {"nodes": 0, "indexes": (), "reason": "", **own, "name": name, "parent": parent, "state": state}
+        found[name] = {**own, "failed": broken, "mean": None, "sample": ""}
+        if own["nodes"]:
             with suppress(LazyRAGError):
                 some = docs.get_nodes(name, limit=_NODES)
                 found[name] |= {"mean": sum(len(one.text) for one in some) // max(1, len(some)), "sample": some[0].text}
-    children: dict[str | None, list[Any]] = {}
-    for one in found.values():
-        children.setdefault(one["parent"], []).append(one)
-    most = max((one["nodes"] for one in found.values()), default=0)
-    return {"by_name": found, "children": children, "most": most, "root": LAZY_ROOT_NAME}
+    return {"by_name": found, "root": LAZY_ROOT_NAME}
 
 
 def _some_nodes(call: Call, group: str, offset: int) -> dict[str, Any]:
@@ -547,11 +509,10 @@ async def evaluate(
         scope, chosen = _scope(call), defaults_of(call.service, call.name)
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
-        built = call.docs.status().groups if call.principal.labels is None else ()
-        names = [one.name for one in built if one.nodes] or [one["name"] for one in count_nodes(call.docs)[1]]
+        names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
         b = {"group": group, "retriever": retriever} if group else last["b"] if last else {**chosen, "group": ""}
         questions = book.records(scope, "golden")
-        found = described(last, show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
+        found = described(last["rows"], show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
         can_use = call.principal.may("admin") and call.principal.labels is None
         return {"chosen": chosen, "groups": names, "retrievers": retrievers_of(call.docs), "b": b, "last": last,
                 "show": show,
@@ -563,19 +524,54 @@ async def evaluate(
 
 
 @router.post("/evaluate")
-async def compare(call: Writing, book: answers.Book, form: Form) -> Response:
+async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
-    chosen = defaults_of(call.service, call.name)
+    chosen, scope = defaults_of(call.service, call.name), _scope(call)
     a = {one: chosen[one] for one in ("group", "retriever")}
     b = {one: str(form.get(one, a[one])) for one in a}
+    options = [SearchOptions.model_validate(one) for one in (a, b)]
 
     def run() -> str:
-        scope = _scope(call)
-        made = compared_ranks(scope, book, [SearchOptions.model_validate(one) for one in (a, b)])
-        return str(book.add(scope, "comparison", {"a": a, "b": b, **made})["id"])
+        began = time.perf_counter()
+        stored, golden, reports = answers.judged_golden(scope, book, options)
+        rows = []
+        for own, question, *judged in zip(stored, golden.questions, *(one.questions for one in reports), strict=True):
+            expected, file = [*own["texts"], *own["references"]], next((one["path"] for one in own["spans"]), "")
+            ranks = [_rank_of(question, one) for one in judged]
+            rows.append({"question": own["question"], "expected": expected[:1], "file": file, "ranks": ranks})
+        made = {"a": a, "b": b, "rows": rows, "seconds": round(time.perf_counter() - began, 3)}
+        return str(book.add(scope, "comparison", made)["id"])
 
-    number = await call.run_slow(run)
-    return redirect(call.request, "s", call.name, "evaluate", run=number)
+    return redirect(call.request, "s", call.name, "evaluate", run=await call.run_slow(run))
+
+
+def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
+    """The rank of the first passage that answers a question; None if none of the first ten does."""
+    if question.locations:
+        reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
+        return round(1 / reciprocal) if reciprocal else None
+    for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
+        if hit.id in question.ids or (question.references and has_answer([hit.text], question.references)):
+            return rank
+    return None
+
+
+def described(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
+    """What the page shows of a comparison's rows: measures, a verdict by the first of them, questions."""
+    measures: list[dict[str, Any]] = []
+    for name, value in _MEASURES.items():
+        a, b = ({at: value(one["ranks"][n] or math.inf) for at, one in enumerate(rows)} for n in (0, 1))
+        found = compare(a, b)
+        word = "same" if not found.wins + found.losses else "open" if found.p >= _LIKELY else ""
+        own = {"name": name, "state": word or ("better" if found.difference > 0 else "worse"), **asdict(found)}
+        measures.append({**own, "sums": [sum(one.values()) for one in (a, b)]})
+    state = measures[0]["state"]
+    verdict = {**measures[0], "state": "few" if len(rows) < _FEW and state != "same" else state, "questions": len(rows)}
+    changed = [{**one, "change": (one["ranks"][0] or _DEPTH + 1) - (one["ranks"][1] or _DEPTH + 1)} for one in rows]
+    kinds = {"changed": [one for one in changed if one["change"]], "all": changed}
+    kinds["missed"] = [one for one in changed if not one["ranks"][1]]
+    shown = sorted(kinds.get(show, kinds["changed"]), key=lambda one: -one["change"])
+    return {"measures": measures, "verdict": verdict, "rows": shown, "tally": {k: len(v) for k, v in kinds.items()}}
 
 
 @router.post("/evaluate/use")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import re
 import shutil
 import socket
 import threading
@@ -17,14 +15,10 @@ from lazyrag import Document
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
-from lazyrag.text.sentences import sentence_spans
 from tests.page.browsing import LOOKS, check_accessible, picture
 from tests.page.conftest import CORPUS
+from tests.page.quoting import Quoting
 
-SOURCE = re.compile(
-    r"^\[(?:Source |资料)(\d+)\][^\n]*\n(.*?)(?=^\[(?:Source |资料)\d+\]|^Question: |^问题：|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
 MORE = {
     "prices.csv": "tea,price per 100 g,harvest\nQingshan Maojian,168 yuan,April 2025\nPond White,98 yuan,March 2025\n",
     "notice.eml": "From: shop@qingshan.example\nTo: all@qingshan.example\nSubject: Stocktaking\nDate: Mon, 6 Jan 2025 "
@@ -44,23 +38,6 @@ QUESTIONS = (
     "What do rooms cost and when is breakfast?",
     "When is stocktaking, and what is the price of Pond White?",
 )
-
-
-class Quoting:
-    """A chat model that quotes a sentence of every source, in small pieces with a pause behind each."""
-
-    pause_s = 0.0
-
-    async def __call__(self, prompt):
-        """Write the answer."""
-        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        for number, source in SOURCE.findall(text):
-            sentences = [source[start:end].strip() for start, end in sentence_spans(source)]
-            sentence = re.sub(r"^[\d.\s#|*-]+", "", max(sentences, key=len))
-            for piece in re.findall(r"\s*\S{1,12}", f"{sentence} [{number}]\n\n"):
-                await asyncio.sleep(self.pause_s)
-                yield piece
-            yield "\n\n"
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import re
 import string
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -427,3 +428,20 @@ def test_the_vendored_library_has_its_licence():
     assert "MIT License" in (folder / "LICENSE.uPlot.txt").read_text()
     assert (folder / "uPlot.iife.min.js").stat().st_size <= 52_000
     assert [path.name for path in TEMPLATES if "uPlot" in path.read_text()] == ["activity_health.html"]
+
+
+@pytest.mark.parametrize("cookie", ["1", "{}", "[1, 2]", '["ok"]', '{"a": [1]}', "[" * 2_000, '["ok", "a", "b", "c"]'])
+def test_a_forged_notice_is_no_notice(browser, cookie):
+    """Any browser can send any cookie."""
+    browser.cookies.set("lazyrag_notice", quote(cookie))
+    answer = browser.get("/sets")
+    assert answer.status_code == 200
+    assert "data-dismiss" not in answer.text
+
+
+def test_sets_that_are_not_open_show_to_those_who_see_all(browser, service, access):
+    """Their names are none of the business of a token with labels."""
+    service.pending = {"salaries": "The store does not answer."}
+    tokens = [access.create("read", labels=labels)[1] for labels in (None, ["hr"])]
+    shown = ["salaries" in browser.get("/sets", headers={"Authorization": f"Bearer {one}"}).text for one in tokens]
+    assert shown == [True, False]

@@ -41,7 +41,7 @@ class RemoteSet(BaseModel):
         given = {name for name in ("url", "follow", "path") if getattr(self, name) is not None}
         if len(given) > 1:
             raise ValueError(f"must have one of {', '.join(sorted(given))}")
-        if self.url is not None and self.model_fields_set & {"shard", "store", "store_conf", "setup", "embed"}:
+        if self.url is not None and self.model_fields_set & {"shard", "shards", "store", "store_conf", "setup", "embed"}:
             raise ValueError("must have no store, embed or setup with url: its services have them")
         if self.shard is not None and not 0 <= int(self.shard.split("/")[0]) < int(self.shard.split("/")[1]):
             raise ValueError("must have a shard from 0/4 to 3/4, if there are four")
@@ -66,7 +66,8 @@ class RemoteSet(BaseModel):
             owner._graph, owner._file_readers = GroupGraph(Document._graph), Readers(Document._file_readers)
             kind = ServedShard if self.follow is None else ServedShardReplica
             number, shards = map(int, self.shard.split("/"))
-            made = kind(owner, number, shards, dataset_path=path, embed=embed, **options)
+            own = {name: value for name, value in options.items() if name != "shards"}
+            made = kind(owner, number, shards, dataset_path=path, embed=embed, **own)
             owner._join([made], made.reader.indexer.dataset)
         return made
 
