@@ -68,6 +68,7 @@ class RemoteSet(BaseModel):
             number, shards = map(int, self.shard.split("/"))
             own = {name: value for name, value in options.items() if name != "shards"}
             made = kind(owner, number, shards, dataset_path=path, embed=embed, **own)
+            owner.name = made.name
             owner._join([made], made.reader.indexer.dataset)
         return made
 
