@@ -189,21 +189,20 @@ def test_reads_take_another_replica(sharded, urls, unused_url, tmp_path):  # noq
 
 
 def test_tokens(sharded, tmp_path):
-    """All shards need the token."""
+    """One for each shard; a wrong one is an error, never a missing shard."""
     with ExitStack() as stack:
-        addresses = []
-        secret = ""
+        addresses, secrets = [], []
         for number, shard in enumerate(sharded.shards):
             access = Access(tmp_path / str(number))
-            if not secret:
-                secret = access.create("read", name="gateway")[1]
-            else:
-                access.create("read", name="other")
+            secrets.append(access.create("read", name="gateway")[1])
             addresses.append(stack.enter_context(served({"default": shard}, tmp_path / str(number), access)))
-        with pytest.raises(AccessError):
-            Document(url=addresses)
-        with pytest.raises(AccessError):  # of one shard only
-            Document(url=addresses, token=secret)
+        for wrong in (None, secrets[0], secrets[::-1]):
+            with pytest.raises(AccessError):
+                Document(url=addresses, token=wrong)
+        with Document(url=addresses, token=secrets) as docs:
+            assert Retriever(docs, "FineChunk", similarity="bm25")("tea")
+        with pytest.raises(ConfigError, match="one for each shard"):
+            Document(url=addresses, token=secrets[:2])
 
 
 # Replicas
