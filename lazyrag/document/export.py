@@ -376,7 +376,7 @@ class Importer:
                     continue
                 number = next(numbers)
                 with self._decoding(group.nodes):
-                    own = [_decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
+                    own = [decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
                     above = None if group.parent is None else uids.get((row.uid, group.parent), [])
                     counts = child_counts(own, above)
                 uids[row.uid, group.name] = [one.uid for one in own]
@@ -521,7 +521,8 @@ def encode_node(segment: Segment) -> dict[str, Any]:
     return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
 
 
-def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
+def decode_node(node: Mapping[str, Any], build: int) -> Segment:
+    """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
     locations = tuple(Location(*one) for one in node["places"])
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}

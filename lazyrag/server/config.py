@@ -128,6 +128,8 @@ class SetConfig(_Section, RemoteSet):
     """Not these files and folders."""
     watch: bool = True
     """Sync when files change; otherwise only at the start, and by jobs."""
+    keep_versions: int = Field(default=1, ge=0)
+    """Number of earlier versions of a document that are stored, to compare and restore."""
     labels: list[str] | dict[str, list[str]] = []
     """Labels of the files, or of those that match a pattern: ``{"hr/*" = ["hr"]}``."""
 
@@ -273,6 +275,8 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
     more["shards"] = chosen.shards
+    if write:
+        more["keep_versions"] = chosen.keep_versions
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""

@@ -242,10 +242,17 @@ class Notebook:
         return {**made, "principal": scope.principal.id, **body}
 
     def records(
-        self, scope: Scope, kind: str, after: str = "", limit: int = 1_000, one: str | None = None
+        self,
+        scope: Scope,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        one: str | None = None,
+        *,
+        is_own: bool = False,
     ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
-        own = None if scope.principal.labels is None else scope.principal.id
+        own = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
             "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
@@ -464,8 +471,13 @@ def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Respo
         async for number, name, data in events:
             yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
 
-    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=more)
+    return event_stream(body(), headers)
+
+
+def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> Response:
+    """A stream of server-sent events, which no proxy holds back."""
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return StreamingResponse(body, media_type="text/event-stream", headers=more)
 
 
 # Feedback, golden questions, evaluations
