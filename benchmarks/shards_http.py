@@ -10,6 +10,7 @@ answer from a replica is the complete one again. The exit status is 1 if any of 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 import warnings
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -94,6 +96,17 @@ def kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
+def wait_for(url: str, documents: int) -> None:
+    """Wait until a service has so many documents."""
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        with urllib.request.urlopen(f"{url}/api/v1/sets/default") as answer:  # noqa: S310  it is http
+            if json.load(answer)["documents"] == documents:
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"The replica has not copied {documents} documents.")
+
+
 def ranked(retriever, query: str) -> list[tuple[str, float]]:
     """Uids and scores."""
     return [(node.uid, node.score) for node in retriever(query)]
@@ -167,7 +180,17 @@ def main() -> int:  # noqa: PLR0915  the parts of one run
 
         partial = stack.enter_context(Document(url=urls, partial=True))
         dead = count // 2
+        own = tables[dead].replace("store.db", "replica.db") + f'follow = "{urls[dead]}"\n'
+        _, replica = stack.enter_context(service(work / "replica", own, modules))
+        expected, _ = timed(retrievers[0], few)
+        wait_for(replica, sum(shard_of(name, count) == dead for name in all_texts))
+        spread = stack.enter_context(
+            Document(url=[[url, replica] if url == urls[dead] else url for url in urls], name="default")
+        )
+        found, _ = timed(Retriever(spread, "FineChunk", similarity="bm25"), few[:1])
         kill(services[dead][0])
+        found, _ = timed(Retriever(spread, "FineChunk", similarity="bm25"), few)
+        check("a replica answers for a shard that is down", holds=found == expected)
         try:
             retrievers[1](asked[0])
             check("a shard that is down is an error", holds=False)
