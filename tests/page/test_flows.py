@@ -455,6 +455,7 @@ def feedback(me):
     page.locator("[data-judge] [aria-pressed=true]").wait_for()
     me.go("evaluate/golden?tab=candidates")
     me.use("form [value=confirm]")
+    me.see(".empty")
     me.go("evaluate/golden")
     assert "How is oolong brewed?" in page.locator("tr.q").inner_text()
 
@@ -485,6 +486,7 @@ def groups(me):
     page = me.open("groups")
     me.use(".tree a.btn[href*='build=']")
     me.use("#ask .primary")
+    page.wait_for_url("**/groups")
     wait_for(lambda: page.reload() and page.locator(".tree .st.ok").count() >= 3, "the group", 60)
     me.use(".tree a.name[href*='Chunk']")
     me.use(".nodelist a")
@@ -611,6 +613,7 @@ def scripts_off(me):
     me.use("a[href$='/files/add']")
     me.attach("#up-files", ("plain.txt", b"Plain tea is dull."))
     me.use("#add button.primary")
+    page.wait_for_url("**/files")
     wait_for(lambda: page.reload() and page.locator("#ftable .st.ok").count() == 2, "the file", 60)
     me.go("ask")
     me.type("#q", "How is oolong brewed?")
