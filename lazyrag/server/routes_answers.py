@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
+from lazyrag.document.remote_shards import missing_shards
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -241,10 +242,17 @@ class Notebook:
         return {**made, "principal": scope.principal.id, **body}
 
     def records(
-        self, scope: Scope, kind: str, after: str = "", limit: int = 1_000, one: str | None = None
+        self,
+        scope: Scope,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        one: str | None = None,
+        *,
+        is_own: bool = False,
     ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
-        own = None if scope.principal.labels is None else scope.principal.id
+        own = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
             "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
@@ -364,7 +372,7 @@ async def _write(
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
-    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
+    state, stored, lock, missing = "SUCCESS", 0, asyncio.Lock(), missing_shards()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
@@ -393,6 +401,8 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
+    for one in sorted(missing):
+        add("problem", detail=f"The answer lacks the shard {one}, which is down.")
     add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 
@@ -461,8 +471,13 @@ def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Respo
         async for number, name, data in events:
             yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
 
-    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=more)
+    return event_stream(body(), headers)
+
+
+def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> Response:
+    """A stream of server-sent events, which no proxy holds back."""
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return StreamingResponse(body, media_type="text/event-stream", headers=more)
 
 
 # Feedback, golden questions, evaluations
