@@ -12,13 +12,12 @@ export function answer() {
     event.preventDefault();
     if (field.value.trim()) form.requestSubmit(form.querySelector("[data-send]"));
   });
-  for (const link of form.querySelectorAll("[data-verb]")) {
-    link.addEventListener("click", () => {
-      const url = new URL(link.href);
-      if (field.value) url.searchParams.set("q", field.value);
-      link.href = url.href;
-    });
-  }
+  form.addEventListener("click", ({ target }) => { // the other verb takes the text with it
+    if (!target.matches("[data-verb]") || !field.value) return;
+    const url = new URL(target.href);
+    url.searchParams.set("q", field.value);
+    target.href = url.href;
+  });
   const box = document.querySelector("[data-events]");
   if (box) follow(box, form);
   else opened();

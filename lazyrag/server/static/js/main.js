@@ -85,8 +85,8 @@ document.addEventListener("change", ({ target }) => {
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (event.defaultPrevented || event.target.method !== "post" || !button) return;
-  setTimeout(() => { button.disabled = true; button.setAttribute("aria-busy", "true"); });
+  setTimeout(() => { button.disabled = true; button.ariaBusy = "true"; });
 });
 addEventListener("pageshow", (event) => {
-  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.removeAttribute("aria-busy"); }
+  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.ariaBusy = null; }
 });
