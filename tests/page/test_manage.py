@@ -151,7 +151,8 @@ def test_failed_file_and_retry_by_keyboard(browse, office, language):
     page = browse(office).open(f"{SET}/files", language)
     first = page.locator("#ftable tbody tr.haserr", has_text="price-list-2025.xlsx")
     first.wait_for()
-    assert "The file is no workbook" in page.locator("#ftable tr.haserr:has-text('price-list') + tr").inner_text()
+    told = {"en": "The file is no workbook", "zh": "内容与扩展名不符"}[language]
+    assert told in page.locator("#ftable tr.haserr:has-text('price-list') + tr").inner_text()
     tab_to(page, "tr.detail button")
     with page.expect_response("**/files/retry"):
         press(page, "Enter")
