@@ -9,8 +9,8 @@ are of that step alone: seconds and CPU seconds for 1,000 nodes (flat, if nothin
 the writer's peak memory. After the sizes of --read, a new process opens the store and answers 200 queries of 3 to 6
 words of random nodes: seconds to its first answer, p50 and p95, and its memory: "private" is what is its own, "peak"
 counts pages of the store that are mapped, too, which the system can drop at any time. With --dense each node has a
-vector of 384 numbers as well, and vector queries are timed: those with exact scores, and the bytes that they read.
-With --check a figure beyond its bound is a failure. A folder that has a store already is continued.
+vector of 384 numbers as well, and vector queries are timed, too. With --check a figure beyond its bound is a failure.
+A folder that has a store already is continued.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def centres() -> np.ndarray:
 class Embedder:
     """Vectors that follow from a text: one of the centres, plus as much of a draw with their spectrum."""
 
-    batch_size, model = 1_024, "scale-benchmark"
+    identity, dimension, batch_size, max_tokens, normalised = "benchmarks/scale.py", DIMENSION, 1_024, None, True
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
+    def embed(self, texts: Sequence[str], input_type: str = "document") -> np.ndarray:
         """(n, DIMENSION) float32, of length 1."""
         spectrum = np.sqrt((centres() ** 2).mean(axis=0))
         found = np.empty((len(texts), DIMENSION))

@@ -245,7 +245,7 @@ class _LiveNodes:
 class _Stores(ShardedDocument):
     """Shards whatever their number is meant to be."""
 
-    def _claim(self, path: Path | None, shards: int) -> None:
+    def _claim(self, path: Path | None, shards: int, *, is_new: bool) -> None:
         pass
 
 

@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import lazyrag.document.sync as syncing
 from lazyrag.data.filters import FilterLike
@@ -29,6 +29,7 @@ from lazyrag.document.changes import Dataset, PathLike, find_named_files, is_sus
 from lazyrag.document.document import Document
 from lazyrag.document.groups import GroupGraph
 from lazyrag.document.indexer import Indexer
+from lazyrag.document.ledger import DocumentRow, Ledger, Version
 from lazyrag.document.load_files import Readers
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, Problem
@@ -36,17 +37,18 @@ from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, NodeKey, Sn
 from lazyrag.document.sync import MAX_DELETED, GroupDiff, OnError, PlannedStep, SyncPlan
 from lazyrag.document.tree import View
 from lazyrag.document.verify import DocumentStatus, GroupStatus
-from lazyrag.errors import IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
 from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.config import StoreConf
-from lazyrag.validation import known_arguments, known_keywords, require, validate_integer, validate_text
+from lazyrag.validation import require, validate_integer, validate_text
 
 if TYPE_CHECKING:
     from typing import Self
 
 R = TypeVar("R")
 V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHARDS = 1_000
 
 
@@ -89,6 +91,11 @@ class ShardedSnapshot(Snapshot):
     def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
         """See `LocalSnapshot.find`."""
         return [one for part in self.parts for one in part.find(uid)]
+
+    def prefetch_parents(self, segments: Sequence[Segment]) -> None:
+        """See `LocalSnapshot.prefetch_parents`."""
+        owns = [[one for one in segments if self._of(one) is part] for part in self.parts]
+        self._each(lambda part, own: part.prefetch_parents(own), owns)
 
     def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
         """See `LocalSnapshot.hit`."""
@@ -217,15 +224,69 @@ class ShardedIndexer:
         """Embed callables by embed key."""
         return self.shards[0]._indexer.embedders
 
-    @property
-    def ledger(self) -> Any:
-        """The ledger of the first shard, which has the jobs."""
-        return self.shards[0]._indexer.ledger
+    @cached_property
+    def ledger(self) -> ShardedLedger:
+        """Of all shards."""
+        return ShardedLedger([shard._indexer.ledger for shard in self.shards])
 
     @property
     def is_closed(self) -> bool:
         """Whether a shard is closed."""
         return any(shard._indexer.is_closed for shard in self.shards)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        msg = f"{self.where} is in several stores, and this works in one of them. Use its shards: docs.shards."
+        raise ConfigError(msg)
+
+
+class ShardedLedger:
+    """The documents in the ledgers of shards, and the ledger of the first one, which has the jobs."""
+
+    def __init__(self, ledgers: Sequence[Ledger]) -> None:
+        self._ledgers = ledgers
+        self.documents = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledgers[0], name)
+
+    def _rows(self, found: Sequence[Mapping[str, DocumentRow]]) -> dict[str, DocumentRow]:
+        """Rows with numbers that differ in all shards."""
+        count = len(self._ledgers)
+        numbered = (one for number, rows in enumerate(found) for one in ((number, row) for row in rows.values()))
+        return {row.identity: replace(row, id=row.id * count + number) for number, row in numbered}
+
+    def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
+        """See `DocumentTable.named`."""
+        names = list(identities)
+        return self._rows([one.documents.named(names) for one in self._ledgers])
+
+    def all(self) -> dict[str, DocumentRow]:
+        """See `DocumentTable.all`."""
+        return self._rows([one.documents.all() for one in self._ledgers])
+
+    def versions(self, document: int) -> list[Version]:
+        """See `DocumentTable.versions`."""
+        number, shard = divmod(document, len(self._ledgers))
+        return self._ledgers[shard].documents.versions(number)
+
+    def created(self, numbers: Collection[int]) -> dict[int, float]:
+        """See `DocumentTable.created`."""
+        count = len(self._ledgers)
+        pairs = ((one, *divmod(one, count)) for one in numbers)
+        found = ((one, self._ledgers[shard].documents.created([number])) for one, number, shard in pairs)
+        return {one: next(iter(times.values())) for one, times in found if times}
+
+    def content_hashes(self) -> set[str]:
+        """See `DocumentTable.content_hashes`."""
+        return set().union(*(one.documents.content_hashes() for one in self._ledgers))
+
+    def with_content(self, content_hash: str) -> list[str]:
+        """See `DocumentTable.with_content`."""
+        return [name for one in self._ledgers for name in one.documents.with_content(content_hash)]
+
+    def failures(self) -> list[tuple[str, str, str, str]]:
+        """See `DocumentTable.failures`."""
+        return sorted(failure for one in self._ledgers for failure in one.documents.failures())
 
 
 def merge_reports(reports: Iterable[IngestReport]) -> IngestReport:
@@ -355,6 +416,11 @@ class Shard(Document):
         return own, shard_conf(conf, number, shards)
 
 
+def shard_mark(docs: Document) -> tuple[int, int] | None:
+    """The number of a shard and how many there are; None for a Document that is no shard."""
+    return (docs._number, docs._shards) if isinstance(docs, Shard) else None
+
+
 # The Document
 
 
@@ -371,7 +437,12 @@ def _routed(name: str) -> Any:
     return call
 
 
-@known_arguments
+def _signed(method: F) -> F:
+    """Decorator: a method with the signature of a Document's; the shards check keywords."""
+    cast("Any", method).__wrapped__ = getattr(Document, method.__name__)
+    return method
+
+
 class ShardedDocument(Document):
     """See `Document`, ``shards``."""
 
@@ -400,7 +471,7 @@ class ShardedDocument(Document):
         dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embed))
-        self._claim(conf.ledger_file, number)
+        self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
         options["file_metadata"] = dataset.metadata if doc_files is None else file_metadata
@@ -413,8 +484,8 @@ class ShardedDocument(Document):
             undo.pop_all()
         host()
 
-    def _claim(self, path: Path | None, shards: int) -> None:
-        """Check that the stores at a path are so many, or are new.
+    def _claim(self, path: Path | None, shards: int, *, is_new: bool) -> None:
+        """Check that the stores at a path are so many, or may be made.
 
         Raises:
             ConfigError: If they are not.
@@ -424,7 +495,7 @@ class ShardedDocument(Document):
         known = read_shards(path)
         hint = f"Run: lazyrag reshard --shards {shards}, or lazyrag.document.reshard(store_conf, {shards})."
         require(known in (None, shards), "shards", shards, f"{known}, the number of the stores of {path}", hint)
-        if known is None:
+        if known is None and is_new:
             require(not path.exists(), "shards", shards, f"left out: {path} is one store", hint)
             write_shards(path, shards)
 
@@ -480,7 +551,7 @@ class ShardedDocument(Document):
 
     # Ingestion
 
-    @known_keywords
+    @_signed
     def sync(
         self,
         *,
@@ -530,7 +601,7 @@ class ShardedDocument(Document):
         """See `Document.retry_failed`."""
         return merge_reports([shard.retry_failed() for shard in self.shards])
 
-    @known_keywords
+    @_signed
     def add_files(
         self, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
     ) -> IngestReport:
@@ -545,7 +616,7 @@ class ShardedDocument(Document):
 
         return merge_reports(self._ingest(self._split(found), add))
 
-    @known_keywords
+    @_signed
     def add_texts(
         self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
     ) -> IngestReport:
@@ -561,7 +632,7 @@ class ShardedDocument(Document):
 
         return merge_reports(self._ingest(parts, add))
 
-    @known_keywords
+    @_signed
     def delete_files(self, documents: Iterable[str], **during: Any) -> IngestReport:
         """See `Document.delete_files`."""
         self._whole("delete_files")
@@ -570,7 +641,7 @@ class ShardedDocument(Document):
             syncing.deletable(shard._indexer, names)
         return merge_reports([shard.delete_files(names, **during) for shard, names in parts])
 
-    @known_keywords
+    @_signed
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
         """See `Document.update_metadata`."""
         self._whole("update_metadata")
@@ -592,7 +663,7 @@ class ShardedDocument(Document):
         """See `Document.verify`."""
         return tuple(one for shard in self._whole("verify") for one in shard.verify())
 
-    @known_keywords
+    @_signed
     def repair(self, **during: Any) -> tuple[Problem, ...]:
         """See `Document.repair`."""
         return tuple(one for shard in self._whole("repair") for one in shard.repair(**during))
@@ -602,7 +673,7 @@ class ShardedDocument(Document):
         for shard in self._whole("compact"):
             shard.compact()
 
-    @known_keywords
+    @_signed
     def documents(
         self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
     ) -> list[DocumentInfo]:
@@ -610,14 +681,14 @@ class ShardedDocument(Document):
         pages = [shard.documents(after, limit, status, where) for shard in self.shards]
         return list(itertools.islice(heapq.merge(*pages, key=lambda one: one.id), limit))
 
-    @known_keywords
+    @_signed
     def export(self, folder: PathLike) -> Path:
         """See `Document.export`."""
         from lazyrag.document.reshard import export_shards
 
         return export_shards([shard._indexer for shard in self._whole("export")], folder)
 
-    @known_keywords
+    @_signed
     def import_from(self, folder: PathLike) -> int:
         """See `Document.import_from`; all or nothing in each shard."""
         from lazyrag.document.reshard import import_shards
@@ -632,12 +703,13 @@ class ShardedDocument(Document):
 
     # Search and life
 
-    @known_keywords
-    def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
+    @_signed
+    def grep(
+        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+    ) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = [shard.grep(text, where, **options) for shard in self.shards]
-        merged = heapq.merge(*found, key=lambda one: one.path)
-        return list(itertools.islice(merged, options.get("limit", 100)))
+        found = [shard.grep(text, where, limit=limit, ignore_case=ignore_case) for shard in self.shards]
+        return list(itertools.islice(heapq.merge(*found, key=lambda one: one.path), limit))
 
     def restricted(self, filters: FilterLike) -> Self:
         """See `Document.restricted`."""

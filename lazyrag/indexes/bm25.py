@@ -549,8 +549,9 @@ class LexicalState:
         if firsts[-1] >= MANY_ROWS:
             parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
-            rare = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks)
-            few = rare.candidates(topk, mask, lambda rows: self._exact_scores(rows, ranges, weights, saturations))
+            few = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks).candidates(
+                topk, mask
+            )
             if few is not None:
                 return few
         scores = scratch_zeros(firsts[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,47 +47,67 @@ class RareTerms:
     slack: float
     peaks: Peaks
 
-    def candidates(
-        self, topk: int, mask: Mask | None, exact: Callable[[NDArray[np.int32]], NDArray[np.float64]]
-    ) -> NDArray[np.int32] | None:
+    def candidates(self, topk: int, mask: Mask | None) -> NDArray[np.int32] | None:
         """Rows among which the topk best are, ascending; None if adding up all postings is faster.
 
         Args:
             topk: At least 1.
             mask: Of the rows that may be found; None for all.
-            exact: Scores of some rows, which are ascending.
         """
         sizes = [sum(end - start for start, end in ranges) for ranges in self.terms]
         order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
         most = [self.weights[at] * self._peak(self.terms[at]) * (1.0 + self.slack) for at in order]
-        rows, scores, postings = np.zeros(0, np.int64), np.zeros(0, np.float32), 0
+        rows, scores, postings = np.zeros(0, np.int32), np.zeros(0, np.float32), 0
         for taken, at in enumerate(order, start=1):
             postings += sizes[at]
             if postings * ROWS_A_POSTING > self.firsts[-1]:
                 return None
             own, added = self._postings(at)
             rows, scores = _sums_by_row(np.concatenate([rows, own]), np.concatenate([scores, added]))
-            missing = sum(most[taken:])
+            missing, rest = sum(most[taken:]), order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
                 continue
             found, lower = (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
-            if len(found) >= topk:
-                best = found[lower >= kth_largest(lower, min(len(lower), _PROBES * topk))]
-                bound = kth_largest(exact(best.astype(np.int32)), topk)
-                if bound > missing:
-                    return found[lower * (1.0 + self.slack) + missing >= bound].astype(np.int32)
-            elif taken == len(order):
-                return found.astype(np.int32)
+            if len(found) < topk:
+                if rest:
+                    continue
+                return found
+            probed = lower >= kth_largest(lower, min(len(lower), _PROBES * topk))
+            best, full = found[probed], lower[probed]
+            for term in rest:
+                full = full + self._lookup(term, best)
+            bound = kth_largest(full, topk) * (1.0 - self.slack)
+            if bound <= missing:
+                continue
+            for number in range(taken, len(order) + 1):
+                left = lower * (1.0 + self.slack) + sum(most[number:]) >= bound
+                found, lower = found[left], lower[left]
+                if number < len(order):
+                    lower = lower + self._lookup(order[number], found)
+            return found
         return None
 
-    def _postings(self, term: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _lookup(self, term: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
+        """What a term adds to the scores of some rows, which are ascending."""
+        added = np.zeros(len(rows), np.float32)
+        ends = rows.searchsorted(self.firsts).tolist()
+        for number, (start, end) in enumerate(self.terms[term]):
+            some = slice(ends[number], ends[number + 1])
+            if some.start < some.stop and start < end:
+                postings, contributions = self.parts[number]
+                own, local = postings.rows[start:end], rows[some] - np.int32(self.firsts[number])
+                at = own.searchsorted(local)
+                added[some] = contributions[start:end].take(at, mode="clip") * (own.take(at, mode="clip") == local)
+        return added * np.float32(self.weights[term])
+
+    def _postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The rows of a term, and what it adds to the score of each."""
         places = [
             (part, first, start, end)
             for part, first, (start, end) in zip(self.parts, self.firsts, self.terms[term], strict=False)
             if start < end
         ]
-        rows = [postings.rows[start:end] + np.int64(first) for (postings, _), first, start, end in places]
+        rows = [postings.rows[start:end] + np.int32(first) for (postings, _), first, start, end in places]
         added = [contributions[start:end] for (_, contributions), _, start, end in places]
         return np.concatenate(rows), np.concatenate(added) * np.float32(self.weights[term])
 
@@ -103,7 +123,7 @@ class RareTerms:
         return found
 
 
-def _sums_by_row(rows: NDArray[np.int64], added: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _sums_by_row(rows: NDArray[np.int32], added: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Each row once, ascending, with the sum of what is added to it."""
     order = sorted_order(rows)
     rows = rows[order]

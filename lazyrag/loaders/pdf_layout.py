@@ -8,14 +8,16 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
 
 Piece: TypeAlias = tuple[str, float, float]
 """A character, with its left and right edge."""
-
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
 def join(between: str, texts: Iterable[str]) -> str:
@@ -30,71 +32,58 @@ def join(between: str, texts: Iterable[str]) -> str:
     return kind.join(between, listed)
 
 
-def has_right_to_left(text: str) -> bool:
-    """Whether a text has Arabic or Hebrew letters.
-
-    Example:
-        >>> has_right_to_left("tea"), has_right_to_left("شاي")
-        (False, True)
-    """
-    return not text.isascii() and _RIGHT_TO_LEFT.search(text) is not None
-
-
-def reads_right_to_left(text: str) -> bool:
-    """Whether most letters of a text are Arabic or Hebrew.
-
-    Example:
-        >>> reads_right_to_left("شاي 12"), reads_right_to_left("tea (شاي)")
-        (True, False)
-    """
-    return 2 * len(_RIGHT_TO_LEFT.findall(text)) > sum(one.isalpha() for one in text)
-
-
-def logical_text(pieces: Sequence[Piece], word_gap: float) -> str:
-    """The characters of a line in reading order.
+def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: bool = True) -> str:
+    """The characters of a line in reading order; see `lazyrag.loaders.bidi`.
 
     Args:
-        pieces: In any order; marks follow their letters.
+        pieces: In any order; letters of one glyph are one piece, and drawn blanks are pieces.
         word_gap: Width from which a gap is a space.
+        right_to_left: The direction of the paragraph.
 
     Example:
         >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
         >>> logical_text(drawn, 2) == "12 شاي"
         True
     """
-    # All letters of one glyph have the same position.
-    seen = sorted(_with_marks(pieces), key=lambda piece: (piece[1], not has_right_to_left(piece[0])))
-    base = reads_right_to_left("".join(text for text, _, _ in seen))
-    units: list[tuple[bool, str]] = []
-    end = seen[0][1]
-    for text, left, right in seen:
-        if left - end >= word_gap:
-            units.append((base, " "))
-        units.append((_direction(text, base=base), text))
-        end = max(end, right)
-    runs = [
-        (turned, join("", (text for _, text in (reversed(list(run)) if turned else run))))
-        for turned, run in groupby(units, key=lambda unit: unit[0])
-    ]
-    return join("", (text for _, text in (reversed(runs) if base else runs)))
+    if any(text == " " for text, _, _ in pieces):
+        word_gap *= _BESIDE_BLANKS  # smaller gaps are those of ligatures and marks
+    units: list[str] = []
+    end = float("inf")
+    for text, left, right in _with_marks(pieces):
+        if units and units[-1] != " " and (text == " " or left - end >= word_gap):
+            units.append(" ")
+        if text != " ":
+            units.append(text)
+        end = right if text == " " else max(end if end < float("inf") else right, right)
+    ordered = [units[at] for at in logical_order(units, right_to_left=right_to_left)]
+    return join("", map(replaced, ordered, mirrored(ordered))).strip()
 
 
 def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
-    """Letters, each with its combining marks."""
-    letters: list[Piece] = []
-    for text, left, right in pieces:
-        if letters and unicodedata.combining(text[0]):
-            letters[-1] = (letters[-1][0] + text, *letters[-1][1:])
-        else:
-            letters.append((text, left, right))
-    return letters
+    """Letters from left to right, each with the combining marks over it."""
+    # Letters of an alternative text have one position, after which its blank follows.
+    seen = sorted(
+        (one for one in pieces if not unicodedata.combining(one[0][0])),
+        key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
+    )
+    marks: dict[int, list[Piece]] = {}
+    near = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
+    for mark in pieces:
+        if unicodedata.combining(mark[0][0]):
+            distances = {at: abs(seen[at][1] + seen[at][2] - mark[1] - mark[2]) for at in near}
+            marks.setdefault(min(distances, key=distances.__getitem__, default=-1), []).append(mark)
+    for at, own in marks.items():
+        own.sort(key=lambda one: unicodedata.combining(one[0][0]))
+        if at < 0:
+            return own
+        seen[at] = (join("", [seen[at][0], *(text for text, _, _ in own)]), *seen[at][1:])
+    return seen
 
 
-def _direction(text: str, *, base: bool) -> bool:
-    """Whether a character reads from right to left; marks and spaces take the direction of the line."""
-    if any(one.isalpha() and not _RIGHT_TO_LEFT.match(one) for one in text):
-        return False
-    return has_right_to_left(text) or (base and not text[0].isalnum())
+def replaced(text: str, by: str) -> str:
+    """Another text of as many letters, at the places of the first, if it knows them; see `join`."""
+    kind: Any = type(text)
+    return text if text == by else by if kind is str else kind(by, getattr(text, "at", ()))
 
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
@@ -121,9 +110,15 @@ _LETTERS: dict[int, str | int | None] = {
     0xF0B7: "•",
     **{
         code: letter
-        for first, last in ((0x2E80, 0x2FDF), (0xF900, 0xFAFF), (0xFB00, 0xFB06))
+        for first, last in (
+            (0x2E80, 0x2FDF),
+            (0xF900, 0xFAFF),
+            (0xFB00, 0xFB06),
+            (0xFB1D, 0xFDFF),
+            (0xFE70, 0xFEFC),
+        )
         for code in range(first, last + 1)
-        if (letter := unicodedata.normalize("NFKC", chr(code))) != chr(code)
+        if (letter := unicodedata.normalize("NFKC", chr(code)).strip()) != chr(code)
     },
     **_RADICALS,
 }
@@ -147,6 +142,10 @@ class Glyph(NamedTuple):
     base: float
     size: float
     turn: int = 0
+
+
+BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
+"""A drawn blank somewhere between two characters."""
 
 
 def letters(text: str) -> str:
@@ -447,6 +446,7 @@ def _pattern(line: str) -> str:
 # All in font sizes.
 _SAME_LINE = 0.25
 _WORD_GAP = 0.16
+_BESIDE_BLANKS = 1.4
 _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
 _CELL_GAP = 1.0
@@ -465,6 +465,8 @@ class Segment:
     right: float
     base: float
     size: float
+    pieces: list[Piece] | None = None
+    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until `rows_of`."""
 
     @property
     def bottom(self) -> float:
@@ -504,13 +506,17 @@ class Row:
         return max(cell.right for cell in self.cells)
 
 
-def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
-    """Group characters into segments, in drawing order."""
+def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+    """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their places."""
+    drawn: dict[tuple[str, int, int], list[float]] = {}
+    if any(has_right_to_left(glyph.text) for glyph in glyphs):
+        return _placed_segments(
+            [one for one in glyphs if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)]
+        )
     found: list[Segment] = []
-    pieces: list[list[Piece]] = []  # of each segment, as they were drawn
+    gaps: list[list[_Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
     blank = False
-    drawn: dict[tuple[str, int, int], list[float]] = {}
     for glyph in glyphs:
         if not glyph.text.strip():
             blank = True
@@ -521,17 +527,89 @@ def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
         between = _between(current, glyph, blank=blank) if current is not None else None
         if current is None or between is None:
             found.append(Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size))
-            pieces.append([(glyph.text, glyph.left, glyph.right)])
+            gaps.append([])
             texts.append([glyph.text])
         else:
+            gaps[-1].append(((glyph.left - current.right) / (current.size or 1), blank))
             _extend(current, glyph)
-            pieces[-1].append((glyph.text, glyph.left, glyph.right))
             texts[-1] += (between, glyph.text)
         blank = False
-    for one, drawn_as, parts in zip(found, pieces, texts, strict=True):
+    _respace(texts, gaps)
+    for one, parts in zip(found, texts, strict=True):
         one.text = join("", parts)
-        if has_right_to_left(one.text):
-            one.text = logical_text(drawn_as, _WORD_GAP * one.size)
+    return found
+
+
+_Gap: TypeAlias = tuple[float, bool]
+"""Width of a gap in font sizes, and whether a blank was drawn in it."""
+_SHORTEST_WORD, _LONGEST_WORD = 3.0, 12.0  # letters, on average
+_SPACED = 4  # letters
+_LEAST_SPREAD = 1e-4
+
+
+def _respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[_Gap]]) -> None:
+    """Remove blanks from within letter-spaced words, as of text recognition.
+
+    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted into those between
+    letters and those between words. On other pages, so are those of a line of single letters.
+    """
+    letters = sum(len(part) for parts in texts for part in parts[::2])
+    drawn = sum(blank for own in gaps for _, blank in own)
+    words = len(texts) + sum(between == " " for parts in texts for between in parts[1::2])
+    is_spaced = letters > 20 and letters < _SHORTEST_WORD * words and 2 * drawn < words
+    least = 0.0
+    if is_spaced:
+        few = letters > _LONGEST_WORD * (drawn + len(texts))
+        least = _parting([width for own in gaps for width, _ in own]) if few else _CELL_GAP
+    for parts, own in zip(texts, gaps, strict=True):
+        alone = all(len(one) == 1 and one.isalpha() and not is_joined(one) for one in parts[::2])
+        if not is_spaced and (len(own) < _SPACED or not alone or any(blank for _, blank in own)):
+            continue
+        wide = least or 2 * statistics.median(width for width, _ in own)
+        for at, (width, blank) in enumerate(own):
+            if parts[2 * at + 1] == " " and not blank and width < wide:
+                parts[2 * at + 1] = ""
+
+
+def _parting(widths: Sequence[float]) -> float:
+    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and Illingworth)."""
+    ordered = np.sort(np.asarray(widths))
+    counts = np.arange(_SPACED, len(ordered) - _SPACED)
+    if not len(counts):
+        return 0.0
+    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    cost = np.zeros(len(counts))
+    for size, total, square in (
+        (counts, sums[counts - 1], squares[counts - 1]),
+        (len(ordered) - counts, sums[-1] - sums[counts - 1], squares[-1] - squares[counts - 1]),
+    ):
+        spread = np.maximum(square / size - (total / size) ** 2, _LEAST_SPREAD)
+        share = size / len(ordered)
+        cost += share * (np.log(spread) - 2 * np.log(share))
+    best = counts[int(cost.argmin())]
+    return float(ordered[best - 1] + ordered[best]) / 2
+
+
+def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+    """Segments by the places of their characters, however they were drawn."""
+    rows: list[list[Glyph]] = []
+    for glyph in sorted(glyphs, key=lambda one: -one.base):
+        if rows and rows[-1][0].base - glyph.base <= _SAME_LINE * 1.4 * max(glyph.size, rows[-1][0].size):
+            rows[-1].append(glyph)
+        else:
+            rows.append([glyph])
+    found: list[Segment] = []
+    for row in rows:
+        last: Segment | None = None
+        for glyph in sorted(row, key=lambda one: one.left):
+            if last is not None and (glyph.text == " " or glyph.left - last.right <= _CELL_GAP * glyph.size):
+                last.pieces.append(glyph[:3])  # type: ignore[union-attr]
+                if glyph.text != " ":
+                    last.text += glyph.text
+                    last.right, last.size = max(last.right, glyph.right), max(last.size, glyph.size)
+            elif glyph.text != " ":
+                last = Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]])
+                found.append(last)
     return found
 
 
@@ -566,10 +644,6 @@ def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
     if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
         return None
     gap = glyph.left - segment.right
-    if gap < _OVERLAP * size and has_right_to_left(segment.text + glyph.text):
-        gap = segment.left - glyph.right
-        if gap < _OVERLAP * size:
-            return "" if segment.left - size <= glyph.left and glyph.right <= segment.right + size else None
     if not _OVERLAP * size <= gap <= _CELL_GAP * size:
         return None
     return gap_text(segment.text[-1], glyph.text[0], gap / (size or 1), blank=blank)
@@ -592,7 +666,9 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
 
 
 def rows_of(found: Iterable[Segment]) -> list[Row]:
-    """Group segments into rows, from top to bottom, left to right."""
+    """Group segments into rows, from top to bottom, left to right, with their texts in reading order."""
+    found = list(found)
+    share = right_to_left_share("".join(one.text for one in found)) if any(one.pieces for one in found) else 0.0
     rows: list[Row] = []
     for one in sorted(found, key=lambda segment: -segment.base):
         if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
@@ -601,7 +677,18 @@ def rows_of(found: Iterable[Segment]) -> list[Row]:
             rows.append(Row([one]))
     for row in rows:
         row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
+        for cell in row.cells:
+            if cell.pieces and share:
+                cell.text = logical_text(cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share))
     return rows
+
+
+def _direction(line: str, share: float) -> bool:
+    """Whether a line reads from right to left: by its letters, and if they are mixed, by those around it."""
+    own = right_to_left_share(line)
+    if not has_right_to_left(line):
+        return share > 0.5 and line[:1] in ".,:;!?" and line[-1:] not in ".,:;!?"
+    return own > 0.67 or (own > 0.33 and share >= 0.5)
 
 
 def _united(cells: Sequence[Segment]) -> list[Segment]:
@@ -611,11 +698,12 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > _CELL_GAP * size:
-            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size))
+            united.append(replace(cell))
             continue
         blank = cell.left - last.right > _WORD_GAP * size
         last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
         last.text += cell.text
+        last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
         last.right = max(last.right, cell.right)
     return united
 
@@ -760,7 +848,7 @@ def page_text(glyphs: Iterable[Glyph]) -> str:
     return join("\n\n", (text for group in ordered if (text := _upright_text(group))))
 
 
-def _upright_text(glyphs: Iterable[Glyph]) -> str:
+def _upright_text(glyphs: Sequence[Glyph]) -> str:
     found = segments(glyphs)
     if not found:
         return ""
@@ -814,7 +902,7 @@ def _region_text(region: Sequence[Segment]) -> str:
 
 def _in_order(cells: Sequence[Segment]) -> Sequence[Segment]:
     """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    if len(cells) > 1 and reads_right_to_left("".join(cell.text for cell in cells)):
+    if len(cells) > 1 and right_to_left_share("".join(cell.text for cell in cells)) > 0.5:
         return cells[::-1]
     return cells
 

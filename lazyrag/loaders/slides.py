@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from lazyrag.loaders.archives import (
     relations,
 )
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved
+from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, read_table
 
 _TRUE = frozenset(["1", "true"])
@@ -31,9 +33,10 @@ _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 class PptxLoader:
     """Reads a presentation slide by slide; each slide is a location.
 
-    Shapes come in stored order, that of reading aloud: text, groups, tables row by row with ``|`` between the cells,
-    data of charts, text of diagrams, and then the speaker's notes. Hidden slides are read, too. Title and author become
-    metadata. Pictures, comments, footers, slide numbers and slide masters are skipped.
+    Shapes come in stored order, that of reading aloud, those of a group row by row: text, tables row by row with ``|``
+    between the cells, data of charts, text of diagrams, alternative texts of pictures, and then the speaker's notes.
+    Hidden slides are read, too. Title and author become metadata. Comments, footers, slide numbers and slide masters
+    are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -88,8 +91,35 @@ def _shapes(
             if relation is not None and relation.target in archive:
                 drawn = archive.xml(relation.target)
                 yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
-        elif kind in {"grpSp", "graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
+        elif kind == "pic":
+            named = shape.find("{*}nvPicPr/{*}cNvPr")
+            yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
+        elif kind == "grpSp":
+            yield from _shapes(archive, known, _by_place(shape))
+        elif kind in {"graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
             yield from _shapes(archive, known, shape)
+
+
+def _by_place(group: Element) -> list[Element]:
+    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores them in any order."""
+    placed: list[tuple[float, float, float, Element]] = []
+    for shape in group:
+        offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")
+        top, left, height = _number(offset, "y"), _number(offset, "x"), _number(size, "cy")
+        placed.append((top, left, height, shape))
+    placed.sort(key=lambda one: one[:2])
+    rows: list[list[tuple[float, float, float, Element]]] = []
+    for one in placed:
+        if rows and one[0] < rows[-1][0][0] + rows[-1][0][2] / 2:
+            rows[-1].append(one)
+        else:
+            rows.append([one])
+    return [one[3] for row in rows for one in sorted(row, key=lambda one: one[1])]
+
+
+def _number(element: Element | None, name: str) -> float:
+    text = "" if element is None else element.get(name, "")
+    return float(text) if re.fullmatch(r"-?\d{1,12}", text, re.ASCII) else 0.0
 
 
 def _paragraphs(parent: Element) -> Iterator[str]:

@@ -8,6 +8,7 @@ import math
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -126,9 +127,9 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     """A page of the documents with a text in their path."""
     found: list[DocumentInfo] = []
     while len(found) <= _ROWS:
-        if call.principal.labels is None:
+        if call.principal.labels is None and not call.whole.shards:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
+            names = sorted(read_text(row[0]) for row in _rows(call, _FIND, **values))[: _ROWS + 1]
             after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
@@ -142,9 +143,11 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
 
 
 def _rows(call: Call, query: str, **values: Any) -> list[Any]:
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    found = []
+    for ledger in [one._indexer.ledger for one in call.whole.shards or (call.whole,)]:
+        with ledger.reading() as connection:
+            found += connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    return found
 
 
 _COUNT = (
@@ -156,13 +159,16 @@ _COUNT = (
 
 def _counts(call: Call) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None:
+    if call.principal.labels is not None or call.whole.shards:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
     indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+        numbers = Counter[str]()
+        for name, number in _rows(call, _COUNT):
+            numbers[name] += number
+        known = _counted[indexer] = state, numbers
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
@@ -219,7 +225,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     own = [one["id"] for one in book.records(_scope(call), "deletion")]
-    if call.principal.labels is None:
+    if call.principal.labels is None and not call.whole.shards:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]

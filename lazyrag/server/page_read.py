@@ -440,10 +440,8 @@ def _scope(call: Call) -> Scope:
 
 def _groups(call: Call) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
-    counted = documents.status_of(call)["groups"] if call.principal.labels is None else ()
-    nodes = {one["name"]: one["nodes"] or 0 for one in counted}
-    built = [one for one in call.docs.groups if one != LAZY_ROOT_NAME and nodes.get(one, 1)]
-    return [(one, nodes.get(one, 0)) for one in built] or [("MediumChunk", 0)]
+    nodes = {one.name: one.nodes for one in call.whole.status().groups if one.nodes and one.name != LAZY_ROOT_NAME}
+    return [(one, nodes[one] if call.principal.labels is None else 0) for one in nodes] or [("MediumChunk", 0)]
 
 
 def _bar(call: Call, given: Knobs) -> dict[str, Any]:
