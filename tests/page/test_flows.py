@@ -174,6 +174,7 @@ def error_and_retry(me):
     page = me.open("files")
     first = page.locator("#ftable tbody tr.haserr + tr.detail").first
     first.wait_for()
+    assert {"en": "The file is no workbook", "zh": "内容与扩展名不符"}[me.language] in first.inner_text()
     assert translate(me.language, "files.todo") in first.inner_text()
     with page.expect_response("**/files/retry"):
         me.use(first.locator("form button"))
