@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-import json
 import re
->>>>>>> pgb
 import shutil
 import time
 
