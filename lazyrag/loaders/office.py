@@ -14,10 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, load_file
 from lazyrag.loaders.detect import decode_lossy, sniff
+
+if TYPE_CHECKING:
+    from lazyrag.loaders.archives import Element
 
 _STRICT = b"http://purl.oclc.org/ooxml/"
 _NAMESPACE = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
@@ -57,6 +61,28 @@ def picture_text(alternative: str | None) -> str:
     """
     words = " ".join((alternative or "").split())
     return f"[Image: {words}]" if words and not _NO_WORDS.fullmatch(words) else ""
+
+
+def by_place(group: Element) -> list[Element]:
+    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores them in any order."""
+    placed: list[tuple[float, float, float, Element]] = []
+    for shape in group:
+        offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")
+        top, left, height = _number(offset, "y"), _number(offset, "x"), _number(size, "cy")
+        placed.append((top, left, height, shape))
+    placed.sort(key=lambda one: one[:2])
+    rows: list[list[tuple[float, float, float, Element]]] = []
+    for one in placed:
+        if rows and one[0] < rows[-1][0][0] + rows[-1][0][2] / 2:
+            rows[-1].append(one)
+        else:
+            rows.append([one])
+    return [one[3] for row in rows for one in sorted(row, key=lambda one: one[1])]
+
+
+def _number(element: Element | None, name: str) -> float:
+    text = "" if element is None else element.get(name, "")
+    return float(text) if re.fullmatch(r"-?\d{1,12}", text, re.ASCII) else 0.0
 
 
 _SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}

@@ -10,7 +10,6 @@ import re
 import tempfile
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,15 +26,13 @@ from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.pdf_layout import (
-    BLANK,
-    Glyph,
-    join,
     letters,
     page_text,
     quarter_turns,
     turned,
     without_repeated_lines,
 )
+from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.text.structure import Heading, heading_locations
@@ -459,9 +456,6 @@ def _has_drawings(page: Any) -> bool:
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
 _WIDEST = 1.3  # of a letter, in font sizes
 _EDGE = 1.0  # points beyond the crop box that count as inside
-_PRESENTATION_FORMS = frozenset(
-    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
-)
 
 
 def page_glyphs(page: PageText) -> list[Glyph]:
@@ -558,7 +552,7 @@ class PageText:
         """Add the characters of a stretch, one glyph each."""
         size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
         expected: tuple[float, float] | None = None
-        collected = _Collected(found)
+        collected = GlyphCollector(found)
         for at in range(start, end):
             code = pdfium.FPDFText_GetUnicode(self.text, at)
             if 0xD800 <= code < 0xDC00:
@@ -604,63 +598,3 @@ class PageText:
         matrix = self._matrix
         scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
         return size * scale or size, quarter_turns(matrix.a, matrix.b)
-
-
-class _Collected:
-    """Glyphs with all letters that they stand for, which pdfium gives one by one.
-
-    Args:
-        found: Glyphs before them; they are added there.
-    """
-
-    def __init__(self, found: list[Glyph]) -> None:
-        self._found = found
-        self._several: dict[int, list[tuple[float, str]]] = {}  # left edges and letters
-        self._begun: dict[tuple[float, float], int] = {}  # the glyph that begins at a point
-
-    def add(self, glyph: Glyph, place: tuple[float, float, float]) -> None:
-        """Add a letter, with its left edge and where its glyph begins."""
-        point = round(place[1], 2), round(place[2], 2)
-        at = self._begun.get(point, -1)
-        found = self._found
-        if glyph.text == " " or at < 0 or not self._is_of(at, glyph):
-            self._begun[point] = len(found)
-            found.append(glyph)
-        elif at == len(found) - 1 or found[at].text != glyph.text:  # else it is drawn again
-            before = found[at]
-            self._several.setdefault(at, [(before.left, before.text)]).append((place[0], glyph.text))
-            edges = min(glyph.left, before.left), max(glyph.right, before.right)
-            found[at] = before._replace(text=before.text + glyph.text, left=edges[0], right=edges[1])
-
-    def _is_of(self, at: int, glyph: Glyph) -> bool:
-        """Whether a letter is of the same glyph as one that begins at the same point."""
-        before = self._found[at]
-        if unicodedata.combining(glyph.text[0]) or unicodedata.combining(before.text[0]):
-            return True
-        if has_right_to_left(glyph.text):
-            return has_right_to_left(before.text)
-        return at == len(self._found) - 1 and before[1:4] == glyph[1:4]
-
-    def glyphs(self) -> list[Glyph]:
-        """All glyphs, with their letters in reading order."""
-        for at, parts in self._several.items():
-            self._found[at] = self._found[at]._replace(text=_in_reading_order(parts))
-        return self._found
-
-
-def _in_reading_order(parts: list[tuple[float, str]]) -> str:
-    """Letters of one glyph, with their left edges; pdfium reverses Arabic ones, except those of presentation forms.
-
-    Where it gives each letter a place of its own, that decides, and marks follow the letters.
-
-    Example:
-        >>> _in_reading_order([(5, "ا"), (5, "ل")]) == _in_reading_order([(5, "ا"), (8, "ل")]) == "لا"
-        True
-    """
-    text = join("", (text for _, text in parts))
-    if not has_right_to_left(text) or text in _PRESENTATION_FORMS:
-        return text
-    if len({left for left, _ in parts}) == 1:
-        return join("", (text for _, text in reversed(parts)))
-    marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
-    return join("", (text for _, _, text in sorted(marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import statistics
 import unicodedata
@@ -10,81 +9,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
-
-Piece: TypeAlias = tuple[str, float, float]
-"""A character, with its left and right edge."""
-
-
-def join(between: str, texts: Iterable[str]) -> str:
-    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
-
-    Example:
-        >>> join(", ", ["tea", "water"])
-        'tea, water'
-    """
-    listed = list(texts)
-    kind = next((type(text) for text in listed if type(text) is not str), str)
-    return kind.join(between, listed)
-
-
-def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: bool = True) -> str:
-    """The characters of a line in reading order; see `lazyrag.loaders.bidi`.
-
-    Args:
-        pieces: In any order; letters of one glyph are one piece, and drawn blanks are pieces.
-        word_gap: Width from which a gap is a space.
-        right_to_left: The direction of the paragraph.
-
-    Example:
-        >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
-        >>> logical_text(drawn, 2) == "12 شاي"
-        True
-    """
-    if any(text == " " for text, _, _ in pieces):
-        word_gap *= _BESIDE_BLANKS  # smaller gaps are those of ligatures and marks
-    units: list[str] = []
-    end = float("inf")
-    for text, left, right in _with_marks(pieces):
-        if units and units[-1] != " " and (text == " " or left - end >= word_gap):
-            units.append(" ")
-        if text != " ":
-            units.append(text)
-        end = right if text == " " else max(end if end < float("inf") else right, right)
-    ordered = [units[at] for at in logical_order(units, right_to_left=right_to_left)]
-    return join("", map(replaced, ordered, mirrored(ordered))).strip()
-
-
-def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
-    """Letters from left to right, each with the combining marks over it."""
-    # Letters of an alternative text have one position, after which its blank follows.
-    seen = sorted(
-        (one for one in pieces if not unicodedata.combining(one[0][0])),
-        key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
-    )
-    marks: dict[int, list[Piece]] = {}
-    near = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
-    for mark in pieces:
-        if unicodedata.combining(mark[0][0]):
-            distances = {at: abs(seen[at][1] + seen[at][2] - mark[1] - mark[2]) for at in near}
-            marks.setdefault(min(distances, key=distances.__getitem__, default=-1), []).append(mark)
-    for at, own in marks.items():
-        own.sort(key=lambda one: unicodedata.combining(one[0][0]))
-        if at < 0:
-            return own
-        seen[at] = (join("", [seen[at][0], *(text for text, _, _ in own)]), *seen[at][1:])
-    return seen
-
-
-def replaced(text: str, by: str) -> str:
-    """Another text of as many letters, at the places of the first, if it knows them; see `join`."""
-    kind: Any = type(text)
-    return text if text == by else by if kind is str else kind(by, getattr(text, "at", ()))
-
+from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
+from lazyrag.loaders.pdf_lines import (
+    BLANK,
+    CELL_GAP,
+    Gap,
+    Glyph,
+    Piece,
+    is_chinese,
+    is_joined,
+    join,
+    logical_text,
+    respace,
+)
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
 # without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.
@@ -122,30 +61,6 @@ _LETTERS: dict[int, str | int | None] = {
     },
     **_RADICALS,
 }
-
-
-class Glyph(NamedTuple):
-    """One character, or several adjacent ones, in points, seen upright.
-
-    Args:
-        text: Its letters; the position of a space is undefined.
-        left: Left edge along its line.
-        right: Right edge.
-        base: Height of the base line, upwards.
-        size: Font size.
-        turn: Quarter turns of its line to the left; the numbers above are those of the turned page.
-    """
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    turn: int = 0
-
-
-BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
-"""A drawn blank somewhere between two characters."""
 
 
 def letters(text: str) -> str:
@@ -330,43 +245,11 @@ def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> 
     return texts
 
 
-# Letters written without spaces, and their punctuation. Korean is written with spaces.
-_JOINED = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003fffd"
-)
-_MARKS = (
-    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
-)
-_LETTER = re.compile(f"[{_JOINED}]")
-_MARK = re.compile(f"[{_MARKS}]")
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]+$")
 _LOOKED_AT = 3
 _MIN_PAGES = 3
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_joined(character: str) -> bool:
-    """Whether a character is written without spaces around it, as Chinese and Japanese ones are.
-
-    Example:
-        >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
-        (True, True, False, False)
-    """
-    return _LETTER.match(character) is not None
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_chinese(character: str) -> bool:
-    """Whether a character is `is_joined` or punctuation between such characters.
-
-    Example:
-        >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
-        (True, False, True)
-    """
-    return _LETTER.match(character) is not None or _MARK.match(character) is not None
 
 
 def mostly_chinese(line: str) -> bool:
@@ -446,10 +329,8 @@ def _pattern(line: str) -> str:
 # All in font sizes.
 _SAME_LINE = 0.25
 _WORD_GAP = 0.16
-_BESIDE_BLANKS = 1.4
 _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
-_CELL_GAP = 1.0
 _OVERLAP = -0.6
 _SAME_PLACE = 0.12
 _FARTHEST = 1e6  # in points
@@ -514,7 +395,7 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             [one for one in glyphs if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)]
         )
     found: list[Segment] = []
-    gaps: list[list[_Gap]] = []  # of each segment, those between its parts
+    gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
     blank = False
     for glyph in glyphs:
@@ -534,60 +415,10 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             _extend(current, glyph)
             texts[-1] += (between, glyph.text)
         blank = False
-    _respace(texts, gaps)
+    respace(texts, gaps)
     for one, parts in zip(found, texts, strict=True):
         one.text = join("", parts)
     return found
-
-
-_Gap: TypeAlias = tuple[float, bool]
-"""Width of a gap in font sizes, and whether a blank was drawn in it."""
-_SHORTEST_WORD, _LONGEST_WORD = 3.0, 12.0  # letters, on average
-_SPACED = 4  # letters
-_LEAST_SPREAD = 1e-4
-
-
-def _respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[_Gap]]) -> None:
-    """Remove blanks from within letter-spaced words, as of text recognition.
-
-    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted into those between
-    letters and those between words. On other pages, so are those of a line of single letters.
-    """
-    letters = sum(len(part) for parts in texts for part in parts[::2])
-    drawn = sum(blank for own in gaps for _, blank in own)
-    words = len(texts) + sum(between == " " for parts in texts for between in parts[1::2])
-    is_spaced = letters > 20 and letters < _SHORTEST_WORD * words and 2 * drawn < words
-    least = 0.0
-    if is_spaced:
-        few = letters > _LONGEST_WORD * (drawn + len(texts))
-        least = _parting([width for own in gaps for width, _ in own]) if few else _CELL_GAP
-    for parts, own in zip(texts, gaps, strict=True):
-        alone = all(len(one) == 1 and one.isalpha() and not is_joined(one) for one in parts[::2])
-        if not is_spaced and (len(own) < _SPACED or not alone or any(blank for _, blank in own)):
-            continue
-        wide = least or 2 * statistics.median(width for width, _ in own)
-        for at, (width, blank) in enumerate(own):
-            if parts[2 * at + 1] == " " and not blank and width < wide:
-                parts[2 * at + 1] = ""
-
-
-def _parting(widths: Sequence[float]) -> float:
-    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and Illingworth)."""
-    ordered = np.sort(np.asarray(widths))
-    counts = np.arange(_SPACED, len(ordered) - _SPACED)
-    if not len(counts):
-        return 0.0
-    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
-    cost = np.zeros(len(counts))
-    for size, total, square in (
-        (counts, sums[counts - 1], squares[counts - 1]),
-        (len(ordered) - counts, sums[-1] - sums[counts - 1], squares[-1] - squares[counts - 1]),
-    ):
-        spread = np.maximum(square / size - (total / size) ** 2, _LEAST_SPREAD)
-        share = size / len(ordered)
-        cost += share * (np.log(spread) - 2 * np.log(share))
-    best = counts[int(cost.argmin())]
-    return float(ordered[best - 1] + ordered[best]) / 2
 
 
 def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
@@ -602,7 +433,7 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
     for row in rows:
         last: Segment | None = None
         for glyph in sorted(row, key=lambda one: one.left):
-            if last is not None and (glyph.text == " " or glyph.left - last.right <= _CELL_GAP * glyph.size):
+            if last is not None and (glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size):
                 last.pieces.append(glyph[:3])  # type: ignore[union-attr]
                 if glyph.text != " ":
                     last.text += glyph.text
@@ -644,7 +475,7 @@ def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
     if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
         return None
     gap = glyph.left - segment.right
-    if not _OVERLAP * size <= gap <= _CELL_GAP * size:
+    if not _OVERLAP * size <= gap <= CELL_GAP * size:
         return None
     return gap_text(segment.text[-1], glyph.text[0], gap / (size or 1), blank=blank)
 
@@ -697,7 +528,7 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
     for cell in cells:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
-        if last is None or cell.left - last.right > _CELL_GAP * size:
+        if last is None or cell.left - last.right > CELL_GAP * size:
             united.append(replace(cell))
             continue
         blank = cell.left - last.right > _WORD_GAP * size
