@@ -158,6 +158,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
+@click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
 @_plan
 def index(
     path: tuple[Path, ...],
@@ -167,6 +168,7 @@ def index(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     gitignore: bool | None,
+    shards: int | None,
     plan: bool,
 ) -> Output:
     """Index the folder PATH.
@@ -187,7 +189,7 @@ def index(
     above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
     if not project.store.exists() and (outer := next(above, None)) is not None:
         _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
-    with project.open(write=True, **chosen) as docs:
+    with project.open(write=True, shards=shards, **chosen) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
@@ -269,7 +271,7 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
-    is_new = not (project.store / "store.db").exists()
+    is_new = not project.is_stored
     with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
@@ -611,6 +613,20 @@ def repair(store: Path | None) -> Output:
         problems = docs.repair()
     what = f"{len(problems)} problems remain: their source is gone." if problems else "No problems remain."
     return _checked(problems, what)
+
+
+@app.command(cls=_Command)
+@click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
+@_store
+def reshard(shards: int, store: Path | None) -> Output:
+    """Distribute the index over K stores, without embedding again."""
+    import lazyrag.document.reshard as resharding
+
+    project = find_project(store)
+    found = resharding.reshard(project.store_conf, shards)
+    with project.open(write=True, files=False, embeds=False) as docs:
+        docs.activate_group(project.group, analysers=[_ANALYSER])
+    return Output(asdict(found), [str(found)])
 
 
 @app.command("export", cls=_Command)

@@ -12,6 +12,7 @@ from weakref import ref
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
+    TABLE,
     Content,
     Location,
     ReadOnly,
@@ -427,7 +428,7 @@ class DocNode:
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
-            return self._segment.locations
+            return tuple(one for one in self._segment.locations if one.kind != TABLE)
         return () if self._reader is None or self.span is None else self._ask("location", self._find_location)[1]
 
     @property
@@ -490,7 +491,11 @@ class DocNode:
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The locations of a source that the span touches."""
         start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
-        return tuple(one for one in (source.locations if source else ()) if one.start < end and start < one.end)
+        return tuple(
+            one
+            for one in (source.locations if source else ())
+            if one.start < end and start < one.end and one.kind != TABLE
+        )
 
     def _inked_span(self, span: Span) -> Span:
         """The span without the white space at its ends, which may lie on another page or line."""

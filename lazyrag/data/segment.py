@@ -48,6 +48,8 @@ class ReadOnly(dict[K, V]):
 
 LAZY_ROOT_NAME = "lazyllm_root"
 """Name of the group of root nodes: one node per document, with its complete text."""
+TABLE = "table"
+"""Name of the group of tables, and kind of a root node's locations that hold one, which are not shown as locations."""
 
 Content: TypeAlias = "str | int | float | bool | Mapping[str, Any] | list[Any]"
 """Content of a node: text or another JSON value."""

@@ -16,14 +16,14 @@ from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, Span, content_text, root_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import State, documents_in_work
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import Hits, LocalSnapshot
+from lazyrag.document.snapshot import Hits, LocalSnapshot, Snapshot
 from lazyrag.document.sync import DocumentVersion, list_versions
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.indexes.bm25 import BM25
@@ -450,7 +450,7 @@ class TextMatch:
 
 def outline(reader: Reader, path: str) -> list[Location]:
     """Return the headings and pages of a document; see `Document.outline`."""
-    return list(find_root(reader, path).locations)
+    return [one for one in find_root(reader, path).locations if one.kind != TABLE]
 
 
 def read_text_of(reader: Reader, path: str, span: Span | None) -> str:
@@ -525,25 +525,26 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
     validate_text("uid", uid)
     most = validate_integer("topk", topk, 1) + 1
 
-    def read(snapshot: LocalSnapshot) -> list[DocNode]:
-        found = snapshot.find(uid)
+    def read(snapshot: Snapshot) -> list[DocNode]:
+        found = [(part, *one) for part in snapshot.parts for one in part.find(uid)]
         if not found:
             raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
-        (key, node), *_ = found
-        ranking, embed_key = _nearest(snapshot, node, most)
+        (part, key, node), *_ = found
+        ranking, embed_key = _nearest(snapshot, part, node, most)
         hits = [hit for hit in ranking if hit[0] != key][: most - 1]
         return snapshot.nodes(node.group, hits, embed_key)
 
     return reader.read(read)
 
 
-def _nearest(snapshot: LocalSnapshot, node: Segment, topk: int) -> tuple[Hits, str | None]:
+def _nearest(snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int) -> tuple[Hits, str | None]:
     """Rank the group of a node by its stored vector; by its rarest terms if it has none."""
-    indexes = snapshot.group(node.group).indexes.values()
-    for embed_key in snapshot.indexer.embedders:
-        [vector] = snapshot.vectors([node], embed_key)
+    indexes = part.group(node.group).indexes.values()
+    for embed_key in part.indexer.embedders:
+        [vector] = part.vectors([node], embed_key)
         if vector is not None and any(one.name == embed_key and one.complete for one in indexes):
-            return snapshot.rank_vectors(node.group, embed_key, [vector], topk, None), embed_key
+            vectors = [vector] * len(snapshot.parts)
+            return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
     analyser = next((one.name for one in indexes if one.kind == "terms" and one.complete), "en")
     terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
     frequencies = snapshot.term_statistics(node.group, analyser, terms, BM25()).frequencies if terms else ()

@@ -44,6 +44,8 @@ class Dataset:
         selection: What is chosen of the folder.
         is_chosen: Whether the user chose it now, and not before.
         store_selection: Stores a selection.
+        withholds: Decides by ``max_deleted`` whether missing files are kept, for a part of a dataset; None compares
+            their number with that of the known files.
     """
 
     where: str
@@ -55,6 +57,7 @@ class Dataset:
     selection: Selection = _EVERYTHING
     is_chosen: bool = False
     store_selection: Callable[[Selection], None] = lambda _: None
+    withholds: Callable[[float], bool] | None = None
 
     def selected(self, store: StoreFile, name: str, **given: Any) -> Dataset:
         """Return the dataset with what the user chose of its folder, now or before.
@@ -373,6 +376,7 @@ def compare(
     config_hash: Callable[[FoundFile], str],
     max_deleted: float,
     settled: int = 0,
+    withholds: Callable[[float], bool] | None = None,
 ) -> Changes:
     """Find added, changed, moved and deleted files, and hash only those in doubt.
 
@@ -390,6 +394,7 @@ def compare(
         max_deleted: Share of the known files in [0, 1] that may disappear at once. If all of them are missing, or more
             than ten and more than this share, they are withheld; 1 allows any deletion.
         settled: Number of further known files, which are unchanged.
+        withholds: Decides instead whether missing files are withheld.
 
     Returns:
         The changes; found files in the order of ``found``, the others in order of identity.
@@ -430,7 +435,7 @@ def compare(
     origins = _origins(kinds["added"], [file for file in not_found if file.identity not in unseen])
     explained = unseen.union(file.identity for file in origins.values())
     lost = tuple(file for file in not_found if file.identity not in explained)
-    withhold = _is_suspicious(len(lost), known_count, max_deleted)
+    withhold = withholds(max_deleted) if withholds and lost else is_suspicious(len(lost), known_count, max_deleted)
     return Changes(
         added=tuple(now for now in kinds["added"] if now.file.identity not in origins),
         changed=tuple(kinds["changed"]),
@@ -489,7 +494,7 @@ def _is_not_empty(file: FoundFile | KnownFile) -> bool:
     return file.signature is not None and file.signature.size > 0
 
 
-def _is_suspicious(lost: int, known: int, max_deleted: float) -> bool:
+def is_suspicious(lost: int, known: int, max_deleted: float) -> bool:
     """Whether so many files are missing that an unmounted folder is more likely than their deletion."""
     if max_deleted >= 1 or lost == 0:
         return False

@@ -46,7 +46,7 @@ from lazyrag.document.sync import (
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, IngestionWarning, NotBuiltError, count, warn_user
+from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
@@ -113,7 +113,11 @@ class Document:
             ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
         manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
             address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
-        launcher: Must be None: clusters are not available yet.
+        launcher: Where files are loaded, nodes are transformed and documents are embedded: None for threads of this
+            program, an integer for so many processes, any `concurrent.futures.Executor` (such as dask.distributed's
+            ``client.get_executor()``), ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the
+            stores and the ledger stay here. Loaders, transforms and models must be importable there, and the files
+            must have the same paths. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
@@ -144,10 +148,16 @@ class Document:
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
+        shards: Distribute the documents over so many stores, by a hash of their ids, each with its own writer and
+            indexes. Queries give the same nodes, scores and order as with one store. With a store file ``store.db`` the
+            stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
         url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
             ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service.
+            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
+            be a list of the addresses of its replicas, of which the first one that answers is read.
         token: The access token for the service.
+        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
+            in a warning. By default a shard that is down is an error.
 
     Raises:
         AccessError: If a service refuses the token.
@@ -155,7 +165,6 @@ class Document:
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
         StoreConnectionError: If a store's server does not answer.
-        NotBuiltError: If this release does not contain a requested part.
 
     Example:
         >>> docs = Document()
@@ -175,12 +184,18 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
+    shards: tuple[Document, ...] = ()
+    """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
 
-    def __new__(cls, *_: Any, url: str | None = None, **__: Any) -> Self:
-        """A Document of this program, or with ``url`` of a service."""
+    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
+        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
         made: Any = cls
-        if cls is Document and url is not None:
+        if cls is Document and not isinstance(url, (str, type(None))):
+            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
+        elif cls is Document and url is not None:
             made = importlib.import_module("lazyrag.document.remote").RemoteDocument
+        elif cls is Document and shards is not None:
+            made = importlib.import_module("lazyrag.document.shards").ShardedDocument
         return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -211,14 +226,14 @@ class Document:
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
         server: int | None = None,
-        url: str | None = None,
+        shards: int | None = None,
+        url: str | Sequence[str | Sequence[str]] | None = None,
         token: str | None = None,
+        partial: bool = False,
     ) -> None:
-        require(url is token is None, "url and token", url or token, "None for a subclass of Document")
-        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
-        port = None if server is None else validate_integer("server", server, 0, 65535)
-        if launcher is not None:
-            raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
+        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
+        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
+        host = self._host(manager, server)
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
@@ -226,8 +241,12 @@ class Document:
         follow_links = validate_boolean("follow_links", follow_links)
         dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
-        self._file_readers = Readers(type(self)._file_readers)
+        self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
+        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
+        if launched is not None:
+            processes = launched.processes or processes
+            embedders = {key: launched.embedder(one) for key, one in embedders.items()}
         default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
             workers=workers or default_workers,
@@ -237,18 +256,19 @@ class Document:
             keep_versions=validate_integer("keep_versions", keep_versions, 0),
             read_only=validate_boolean("read_only", read_only),
             on_progress=on_progress,
+            launcher=launched,
         )
-        conf = StoreConf.parse(store_conf, dataset.folder)
+        dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
-        self._graph = GroupGraph(type(self)._graph)
+        self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
+        if launched is not None:
+            launched.bind(self._indexer.loading, self._indexer.ledger.file.path)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
-        if manager or server is not None:
-            above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
-            self._service = above.HostedService(self, port, opens=manager == "ui")
+        host()
 
     # Definitions
 
@@ -636,7 +656,9 @@ class Document:
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
-        self._watcher = open_watcher(indexer, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error)
+        self._watcher = open_watcher(
+            indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
+        )
         return self._watcher
 
     @property
@@ -899,9 +921,10 @@ class Document:
             ConfigError: If the path exists already.
             StoreError: If it cannot be written; then no part of it remains.
         """
-        from lazyrag.document.export import export
+        from lazyrag.document.export import Exporter, export
 
-        return export(self._unrestricted("export"), folder)
+        indexer = self._unrestricted("export")
+        return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
 
     @known_keywords
     def import_from(self, folder: PathLike) -> int:
@@ -1288,6 +1311,8 @@ class Document:
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()
+            if (launcher := self._indexer.options.launcher) is not None:
+                launcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -1310,6 +1335,25 @@ class Document:
             if name != LAZY_ROOT_NAME:
                 children.setdefault(self._reader.line(name)[1], []).append(name)
         return tree_html(repr(self), children, labels, LAZY_ROOT_NAME)
+
+    def _host(self, manager: bool | Literal["ui"], server: int | None) -> Callable[[], None]:
+        """Check what serves this Document over HTTP, and return a function that starts it."""
+        require(manager in (True, False, "ui"), "manager", manager, "True, False or 'ui'")
+        port = None if server is None else validate_integer("server", server, 0, 65535)
+
+        def start() -> None:
+            if manager or server is not None:
+                above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
+                self._service = above.HostedService(self, port, opens=manager == "ui")
+
+        return start
+
+    def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
+        """The files and stores of this Document; a shard has a part of them."""
+        marker = Path(f"{conf.ledger_file}.shards")
+        if conf.ledger_file is not None and marker.exists():
+            raise ConfigError(f"{conf.ledger_file} has several stores. Pass shards=, the number in {marker.name}.")
+        return dataset, conf
 
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FORMAT = 2
 _FORMAT_WITHOUT_CHECKSUMS = 1
 _MANIFEST = "manifest.json"
-_DOCUMENTS = "documents.jsonl"
+DOCUMENTS = "documents.jsonl"
 _BATCH = 200  # documents; bounds memory
 _VOLATILE = "last_accessed_date"
 # Of a document, by their exported names.
@@ -52,7 +52,7 @@ _JSON_FIELDS = {"loaded": "loaded", "updates": "updates", "said": "user_metadata
 
 
 @dataclass(frozen=True, slots=True)
-class _Space:
+class ExportedSpace:
     """Exported vectors of one group and embed key."""
 
     name: str
@@ -63,29 +63,29 @@ class _Space:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class ExportedGroup:
     """An exported group."""
 
     name: str
     parent: str | None
     fingerprint: str
     nodes: str
-    spaces: tuple[_Space, ...]
+    spaces: tuple[ExportedSpace, ...]
 
 
 # Export
 
 
-def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
-    """Write the live state into a new folder, all or nothing; see `Document.export`."""
-    target = _folder_path(folder).absolute()
+def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> Path:
+    """Write an export into a new folder by a function, all or nothing; see `Document.export`."""
+    target = folder_path(folder).absolute()
     if target.exists():
         raise ConfigError(f"{target} exists already. Pass the path of a folder that export() can create.")
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        _Exporter(indexer, unfinished).run()
+        write(unfinished)
         for path in unfinished.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -99,13 +99,14 @@ def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _folder_path(folder: Any) -> Path:
+def folder_path(folder: Any) -> Path:
+    """Check the path of a folder."""
     is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
     require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser()
 
 
-class _Exporter:
+class Exporter:
     """Writes an export into an empty folder."""
 
     def __init__(self, indexer: Indexer, folder: Path) -> None:
@@ -116,8 +117,8 @@ class _Exporter:
 
     def run(self) -> None:
         """Write all files, the manifest last."""
-        groups = [self._write_group(number, group) for number, group in enumerate(self._tree.groups.values())]
-        self._write_lines(_DOCUMENTS, self._documents())
+        groups = self._write_groups()
+        self._write_lines(DOCUMENTS, self._documents())
         manifest = {
             "lazyrag export": _FORMAT,
             "name": self._indexer.name,
@@ -131,7 +132,10 @@ class _Exporter:
         manifest["sha256"] = _manifest_digest(manifest)
         (self._folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
-    def _write_group(self, number: int, group: LiveGroup) -> _Group:
+    def _write_groups(self) -> list[ExportedGroup]:
+        return [self._write_group(number, group) for number, group in enumerate(self._tree.groups.values())]
+
+    def _write_group(self, number: int, group: LiveGroup) -> ExportedGroup:
         builds = self._tree.builds(group)
         segments = (one for build in builds for one in self._indexer.nodes.of_build(group.collection, build))
         nodes = self._write_lines(f"nodes-{number}.jsonl", map(encode_node, segments))
@@ -140,21 +144,26 @@ class _Exporter:
             for at, space in enumerate(group.indexes.values())
             if space.kind == "vectors" and space.complete and space.dimension
         ]
-        return _Group(group.name, group.parent, group.fingerprint, nodes, tuple(spaces))
+        return ExportedGroup(group.name, group.parent, group.fingerprint, nodes, tuple(spaces))
 
-    def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> _Space:
+    def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> ExportedSpace:
         uids: list[str] = []
-        vectors = []
+        vectors: list[Embedding] = []
         for build in self._tree.builds(group):
             found = {row.key: row.vector for row in self._indexer.nodes.vectors.get(space.collection, build.keys)}
             for uid, key in zip(build.uids, build.keys, strict=True):
                 if key in found:
                     uids.append(uid)
                     vectors.append(found[key])
+        return self._write_space(name, uids, vectors, space)
+
+    def _write_space(
+        self, name: str, uids: list[str], vectors: list[Embedding], space: LiveIndex | ExportedSpace
+    ) -> ExportedSpace:
         (self._folder / f"{name}.json").write_text(json.dumps(uids), encoding="utf-8")
         file = write_vectors(self._folder, name, vectors, space.dimension)
         self._rows |= dict.fromkeys((f"{name}.json", file), len(uids))
-        return _Space(space.name, space.identity, space.dimension, file, f"{name}.json")
+        return ExportedSpace(space.name, space.identity, space.dimension, file, f"{name}.json")
 
     def _documents(self) -> Iterator[dict[str, Any]]:
         inputs: dict[int, dict[str, str]] = {document.id: {} for document in self._tree.documents.values()}
@@ -163,7 +172,7 @@ class _Exporter:
                 inputs[build.document][group.name] = build.input
         rows = self._indexer.ledger.documents.all()
         for document in self._tree.in_order():
-            yield {**_encode_document(rows[document.identity]), "inputs": inputs[document.id]}
+            yield {**encode_document(rows[document.identity]), "inputs": inputs[document.id]}
 
     def _write_lines(self, name: str, values: Iterator[dict[str, Any]]) -> str:
         count = 0
@@ -193,7 +202,7 @@ def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
 
     Lexical indexes are not exported; they are built at first use.
     """
-    importer = _Importer(indexer, _folder_path(folder))
+    importer = Importer(indexer, folder_path(folder))
     with indexer.writing():
         if indexer.ledger.tree.documents:
             msg = f"{indexer.where} contains documents already. Import into an empty Document, or one of another name."
@@ -201,7 +210,7 @@ def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
         return importer.run()
 
 
-class _Importer:
+class Importer:
     """Reads an export and writes it into an empty Document.
 
     Raises:
@@ -219,7 +228,7 @@ class _Importer:
         spaces = [(group, space) for group in self._groups for space in group.spaces]
         self._vectors = {(group.name, space.name): self._read_vectors(space) for group, space in spaces}
         self._nodes = {group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups}
-        self._documents = self._read_lines(_DOCUMENTS)
+        self._documents = self._read_lines(DOCUMENTS)
         self._group_rows: dict[str, tuple[int, str]] = {}  # row and collection by name
         self._index_rows: dict[tuple[str, str], tuple[int, str]] = {}  # the same by group and embed key
 
@@ -233,14 +242,14 @@ class _Importer:
         while documents := list(itertools.islice(self._documents, _BATCH)):
             flips += self._write(documents)
         if any(nodes.has_more for nodes in self._nodes.values()):
-            raise self._damaged(_DOCUMENTS, "it lacks documents that have nodes")
+            raise self._damaged(DOCUMENTS, "it lacks documents that have nodes")
         ledger = self._indexer.ledger
         groups = [row for name, (row, _) in self._group_rows.items() if name != LAZY_ROOT_NAME]
         ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])  # still without documents
         ledger.flip(flips)
         return len(flips)
 
-    def _read_manifest(self) -> tuple[list[_Group], dict[str, Any] | None]:
+    def _read_manifest(self) -> tuple[list[ExportedGroup], dict[str, Any] | None]:
         """Return the groups, and row count and SHA-256 by name of file; format 1 has none."""
         try:
             manifest = json.loads(self._path(_MANIFEST).read_text(encoding="utf-8"))
@@ -261,7 +270,7 @@ class _Importer:
             if not self._indexer.dataset.is_chosen:
                 self._selection = self._selection.changed(**manifest.get("selection", {}))
             groups = [
-                _Group(**{**group, "spaces": tuple(_Space(**space) for space in group["spaces"])})
+                ExportedGroup(**{**group, "spaces": tuple(ExportedSpace(**space) for space in group["spaces"])})
                 for group in manifest["groups"]
             ]
             known: list[str | None] = [None]
@@ -295,7 +304,7 @@ class _Importer:
             raise self._damaged(_MANIFEST, f"it has no checksum of {name!r}")
         return path
 
-    def _read_vectors(self, space: _Space) -> dict[str, Embedding]:
+    def _read_vectors(self, space: ExportedSpace) -> dict[str, Embedding]:
         uids_path, path = self._checked_path(space.uids), self._checked_path(space.vectors)
         with self._decoding(space.vectors):
             uids = json.loads(uids_path.read_text(encoding="utf-8"))
@@ -350,8 +359,8 @@ class _Importer:
     def _write(self, documents: Sequence[dict[str, Any]]) -> list[Flip]:
         """Write some documents; return what has to become live of them."""
         ledger = self._indexer.ledger
-        with self._decoding(_DOCUMENTS):
-            decoded = [_decode_document(one) for one in documents]
+        with self._decoding(DOCUMENTS):
+            decoded = [decode_document(one) for one in documents]
             inputs = [{**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]} for one in documents]
         registered = ledger.documents.register(decoded)
         numbers = iter(ledger.builds.reserve(len(documents) * len(self._groups)))
@@ -367,9 +376,9 @@ class _Importer:
                     continue
                 number = next(numbers)
                 with self._decoding(group.nodes):
-                    own = [_decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
+                    own = [decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
                     above = None if group.parent is None else uids.get((row.uid, group.parent), [])
-                    counts = _child_counts(own, above)
+                    counts = child_counts(own, above)
                 uids[row.uid, group.name] = [one.uid for one in own]
                 parent = None if group.parent is None else builds[row.uid].get(group.parent)
                 build = builds[row.uid][group.name] = BuildRow(
@@ -427,7 +436,7 @@ class _NodeLines:
         return own
 
 
-def _child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
+def child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
     """Return the number of nodes below each parent; None stands for the parent of root nodes."""
     if parents is None:
         return [len(nodes)]
@@ -512,7 +521,8 @@ def encode_node(segment: Segment) -> dict[str, Any]:
     return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
 
 
-def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
+def decode_node(node: Mapping[str, Any], build: int) -> Segment:
+    """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
     locations = tuple(Location(*one) for one in node["places"])
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
@@ -520,12 +530,14 @@ def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
     return Segment(**{**values, "build": build, "fields": fields, "span": span, "locations": locations})
 
 
-def _encode_document(row: DocumentRow) -> dict[str, Any]:
+def encode_document(row: DocumentRow) -> dict[str, Any]:
+    """Return a document as JSON, without its builds."""
     plain = {name: getattr(row, field) for name, field in _PLAIN_FIELDS.items()}
     return plain | {name: json.loads(getattr(row, field)) for name, field in _JSON_FIELDS.items()}
 
 
-def _decode_document(document: Mapping[str, Any]) -> DocumentRow:
+def decode_document(document: Mapping[str, Any]) -> DocumentRow:
+    """Decode the row that `encode_document` encoded; it has no file on this machine."""
     fields = {field: document[name] for name, field in _PLAIN_FIELDS.items()}
     fields |= {field: json.dumps(document[name]) for name, field in _JSON_FIELDS.items()}
     # The file has not been seen on this machine: a sync compares the content.

@@ -213,7 +213,7 @@ def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], opt
         raise ConfigError(msg)
     digits = fingerprint(given, "node" if trans_node else "content", version or "")
     sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
-    on_node = given if receives_nodes else lambda node: given(node.content)
+    on_node = given if receives_nodes else functools.partial(_on_content, given)
     if ref is not None:
         on_node = _with_ref(name, given, receives_nodes=receives_nodes)
     workers = workers or getattr(given, "_num_workers", 0)
@@ -230,9 +230,15 @@ def _with_ref(name: str, given: Any, *, receives_nodes: bool) -> Callable[[DocNo
     names, takes_any = keyword_names(call, skip=1)
     expected = "a function or method with a parameter ref, such as f(text, ref)"
     require(takes_any or "ref" in names, f"The transform of {name!r}", given, expected)
-    return lambda node: call(
-        node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment)
-    )
+    return functools.partial(_on_node_with_ref, call, receives_nodes)
+
+
+def _on_content(given: Callable[[Any], Any], node: DocNode) -> Any:
+    return given(node.content)
+
+
+def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
+    return call(node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment))
 
 
 def _prepare_entries(

@@ -90,11 +90,7 @@ def sync(
     if validate_boolean("dry_run", dry_run):
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
-        allowed = validate_integer("max_calls", max_calls, 0)
-        calls = plan_sync(indexer, max_deleted).calls
-        if calls > allowed:
-            msg = f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing was done."
-            raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
+        refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
     with indexer.writing(wait_s):
         indexer.is_synced = True
         if first is not None:
@@ -102,6 +98,14 @@ def sync(
         report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
         indexer.retry()
     return report_of(indexer) or report
+
+
+def refuse_calls(calls: int, max_calls: int) -> None:
+    """Check that no more calls of models are planned than allowed."""
+    allowed = validate_integer("max_calls", max_calls, 0)
+    if calls > allowed:
+        msg = f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing was done."
+        raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
 
 
 def retry_failed(indexer: Indexer) -> None:
@@ -274,6 +278,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         config_hash=config_hash,
         max_deleted=max_deleted,
         settled=len(settled),
+        withholds=indexer.dataset.withholds,
     )
     if left_out:
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
@@ -554,7 +559,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
     for file in find_named_files(files, "files"):
         inside = indexer.dataset.relative_path(file.path)
         found.append((file._replace(identity=inside) if inside else file, bool(inside)))
-    added = _user_metadata(metadata, [file.identity for file, _ in found])
+    added = check_metadata_of(metadata, [file.identity for file, _ in found])
     with indexer.writing(), _unsettling(indexer, [file.identity for file, _ in found]):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(file.identity for file, _ in found)
@@ -580,18 +585,10 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
     """Ingest texts under the user's own ids; a text with a known id replaces it. See `Document.add_texts`."""
-    is_mapping = isinstance(texts, Mapping) and all(isinstance(one, str) for pair in texts.items() for one in pair)
-    require(is_mapping, "texts", texts, "a mapping of ids to texts")
-    for name, text in texts.items():
-        if not name.strip() or not text.strip():
-            raise ConfigError(f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank.")
-    given = _user_metadata(metadata, list(texts))
+    given = check_texts(texts, metadata)
     with indexer.writing(), _unsettling(indexer, texts):
         indexer.ensure_root()
-        rows = indexer.ledger.documents.named(texts)
-        for name in texts:
-            if name in rows and rows[name].origin != "text" and rows[name].status == "live":
-                raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
+        rows = text_rows(indexer, texts)
         today = time.strftime("%Y-%m-%d")
         versions = []
         for name, text in texts.items():
@@ -606,6 +603,29 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
             make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
             versions.append(PendingVersion(row, make_root))
         return _ingest_documents(indexer, versions, rows)
+
+
+def check_texts(texts: Any, metadata: Any) -> dict[str, Mapping[str, Any]]:
+    """Check the arguments of `Document.add_texts`, and return the metadata."""
+    is_mapping = isinstance(texts, Mapping) and all(isinstance(one, str) for pair in texts.items() for one in pair)
+    require(is_mapping, "texts", texts, "a mapping of ids to texts")
+    for name, text in texts.items():
+        if not name.strip() or not text.strip():
+            raise ConfigError(f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank.")
+    return check_metadata_of(metadata, list(texts))
+
+
+def text_rows(indexer: Indexer, names: Iterable[str]) -> dict[str, DocumentRow]:
+    """Return the rows of known ids of texts.
+
+    Raises:
+        ConfigError: If one of them is that of a file.
+    """
+    rows = indexer.ledger.documents.named(names)
+    for name, row in rows.items():
+        if row.origin != "text" and row.status == "live":
+            raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
+    return rows
 
 
 def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
@@ -630,19 +650,33 @@ def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tupl
             yield model, [content_text(one.content) for one in rows]
 
 
-def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
-    """Delete documents; files in the dataset's folder are excluded until they are added again."""
+def check_names(documents: Any) -> list[str]:
+    """Return the documents that an argument names, each once."""
     is_list = isinstance(documents, Iterable) and not isinstance(documents, (str, os.PathLike))
     given: list[Any] = list(documents) if is_list else [None]
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
-    names = list(dict.fromkeys(map(os.fspath, given)))
+    return list(dict.fromkeys(map(os.fspath, given)))
+
+
+def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[DocumentRow]]:
+    """Return those of some documents that were never ingested, and the rows to delete.
+
+    Raises:
+        ConfigError: If there is no such document.
+    """
+    rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
+    never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+    gone = live_rows(indexer, [one for one in names if one not in never])
+    return never, gone + [rows[one] for one in never if one in rows]
+
+
+def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
+    """Delete documents; files in the dataset's folder are excluded until they are added again."""
+    names = check_names(documents)
     meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
     with indexer.writing(), _unsettling(indexer, names), meter:
-        rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
-        never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
-        gone = _live_rows(indexer, [one for one in names if one not in never])
-        gone += [rows[one] for one in never if one in rows]
+        never, gone = deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet
         in_dataset = [row.id for row in gone if row.origin == "dataset"]
         if in_dataset:
@@ -660,10 +694,10 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
 def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it is done again."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
-    given = _user_metadata(changes, list(changes))
+    given = check_metadata_of(changes, list(changes))
     with indexer.writing(), _unsettling(indexer, given):
         indexer.ensure_root()
-        rows = {row.identity: row for row in _live_rows(indexer, list(given))}
+        rows = {row.identity: row for row in live_rows(indexer, list(given))}
         roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         versions = []
         for name, changed in given.items():
@@ -715,7 +749,7 @@ def _hash_if_readable(file: FoundFile) -> str:
         return ""  # loading reports it
 
 
-def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return metadata of single documents, checked."""
     metadata = {} if metadata is None else metadata
     require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
@@ -727,7 +761,7 @@ def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str
     return dict(metadata)
 
 
-def _live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
+def live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
     """Return the rows of live documents.
 
     Raises:
@@ -768,7 +802,7 @@ def list_versions(indexer: Indexer, identity: str) -> list[DocumentVersion]:
     Raises:
         ConfigError: If the document does not exist.
     """
-    [row] = _live_rows(indexer, [identity])
+    [row] = live_rows(indexer, [identity])
     return [
         DocumentVersion(
             identity, one.number, dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc), one.number == row.version
@@ -788,7 +822,7 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
     """
     with indexer.writing():
         indexer.ensure_root()
-        [row] = _live_rows(indexer, [identity])
+        [row] = live_rows(indexer, [identity])
         version = _stored_version(identity, row, indexer.ledger.documents.versions(row.id), number)
         # The row keeps the file's signature: a sync finds nothing to do until the file changes.
         changed = replace(row, loaded=version.loaded, user_metadata=version.user_metadata, updates=version.updates)

@@ -114,6 +114,8 @@ class TermIndexes:
         if merged:
             with self._lock:  # not in the transaction: others read parts while they hold it
                 parts = [self._part(row, small.get(row.id)) for row in merged]
+                for row in merged:
+                    del self._parts[row.id]  # a writer that answers no query would hold every part it ever merged
             masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
             part = TermPart.joined([*parts, part], [*row_masks, None])

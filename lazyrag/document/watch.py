@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.document.changes import WatchedFiles, file_events, poll_files, validate_max_deleted
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.report import IngestReport
-from lazyrag.document.sync import sync
 from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
 from lazyrag.validation import known_keywords, require, validate_number, validate_seconds
 
@@ -35,6 +34,7 @@ _LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, an
 
 def open_watcher(
     indexer: Indexer,
+    sync: Callable[..., IngestReport],
     debounce_s: float,
     max_wait_s: float,
     poll_s: float | None,
@@ -67,7 +67,7 @@ def open_watcher(
         return poll_files(dataset, watched, stop, tick_s, poll_s)
 
     def sync_now() -> IngestReport:
-        return sync(indexer, max_deleted=max_deleted, wait_s=_LEASE_WAIT_S)
+        return sync(max_deleted=max_deleted, wait_s=_LEASE_WAIT_S)
 
     return Watcher(indexer.where, sync_now, events, debounce_s, max_wait_s, on_report, on_error).start()
 

@@ -179,6 +179,7 @@ def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
 EXACT = 20
 """Up to this number of queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
 
+_LEVEL = "a number between 0 and 1, such as 0.95"
 _BATCH_SIZE = 2_000_000
 """Random numbers drawn at once, so that memory does not grow with the rounds."""
 
@@ -205,8 +206,8 @@ class Comparison:
     Args:
         difference: The mean of the new system's values less the old one's.
         p: That of `randomisation_test`.
-        low: Lower end of the difference's interval.
-        high: Upper end.
+        low: Lower end of the difference's interval: the smallest difference that the same test does not reject.
+        high: Upper end. 0 is outside of the interval exactly if p is at most 1 - ``level``.
         wins: Number of queries on which the new system is better.
         losses: Number on which it is worse.
         ties: Number on which they are equal.
@@ -230,7 +231,8 @@ def compare(
         old: By query, the first system's value: ``evaluation.values["nDCG@10"]``.
         new: The second system's values of the same queries.
         rounds: See `randomisation_test`; at most 10,000 for the interval.
-        level: See `bootstrap_interval`.
+        level: Confidence of the interval, between 0 and 1. Of less than six queries nothing can be rejected at 0.95:
+            its ends are then the largest difference that two of the values have.
         seed: The same seed gives the same numbers.
 
     Returns:
@@ -245,8 +247,9 @@ def compare(
         (0.5, 0.5, 2, 1)
     """
     tested = randomisation_test(old, new, rounds=rounds, seed=seed)
-    low, high = bootstrap_interval(old, new, rounds=min(rounds, 10_000), level=level, seed=seed)
-    differences = _differences(old, new)
+    validate_number("level", level, _LEVEL, lambda share: 0 < share < 1)
+    differences, values = _differences(old, new), [*old.values(), *new.values()]
+    low, high = _flip_interval(differences, tested.p, max(values) - min(values), level, min(rounds, 10_000), seed)
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     return Comparison(tested.difference, tested.p, low, high, wins, losses, len(differences) - wins - losses)
 
@@ -322,7 +325,7 @@ def bootstrap_interval(
         (0.25, 0.25)
     """
     rounds = validate_integer("rounds", rounds, 1)
-    validate_number("level", level, "a number between 0 and 1, such as 0.95", lambda share: 0 < share < 1)
+    validate_number("level", level, _LEVEL, lambda share: 0 < share < 1)
     differences = _differences(old, new)
     rng = np.random.default_rng(seed)
     means = [
@@ -392,6 +395,35 @@ def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[
         bits = np.frombuffer(rng.bytes(some * width), np.uint8).reshape(some, width)
         plus = np.unpackbits(bits, axis=1, count=len(sizes))
         yield 2 * (plus @ sizes) - sizes.sum()
+
+
+def _flip_interval(
+    differences: NDArray[np.float64], p: float, widest: float, level: float, rounds: int, seed: int
+) -> tuple[float, float]:
+    """Ends of the interval of differences that the paired randomisation test does not reject; p decides about 0."""
+    count, mean, is_exact = len(differences), float(differences.mean()), len(differences) <= EXACT
+    sums, shifts = (
+        _all_sums(one) if is_exact else np.concatenate([*_drawn_sums(one, rounds, seed)])
+        for one in (differences, np.ones(count))
+    )
+
+    def is_possible(difference: float) -> bool:
+        least = count * abs(mean - difference) - 1e-12 * float(np.abs(differences - difference).sum())
+        reached = int((np.abs(sums - difference * shifts) >= least).sum())
+        return (reached + 1 - is_exact) / (len(sums) + 1 - is_exact) > 1 - level
+
+    def end(outside: float) -> float:
+        inside = mean
+        if min(inside, outside) <= 0 <= max(inside, outside):
+            inside, outside = (0.0, outside) if p > 1 - level else (inside, 0.0)
+        if outside and is_possible(outside):
+            return outside
+        for _ in range(40):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if is_possible(middle) else (inside, middle)
+        return inside
+
+    return end(-widest), end(widest)
 
 
 def _parts(rounds: int, width: int) -> Iterator[int]:

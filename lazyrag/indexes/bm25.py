@@ -26,6 +26,7 @@ from lazyrag.indexes.postings import (
     ranked,
     scratch_zeros,
 )
+from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking
@@ -120,6 +121,7 @@ LATE_SHARE = 0.15
 FEW_POSTINGS = 8_000  # adding up so many costs less than looking for terms to leave out
 POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact contribution of one term takes
 
+MANY_ROWS = 1 << 21  # from which a query's rare terms are tried first, see `RareTerms`
 _MAX_CACHE_DRIFT = 2.0**-8
 """Reuse cached term contributions if the mean length changed by at most this factor."""
 _BATCH_SIZE = (
@@ -286,6 +288,11 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
+RARE_FIRST_ROWS = 1 << 21  # with fewer rows, adding up all postings is as fast
+ROWS_A_POSTING = 16  # are cleared and looked through in the time in which one posting is sorted
+
+_MAX_PEAKS = 4_096
+
 _MAX_SCOPES = 64  # whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
 _MAX_CANDIDATE_DRIFT = 0.25
 """Above it, score every matching row exactly."""
@@ -367,7 +374,7 @@ class TermPart(RowPart):
         return {
             **self.rows.arrays(),
             "lengths": self.lengths,
-            "vocabulary": self.vocabulary.text(),
+            **self.vocabulary.arrays(),
             "starts": self.postings.starts,
             "rows": self.postings.rows,
             "counts": self.postings.values,
@@ -380,21 +387,21 @@ class TermPart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        lengths, vocabulary, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
+        lengths, _, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
         block = RowBlock.from_arrays(arrays)
         postings = int(starts[-1]) if len(starts) else -1
-        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings):
+        terms = {len(arrays[name]) for name in ("term_ends", "term_crcs", "terms_by_crc") if name in arrays}
+        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings and terms <= {len(starts) - 1}):
             msg = (
                 f"A part of an index has {len(block)} rows with {len(lengths)} lengths and {postings} postings with "
                 f"{len(rows)} rows and {len(counts)} counts. Its file is damaged: build the index again."
             )
             raise StoreError(msg)
-        return cls(block, lengths, Vocabulary.of_text(vocabulary), Postings(starts, rows, counts))
+        return cls(block, lengths, Vocabulary.from_arrays(arrays), Postings(starts, rows, counts))
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
-        numbers, starts = self.vocabulary.numbers(), self.postings.starts
-        at = [numbers.get(term, -1) for term in terms]
+        starts, at = self.postings.starts, self.vocabulary.find(terms)
         return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
 
     def _select(self, mask: Mask) -> TermPart:
@@ -442,6 +449,7 @@ class LexicalState:
         self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
+        self._peaks: dict[_Wanted, Peaks] = {}
         self._frequencies: dict[int, NDArray[np.int32]] = {}  # by part, of each term; -1 where not counted yet
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
@@ -535,7 +543,18 @@ class LexicalState:
             # contributions that are too far from the true ones, as a scope may have them, find no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
-        scores = scratch_zeros(len(self._rows))
+        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
+        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
+        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
+        if firsts[-1] >= MANY_ROWS:
+            parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
+            peaks = self._peaks.setdefault(saturations[0].computed_for, {})
+            few = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks).candidates(
+                topk, mask
+            )
+            if few is not None:
+                return few
+        scores = scratch_zeros(firsts[-1])
 
         def add_terms(terms: list[int]) -> None:
             for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
@@ -544,9 +563,6 @@ class LexicalState:
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
-        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
-        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
-        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
         early, late, postings = split_terms(ranges, weights)
         add_terms(early)
         if late:

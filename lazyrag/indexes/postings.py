@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
+import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -294,42 +298,70 @@ class Vocabulary:
     """The distinct terms of a part; a term's number is its place among them.
 
     Example:
-        >>> Vocabulary.of_text(Vocabulary(["green", "tea"]).text()).numbers()["tea"]
-        1
+        >>> Vocabulary.from_arrays(Vocabulary(["green", "tea"]).arrays()).find(["tea", "black"])
+        [1, -1]
     """
 
-    __slots__ = ("_numbers", "_terms", "_text")
+    __slots__ = ("_arrays", "_numbers", "_terms", "_views")
 
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms: list[str] | None = list(terms)
         self._numbers: dict[str, int] | None = None
-        self._text: NDArray[np.uint8] | None = None
+        self._arrays: Arrays = {}
+        self._views: list[Any] | None = None
 
     @classmethod
-    def of_text(cls, text: NDArray[np.uint8]) -> Vocabulary:
-        """The vocabulary of which `text` was written; nothing is decoded yet."""
+    def from_arrays(cls, arrays: Arrays) -> Vocabulary:
+        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its text."""
         vocabulary = cls()
-        vocabulary._terms, vocabulary._text = None, text
+        vocabulary._terms, vocabulary._arrays = None, arrays
         return vocabulary
 
     def terms(self) -> list[str]:
         """The terms by number; not to be changed."""
         if self._terms is None:
-            self._terms = [] if self._text is None else _read_terms(array_text(self._text))
+            self._terms = _read_terms(array_text(self._arrays["vocabulary"]))
         return self._terms
 
-    def numbers(self) -> dict[str, int]:
-        """The numbers by term; not to be changed."""
-        if self._numbers is None:
-            terms = self.terms()
-            self._numbers = dict(zip(terms, range(len(terms)), strict=True))
-        return self._numbers
+    def find(self, terms: Sequence[str]) -> list[int]:
+        """The number of each of some terms; -1 if it does not occur.
 
-    def text(self) -> NDArray[np.uint8]:
-        """The terms as a JSON list, (bytes,) uint8."""
-        if self._text is not None:
-            return self._text
-        return text_array(json.dumps(self.terms(), ensure_ascii=False, separators=(",", ":")))
+        In a file they are found by their CRCs: a dict of all terms would take most of a reader's memory.
+        """
+        if "term_crcs" not in self._arrays:
+            if self._numbers is None:
+                every = self.terms()
+                self._numbers = dict(zip(every, range(len(every)), strict=True))
+            return list(map(self._numbers.get, terms, itertools.repeat(-1)))
+        if self._views is None:  # an item of a view takes a third of the time of an array's
+            names = {"term_crcs": "u4", "terms_by_crc": "i4", "term_ends": "i8", "vocabulary": "u1"}
+            self._views = [np.asarray(self._arrays[name], kind).data for name, kind in names.items()]
+        crcs, by_crc, ends, text = self._views
+        found = []
+        for term in terms:
+            encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
+            crc = zlib.crc32(encoded)
+            at, number = bisect_left(crcs, crc), -1
+            while number < 0 and at < len(crcs) and crcs[at] == crc:
+                candidate = by_crc[at]
+                start = ends[candidate - 1] + 1 if candidate else 1
+                if text[start : start + len(encoded)] == encoded:  # quotes included
+                    number = candidate
+                at += 1
+            found.append(number)
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those are."""
+        encoded = [encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()]
+        crcs = np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))
+        by_crc = crcs.argsort(kind="stable")
+        return {
+            "vocabulary": np.frombuffer(b"[%b]" % b",".join(encoded), np.uint8),
+            "term_ends": np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1),
+            "term_crcs": crcs[by_crc],
+            "terms_by_crc": by_crc.astype(np.int32),
+        }
 
 
 def _read_terms(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from lxml import etree
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, reading
+from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, moved, reading
 from lazyrag.loaders.detect import decode
 from lazyrag.loaders.office import transitional
 
@@ -270,7 +270,7 @@ def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> l
         Location(start + location.start, start + location.end, location.kind, f"{label} > {location.label}")
         for location in loaded.locations
     ]
-    return [Location(start, start + len(loaded.text), kind, label), *own]
+    return [Location(start, start + len(loaded.text), kind, label), *own, *moved(loaded.tables, start)]
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:

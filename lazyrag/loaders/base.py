@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import EMPTY, Location
+from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
@@ -229,6 +229,7 @@ class LoadedFile:
         text: The complete text, in reading order.
         locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
+        tables: The tables, see `lazyrag.data.tables.FoundTable.location`.
 
     Example:
         >>> LoadedFile("Water of 80 degrees", metadata={"author": "Li"}).metadata["author"]
@@ -238,6 +239,13 @@ class LoadedFile:
     text: str
     locations: tuple[Location, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    tables: tuple[Location, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(one.kind == TABLE for one in self.locations if isinstance(one, Location)):  # of a file within the file
+            for name, is_table in (("tables", True), ("locations", False)):
+                own = (one for one in self.locations if (one.kind == TABLE) is is_table)
+                object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
@@ -488,11 +496,11 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
         problem = f"metadata {loaded.metadata!r:.60}; it must be a mapping"
     elif not isinstance(locations, (tuple, list)) or not all(
         isinstance(location, Location) and 0 <= location.start <= location.end <= len(loaded.text)
-        for location in locations
+        for location in (*locations, *loaded.tables)
     ):
         problem = f"locations {locations!r:.60}; they must be Locations within the text"
     else:
-        return LoadedFile(loaded.text, tuple(locations), loaded.metadata)
+        return LoadedFile(loaded.text, tuple(locations), loaded.metadata, loaded.tables)
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 
@@ -537,6 +545,11 @@ def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple
         locations.append(Location(position, position + len(text), kind, label))
         position += len(text) + len(_PART_BREAK)
     return _PART_BREAK.join(texts), tuple(locations)
+
+
+def moved(locations: Iterable[Location], by: int) -> list[Location]:
+    """Locations of a part of a text, as those of the complete text."""
+    return [replace(one, start=one.start + by, end=one.end + by) for one in locations]
 
 
 _CONTAINED = frozenset(["attachment", "member", "message"])

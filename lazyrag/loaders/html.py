@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from lxml import etree, html
 
+from lazyrag.data.segment import Location
+from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
-from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.base import LoadedFile, join_parts, moved
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.office import picture_text
+from lazyrag.loaders.tables import GridCell, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
@@ -148,6 +152,10 @@ _BREAKS = {
 """Line ends around an element."""
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _CELLS = frozenset(["td", "th"])
+_ROW_GROUPS = frozenset(["tbody", "tfoot", "thead"])
+_NO_ROWS = _UNSEEN_TAGS | _CELLS | {"caption", "col", "colgroup"}
+_IN_LAYOUT = frozenset(["pre", "table", *_HEADINGS])
+"""What no cell of a grid contains: a table around them arranges blocks."""
 # Lines of Chinese source text end anywhere; a space there would split words.
 _CJK_EDGE = rf"[{CJK_LETTERS}，。、；：！？（）《》「」『』【】“”‘’…—]"
 _LINE_END_IN_CJK = re.compile(rf"(?<={_CJK_EDGE})[^\S\u3000\n]*\n\s*(?={_CJK_EDGE})")
@@ -179,7 +187,7 @@ class HtmlLoader:
         """Read the file."""
         read = self.load_source(path)
         page = read_html(read.text, main_text=self._main_text)
-        return LoadedFile(page.text, page.locations, {**page.metadata, **read.metadata})
+        return replace(page, metadata={**page.metadata, **read.metadata})
 
 
 def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
@@ -208,7 +216,7 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     metadata = _head(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata)
+    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
 
 
 def _head(page: html.HtmlElement) -> dict[str, str]:
@@ -237,10 +245,74 @@ def _write(page: html.HtmlElement) -> _Writer:
             walker.skip_subtree()
         elif event == "start":
             _open(element, writer, inside)
+            if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
+                titled = element.find("caption")
+                if titled is not None:
+                    writer.write(_cell_text(titled), verbatim=False)
+                    writer.line(1, folded=False)
+                writer.table(*read_table(rows, header=_header_count(element), caption=_caption(element)))
+                walker.skip_subtree()
         else:
             _close(tag, writer, inside)
             writer.write(element.tail, verbatim="pre" in inside)
     return writer
+
+
+def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
+    """The rows of a table; None if it arranges blocks, or has text outside of its cells."""
+    if table.text and table.text.strip():
+        return None
+    groups: list[list[html.HtmlElement]] = [[]]
+    for part in table.iter("*"):
+        if part is table or not isinstance(part.tag, str):
+            continue
+        above = part.getparent().tag
+        is_outside = above in _ROW_GROUPS or above in {"table", "tr"}
+        if part.tag in _IN_LAYOUT or (is_outside and part.tail and part.tail.strip()):
+            return None
+        if part.tag in _ROW_GROUPS or part.tag == "tr":
+            if not is_outside or (part.text and part.text.strip()):
+                return None
+            if part.tag != "tr":
+                groups.append([])
+            elif not (_is_hidden(part) or _is_hidden(part.getparent())):
+                groups[-1].append(part)
+        elif is_outside and part.tag not in _NO_ROWS:
+            return None
+    return [
+        [_grid_cell(cell, len(group) - at) for cell in row.iterchildren("td", "th") if not _is_hidden(cell)]
+        for group in groups
+        for at, row in enumerate(group)
+    ]
+
+
+def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
+    rows = _integer(cell.get("rowspan"), 1)
+    return GridCell(
+        _cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows
+    )
+
+
+def _header_count(table: html.HtmlElement) -> int:
+    """The number of rows of a table's head, or of its first rows without a cell of data."""
+    rows = list(table.iter("tr"))
+    named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
+    return len(list(named)) or len(
+        list(itertools.takewhile(lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]))
+    )
+
+
+def _caption(table: html.HtmlElement) -> str:
+    above = table.getparent()
+    caption = table.find("caption")
+    if caption is None and above is not None and above.tag == "figure":
+        caption = above.find("figcaption")
+    return "" if caption is None else _cell_text(caption)
+
+
+def _cell_text(cell: html.HtmlElement) -> str:
+    """The text of an element on one line."""
+    return " ".join("".join(_write(cell).pieces).split())
 
 
 def _is_hidden(element: html.HtmlElement) -> bool:
@@ -295,6 +367,7 @@ class _Writer:
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.headings: list[Heading] = []
+        self.tables: list[Location] = []
         self._length = 0
         self._owed = ""  # separator before the next word
         self._owed_for_line_end = False  # the separator was a line end in the source
@@ -318,6 +391,14 @@ class _Writer:
             tail = text[len(text.rstrip()) :]
             if tail:
                 self._owe_space(tail)
+
+    def table(self, lines: Sequence[str], found: FoundTable | None) -> None:
+        """Add a table."""
+        text = "\n".join(lines)
+        if text:
+            self._append(text)
+        if found is not None:
+            self.tables.append(found.location(self._length - len(text), self._length))
 
     def line(self, breaks: int, *, folded: bool) -> None:
         """Request line ends, or a space inside a table cell."""
@@ -410,6 +491,7 @@ class EpubLoader:
         """Read the file."""
         texts = []
         labels = []
+        tables: list[list[Location]] = []
         with open_archive(path, "e-book", ".epub") as archive:
             package = _package(archive)
             book = archive.xml(package)
@@ -423,8 +505,10 @@ class EpubLoader:
                     heading = page.locations[0].label if page.locations else ""
                     texts.append(page.text.strip())
                     labels.append(("chapter", heading or str(number)))
+                    tables.append(moved(page.tables, -page.text.index(texts[-1])))
         text, locations = join_parts(texts, labels)
-        return LoadedFile(text, locations, _metadata(book))
+        placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
+        return LoadedFile(text, locations, _metadata(book), tuple(placed))
 
 
 def _package(archive: Archive) -> str:

@@ -7,10 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from lazyrag.data.segment import Location
+from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
+from lazyrag.loaders.tables import GridCell, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -36,13 +39,18 @@ class OdtLoader:
         lines: list[str] = []
         headings: list[Heading] = []
         position = 0
+        tables: list[Location] = []
         for line, level in _blocks(body):
-            if level and line.strip():
+            if isinstance(level, list):
+                if not line:
+                    continue
+                tables += (one.location(position, position + len(line)) for one in level)
+            elif level and line.strip():
                 headings.append(Heading(position, level, " ".join(line.split())))
             lines.append(line)
             position += len(line) + 1
         text = "\n".join(lines)
-        return LoadedFile(text, heading_locations(headings, len(text)), metadata)
+        return LoadedFile(text, heading_locations(headings, len(text)), metadata, tuple(tables))
 
 
 class OdsLoader(SheetLoader):
@@ -101,8 +109,8 @@ def _count(element: Element, name: str, most: int = _MAX_REPEATED) -> int:
     return max(1, min(int(value), most)) if value.isdecimal() and len(value) < 10 else 1
 
 
-def _blocks(parent: Element) -> Iterator[tuple[str, int]]:
-    """Text and heading level (0: none) of paragraphs and table rows, through all wrapping elements."""
+def _blocks(parent: Element) -> Iterator[tuple[str, int | list[FoundTable]]]:
+    """Paragraphs with their heading level (0: none), and tables with their data, through all wrapping elements."""
     for child in parent:
         kind = local_name(child)
         if kind in {"p", "h"}:
@@ -112,17 +120,40 @@ def _blocks(parent: Element) -> Iterator[tuple[str, int]]:
                 if next(box.iterancestors("{*}p", "{*}h")) is child:  # not a box inside one of its boxes
                     yield from _blocks(box)
         elif kind == "table":
-            yield from ((row, 0) for row in _lines(child))
+            yield _table(child)
         elif kind and kind not in _UNSEEN:
             yield from _blocks(child)
 
 
-def _lines(table: Element) -> Iterator[str]:
-    """The rows of a text table, as lines."""
-    for row in _own(table, "table-row"):
-        cells = [" ".join(" ".join(line.split()) for line, _ in _blocks(cell)).strip() for cell in row]
-        if any(cells):
-            yield " | ".join(cells)
+def _table(table: Element) -> tuple[str, list[FoundTable]]:
+    """The lines of a text table; it and the tables inside it as data."""
+    nested: list[FoundTable] = []
+
+    def read(cell: Element) -> GridCell:
+        words = []
+        for line, level in _blocks(cell):
+            if isinstance(level, list):
+                nested.extend(level)
+                line = line.replace(" | ", ", ").replace("\n", "; ")
+            words.append(" ".join(line.split()))
+        return GridCell(
+            " ".join(words).strip(),
+            _count(cell, "number-columns-spanned"),
+            _count(cell, "number-rows-spanned"),
+        )
+
+    header = sum(1 for group in table.iterfind("{*}table-header-rows") for _ in _own(group, "table-row"))
+    rows = (
+        [
+            one
+            for cell in row
+            if local_name(cell) == "table-cell"
+            for one in [read(cell)] * _count(cell, "number-columns-repeated")
+        ]
+        for row in _own(table, "table-row")
+    )
+    lines, found = read_table(rows, header=header)
+    return "\n".join(lines), [*([found] if found else []), *nested]
 
 
 def _own(parent: Element, name: str) -> Iterator[Element]:

@@ -9,13 +9,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.parsers import expat
 
 from lazyrag.data.segment import Location
+from lazyrag.data.tables import FoundTable, is_header
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile, SourceLoader
 from lazyrag.loaders.detect import clean, decode, find_encoding
@@ -278,8 +279,6 @@ def _starts(path: str, name: str) -> bool:
 # In this order if several fit equally: a comma may be the decimal mark between semicolons.
 _DELIMITERS = "\t;|,"
 _DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # Excel's first line
-_NUMBER = re.compile(r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+")
-_YEAR = re.compile(r"(?:19|20)\d\d")
 _SAMPLE = 1 << 16
 _SAMPLE_ROWS = 200
 
@@ -344,10 +343,15 @@ class CsvLoader:
         writer = RecordWriter(self._selection, len(text), joined_by="; ", between="\n")
         header_number = 0 if at is None else sample[at][0]
         count = 0
+        body: list[tuple[str, ...]] = []
         for number, row in chain(sample, rows):
             if number != header_number:
                 count += _add(writer, number, row, header if number > header_number else None)
-        return writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
+                if number > header_number and any(map(str.strip, row)):
+                    body.append(tuple(map(_folded, row)))
+        loaded = writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
+        table = FoundTable(tuple(header or ()), tuple(body), int(at is not None))
+        return replace(loaded, tables=(table.location(0, len(loaded.text)),) if body else ())
 
     def _header_at(self, sample: list[list[str]]) -> int | None:
         """Index of the header among the first rows; None without one."""
@@ -361,7 +365,7 @@ class CsvLoader:
         at = next((at for at, row in enumerate(sample) if any(map(str.strip, row[1:] if width > 1 else row))), None)
         if at is None or wanted:
             return at
-        return at if _is_header(sample[at], sample[at + 1 :]) else None
+        return at if is_header(sample[at], sample[at + 1 :]) else None
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -424,27 +428,6 @@ def _usual_width(rows: list[list[str]]) -> int:
     """The most frequent number of cells of filled rows."""
     widths = Counter(len(row) for row in rows if any(cell.strip() for cell in row))
     return widths.most_common(1)[0][0] if widths else 0
-
-
-def _is_header(first: list[str], below: list[list[str]]) -> bool:
-    """Whether a row names the columns.
-
-    Columns of numbers vote: a name above them differs in kind, another number does not. Without votes, names must be
-    filled, distinct and above more than one column.
-    """
-    body = [row for row in below if any(cell.strip() for cell in row)]
-    if not body:
-        return False
-    votes = 0
-    for column, cell in enumerate(map(str.strip, first)):
-        values = [row[column].strip() for row in body if column < len(row) and row[column].strip()]
-        if 2 * sum(bool(_NUMBER.fullmatch(value)) for value in values) > len(values):
-            is_name = not _NUMBER.fullmatch(cell)
-            if _YEAR.fullmatch(cell):  # years may be names
-                is_name = 2 * sum(bool(_YEAR.fullmatch(value)) for value in values) <= len(values)
-            votes += 1 if is_name and cell else -1 if cell else 0
-    names = [cell.strip() for cell in first]
-    return votes > 0 or (votes == 0 and len(names) > 1 and all(names) and len(set(names)) == len(names))
 
 
 MAX_DEPTH = 200

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from lazyrag.data.segment import Location
+from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import (
     Archive,
@@ -17,9 +19,11 @@ from lazyrag.loaders.archives import (
     related,
     relations,
 )
-from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
+from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved
 from lazyrag.loaders.office import by_place, picture_text
+from lazyrag.loaders.tables import GridCell, read_table
 
+_TRUE = frozenset(["1", "true"])
 _UNSEEN = frozenset(["Fallback", "rPr", "pPr", "endParaRPr"])
 _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 """Placeholders repeated on each slide: number and footer."""
@@ -47,21 +51,32 @@ class PptxLoader:
             check_pages(len(slides), "slides")
             texts = []
             hidden = []
+            tables: list[list[Location]] = []
             for number, slide in enumerate(slides, start=1):
                 root = archive.xml(slide)
                 if root.get("show") in {"0", "false"}:
                     hidden.append(number)
-                shapes = _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*"))
-                texts.append("\n".join([*shapes, *_notes(archive, slide)]))
+                lines, at = [], 0
+                tables.append([])
+                for shape in _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*")):
+                    line, data = (shape, ()) if isinstance(shape, str) else shape
+                    if line:
+                        tables[-1] += (one.location(at, at + len(line)) for one in data)
+                        lines.append(line)
+                        at += len(line) + 1
+                texts.append("\n".join([*lines, *_notes(archive, slide)]))
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
         text, locations = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
-        return LoadedFile(text, locations, metadata)
+        placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
+        return LoadedFile(text, locations, metadata, tuple(placed))
 
 
-def _shapes(archive: Archive, known: dict[str, Relation], shapes: Iterable[Element]) -> Iterator[str]:
-    """Lines of text of the shapes in a group, in order."""
+def _shapes(
+    archive: Archive, known: dict[str, Relation], shapes: Iterable[Element]
+) -> Iterator[str | tuple[str, list[FoundTable]]]:
+    """Lines of text of the shapes in a group, in order; tables with their data."""
     for shape in shapes:
         kind = local_name(shape)
         if kind in {"sp", "txBody"}:
@@ -69,7 +84,7 @@ def _shapes(archive: Archive, known: dict[str, Relation], shapes: Iterable[Eleme
             if placeholder is None or placeholder.get("type") not in _OF_EVERY_SLIDE:
                 yield from _paragraphs(shape)
         elif kind == "tbl":
-            yield from _rows(shape)
+            yield _table(shape)
         elif kind in {"chart", "relIds"}:
             relation = known.get(attribute(shape, "id" if kind == "chart" else "dm"))
             if relation is not None and relation.target in archive:
@@ -103,16 +118,21 @@ def _run_text(parent: Element) -> Iterator[str]:
             yield from _run_text(child)
 
 
-def _rows(table: Element) -> Iterator[str]:
-    """The rows of a table, without merged cells."""
+def _table(table: Element) -> tuple[str, list[FoundTable]]:
+    rows: list[list[GridCell]] = []
     for row in table.iterfind("{*}tr"):
-        cells = [
-            " ".join(" ".join(_paragraphs(cell)).split())
-            for cell in row.iterfind("{*}tc")
-            if cell.get("hMerge") not in {"1", "true"} and cell.get("vMerge") not in {"1", "true"}
-        ]
-        if any(cells):
-            yield " | ".join(cells)
+        cells: list[GridCell] = []
+        for cell in row.iterfind("{*}tc"):
+            if cells and cell.get("hMerge") in _TRUE:
+                cells[-1].columns += 1
+            else:
+                words = " ".join(" ".join(_paragraphs(cell)).split())
+                cells.append(GridCell(words, rows=0 if cell.get("vMerge") in _TRUE else 1))
+        rows.append(cells)
+    properties = table.find("{*}tblPr")
+    header = properties is not None and properties.get("firstRow") in _TRUE
+    lines, found = read_table(rows, header=int(header))
+    return "\n".join(lines), [found] if found else []
 
 
 def _chart(chart: Element) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import itertools
+import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,9 +19,19 @@ from typing import Any, TypeAlias
 
 from lazyrag.data.segment import EMPTY, Location
 from lazyrag.errors import LoadError, missing_package, sentence
-from lazyrag.loaders.archives import local_name, nested_locations, open_archive, properties, related
+from lazyrag.loaders.archives import (
+    Archive,
+    attribute,
+    local_name,
+    nested_locations,
+    open_archive,
+    properties,
+    related,
+    relations,
+)
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Selection, SoughtFields
+from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
@@ -35,18 +46,22 @@ Row: TypeAlias = tuple[int, Sequence[Cell]]
 _ALL = Selection()
 _BREAK = "\n\n"
 
-_SAMPLE = 10
-"""Rows among which the column names are searched."""
-_MAX_NAME_LENGTH = 100
+_MAX_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its name, its rows from the top, and whether it is hidden."""
+    """One sheet: its name, its rows from the top, and whether it is hidden.
+
+    Merges, comments (cell and text) and the cells of formulas without a stored value may be added while rows are read.
+    """
 
     name: str
     rows: Iterable[Row] = field(repr=False)
     hidden: bool = False
+    merges: Sequence[Merge] = ()
+    comments: Sequence[tuple[str, str]] = ()
+    formulas: Sequence[str] = ()
 
 
 @known_arguments
@@ -83,27 +98,38 @@ def read_sheets(
     sought = SoughtFields(selection.wanted)
     texts: list[str] = []
     locations: list[Location] = []
-    names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
+    names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
     start = length = 0
     for sheet in sheets:
         lines = [sheet.name]
-        rows = []
+        places = []
         end = len(sheet.name)
-        for number, line in row_lines(sheet.rows, selection, sought):
-            length += len(line)
-            if number is not None:
-                length += len(sheet.name)
-                rows.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
-            _limit(length)
-            lines.append(line)
-            end += 1 + len(line)
+        for island in _islands(sheet):
+            first = end + 1
+            for number, line in _island_lines(island, selection, sought):
+                length += len(line)
+                if number is not None:
+                    length += len(sheet.name)
+                    places.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
+                _limit(length)
+                lines.append(line)
+                end += 1 + len(line)
+            table = island.found(sheet.name)
+            if table is not None and end >= first:
+                above = 0 if selection.wanted else sum(1 + len(_joined(row.texts)) for row in island.above)
+                places.append(table.location(first + above, end))
+        for cell, text in sheet.comments:
+            lines.append(f"Comment on {cell}: {text}")
+            places.append(Location(end + 1, end + 1 + len(lines[-1]), "comment", cell))
+            end += 1 + len(lines[-1])
         if len(lines) == 1:
             continue
         texts.append("\n".join(lines))
-        locations += nested_locations(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
+        locations += nested_locations(LoadedFile(texts[-1], tuple(places)), start, "sheet", sheet.name)
         start += end + len(_BREAK)
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
             names[name].append(sheet.name)
+        names["formulas_without_values"] += (f"{sheet.name}!{cell}" for cell in sheet.formulas[:_MAX_LISTED])
     sought.check()
     listed = {name: found for name, found in names.items() if found}
     return LoadedFile(_BREAK.join(texts), tuple(locations), {**metadata, **listed})
@@ -115,8 +141,8 @@ def row_lines(
     """A line for each filled row, with the row's number if it is below the column names.
 
     Rows below the column names become ``name: value; name: value``, or the selected form. The names and the rows above,
-    and the rows of tables without names, have ``|`` between the cells; they are skipped if columns are selected. The
-    column names are the first of the top rows that fills most of the columns with different short texts.
+    and the rows of tables without names, have ``|`` between the cells; they are skipped if columns are selected. See
+    `lazyrag.loaders.tables.islands` for several tables.
 
     Args:
         rows: From the top, of any length.
@@ -124,53 +150,50 @@ def row_lines(
         sought: Receives the column names.
 
     Raises:
-        LoadError: If a row is longer than `MAX_CHARACTERS`.
+        LoadError: If the rows are longer than `MAX_CHARACTERS`.
 
     Example:
         >>> table = enumerate([["Tea 2024"], ["tea", "price"], ["green", 4.0], [None, 3]], start=1)
         >>> list(row_lines(table))
         [(None, 'Tea 2024'), (None, 'tea | price'), (3, 'tea: green; price: 4'), (4, 'price: 3')]
     """
-    below = ((number, row, cells) for number, row in rows if any(cells := _cells(row)))
-    top = list(itertools.islice(below, _SAMPLE))
-    at = _names_at([(row, cells) for _, row, cells in top])
-    names: Sequence[str] = top[at][2] if at is not None else ()
+    for island in _islands(Sheet("", rows)):
+        yield from _island_lines(island, selection, sought)
+
+
+def _islands(sheet: Sheet) -> Iterator[Island]:
+    length = 0
+    rows = []
+    for number, values in sheet.rows:
+        texts = [cell_text(value) for value in values]
+        if any(texts):
+            length += sum(map(len, texts))
+            _limit(length)
+            is_named = all(isinstance(value, str) for value, text in zip(values, texts, strict=True) if text)
+            rows.append(SheetRow(number, texts, is_named))
+    return islands(merged_rows(rows, sheet.merges) if sheet.merges else rows)
+
+
+def _island_lines(
+    island: Island, selection: Selection, sought: SoughtFields | None
+) -> Iterator[tuple[int | None, str]]:
+    names = island.names
     if sought is not None:
         sought.meet(names)
-    first = len(top) if at is None else at + 1  # of the rows below the names
+    plain = [*island.above, *island.header, *(() if names else island.body)]
     if not selection.wanted:
-        yield from ((None, _joined(cells)) for _, _, cells in top[:first])
-    if at is None:
-        yield from ((None, _joined(cells)) for _, _, cells in below if not selection.wanted)
-        return
-    for number, _, cells in itertools.chain(top[first:], below):
-        named = [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
+        yield from ((None, _joined(row.texts)) for row in plain)
+    for row in island.body if names else ():
+        named = [pair for pair in itertools.zip_longest(names, row.texts, fillvalue="") if pair[1]]
         line = selection.text_of(named, "; ")
         if line.strip():
-            yield number, line
-
-
-def _cells(row: Sequence[Cell]) -> list[str]:
-    _limit(sum(len(value) for value in row if isinstance(value, str)))
-    return [cell_text(value) for value in row]
+            yield (row.number, line) if not row.is_title or selection.wanted else (None, _joined(row.texts))
 
 
 def _limit(length: int) -> None:
     """A small file may repeat a long text in millions of cells."""
     if length > MAX_CHARACTERS:
         raise LoadError(f"The workbook has more than {MAX_CHARACTERS} characters. Split it into several files.")
-
-
-def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:
-    """Index of the row with the column names; None without one above another row."""
-    widest = max((sum(map(bool, cells)) for _, cells in top), default=0)
-    for at, (row, cells) in enumerate(top[:-1]):
-        names = [cell for cell in cells if cell]
-        if len(names) >= max(2, widest / 2):
-            texts = all(isinstance(value, str) for value, cell in zip(row, cells, strict=True) if cell)
-            different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
-            return at if texts and different else None
-    return None
 
 
 def _joined(cells: Sequence[str]) -> str:
@@ -197,8 +220,31 @@ def cell_text(value: Cell) -> str:
         return str(int(value)) if whole else f"{value:.15g}"
     if isinstance(value, dt.datetime) and value.time() != dt.time.min:
         return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, dt.timedelta):
+        return duration_text(value)
     day = value.date() if isinstance(value, dt.datetime) else value
     return str(day)  # ISO 8601 for dates and times
+
+
+def duration_text(value: dt.timedelta, shown: str = "[h]:mm:ss") -> str:
+    """Format a duration as spreadsheets do.
+
+    Args:
+        value: The duration.
+        shown: The number format of its cell.
+
+    Example:
+        >>> [duration_text(dt.timedelta(hours=26, minutes=5), shown) for shown in ("[h]:mm", "[mm]:ss", "[ss]")]
+        ['26:05', '1565:00', '93900']
+    """
+    seconds = round(abs(value.total_seconds()))
+    sign, shown = "-" if value.total_seconds() < 0 else "", shown.lower()
+    if "[s" in shown:
+        return f"{sign}{seconds}"
+    if "[m" in shown:
+        return f"{sign}{seconds // 60}" + (f":{seconds % 60:02}" if "s" in shown else "")
+    tail = f":{seconds % 60:02}" if "s" in shown else ""
+    return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}{tail}"
 
 
 _UNPACKED = (".xml", ".rels")
@@ -208,7 +254,9 @@ class XlsxLoader(SheetLoader):
     """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
-    sheets are read, too. Names of sheets, title and author become metadata. Charts, pictures and comments are skipped.
+    sheets are read, too. Names of sheets, title and author become metadata. Comments follow the rows of their sheet. A formula
+    without a stored value is read as the formula, and its cell is listed in the metadata ``formulas_without_values``.
+    Charts and pictures are skipped.
 
     Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
@@ -233,10 +281,23 @@ class XlsxLoader(SheetLoader):
                 raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
             archive.check(name for name in archive.names if name.endswith(_UNPACKED))
             metadata = properties(archive)
+            known = relations(archive, main)
+            listed = archive.xml(main).iterfind("{*}sheets/{*}sheet")
+            parts = {one.get("name", ""): known[key].target for one in listed if (key := attribute(one, "id")) in known}
+            extras = {name: _extras(archive, part) for name, part in parts.items() if part in archive}
         source = path.open("rb") if isinstance(archive.source, str) else archive.source
         with source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-            sheets = (Sheet(one.title, _xlsx_rows(one), one.sheet_state != "visible") for one in book.worksheets)
+            formulas = None
+            if any(one.has_formulas for one in extras.values()):
+                formulas = openpyxl.load_workbook(file, read_only=True, keep_links=False)
+            sheets = []
+            for one in book.worksheets:
+                extra, unread = extras.get(one.title, _Extras()), list[str]()
+                asked = formulas[one.title] if formulas is not None and extra.has_formulas else None
+                rows = _xlsx_rows(one, asked, unread)
+                hidden = one.sheet_state != "visible"
+                sheets.append(Sheet(one.title, rows, hidden, extra.merges, extra.comments, unread))
             return read_sheets(sheets, self._selection, metadata)
 
 
@@ -251,18 +312,70 @@ def _unwarned() -> Iterator[None]:
         yield
 
 
-def _xlsx_rows(sheet: Any) -> Iterator[Row]:
-    """The rows of a sheet, empty ones too; percentages as displayed."""
+@dataclass(frozen=True, slots=True)
+class _Extras:
+    """What openpyxl does not read of a sheet without keeping all of it in memory."""
+
+    merges: Sequence[Merge] = ()
+    comments: Sequence[tuple[str, str]] = ()
+    has_formulas: bool = False
+
+
+_MERGED = re.compile(rb"<(?:\w+:)?mergeCell\s+ref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})[\"']")
+_NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
+
+
+def _extras(archive: Archive, part: str) -> _Extras:
+    """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
+    data = archive.read(part)
+    cells = (tuple(map(bytes.decode, found.groups())) for found in _MERGED.finditer(data))
+    merges = [(int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells]
+    comments = []
+    for relation in relations(archive, part).values():
+        if relation.kind == "comments" and relation.target in archive:
+            for comment in archive.xml(relation.target).iterfind("{*}commentList/{*}comment"):
+                words = " ".join("".join(text.text or "" for text in comment.iter("{*}t")).split())
+                if words:
+                    comments.append((comment.get("ref", ""), words))
+    return _Extras(merges, comments, _NO_VALUE.search(data) is not None)
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
+    """The rows of a sheet, empty ones too; values as displayed.
+
+    Args:
+        sheet: The sheet.
+        formulas: The same sheet with formulas instead of their values; None if all have a value.
+        unread: Receives the cells of formulas without a value, which are read as formulas.
+    """
     # The declared size is often wrong, and can pad a million rows to the last column.
     sheet.reset_dimensions()
-    for number, row in enumerate(sheet.iter_rows(), start=1):
-        cells = [
-            f"{cell.value * 100:.15g}%"
-            if isinstance(cell.value, (int, float)) and not isinstance(cell.value, bool) and "%" in cell.number_format
-            else cell.value
-            for cell in row
-        ]
+    if formulas is None:
+        for number, row in enumerate(sheet.iter_rows(), start=1):
+            yield number, [_xlsx_value(cell) for cell in row]
+        return
+    formulas.reset_dimensions()
+    for number, (row, asked) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), start=1):
+        cells = [_xlsx_value(cell) for cell in row]
+        for at, cell in enumerate(asked):
+            if cells[at] is None and cell.data_type == "f":
+                cells[at] = str(getattr(cell.value, "text", cell.value))
+                unread.append(cell.coordinate)
         yield number, cells
+
+
+def _xlsx_value(cell: Any) -> Cell:
+    value: Cell = cell.value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and "%" in cell.number_format:
+        return f"{value * 100:.15g}%"
+    return duration_text(value, cell.number_format) if isinstance(value, dt.timedelta) else value
 
 
 class XlsLoader(SheetLoader):

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazyrag.data.segment import Location
+from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, related, relations
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.office import picture_text
+from lazyrag.loaders.tables import GridCell, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
@@ -246,7 +248,7 @@ def _own(element: Any, name: str) -> str:
 
 
 def _value(parent: Any, name: str) -> str:
-    found = parent.find(f"{_W}{name}")
+    found = None if parent is None else parent.find(f"{_W}{name}")
     return "" if found is None else _own(found, "val")
 
 
@@ -331,7 +333,8 @@ class DocxLoader:
             archive.check()
             main = related(archive, "officeDocument")
             document = docx.Document(archive.source)
-            page = _Page(_heading_levels(document), Numbering(archive, main))
+            captions = frozenset(one.style_id for one in document.styles if (one.name or "").lower() == "caption")
+            page = _Page(_heading_levels(document), Numbering(archive, main), captions=captions)
             around = _headers_and_footers(archive, main, page) if self._headers else {}
             body = _blocks(document.element.body, page)
             for block, level in itertools.chain(around.get("header", ()), body, around.get("footer", ())):
@@ -342,7 +345,7 @@ class DocxLoader:
                 page.add_notes(_comments(archive, main, page))
         text = "\n".join(page.lines)
         headings = heading_locations(page.headings, min(within, len(text)))
-        return LoadedFile(text, (*headings, *page.locations), _properties(document))
+        return LoadedFile(text, (*headings, *page.locations), _properties(document), tuple(page.tables))
 
 
 @dataclass(slots=True)
@@ -360,11 +363,16 @@ class _Page:
     length: int = 0
     headings: list[Heading] = field(default_factory=list)
     locations: list[Location] = field(default_factory=list)
+    captions: frozenset[str] = frozenset()
+    """Ids of the styles of captions."""
+    tables: list[Location] = field(default_factory=list)
     noted: list[tuple[str, str]] = field(default_factory=list)
     """References to footnotes and endnotes, in order: the kind of part, and the id there."""
 
-    def add(self, line: str, level: int = 0) -> None:
-        if level and line.strip():
+    def add(self, line: str, level: int | list[FoundTable] = 0) -> None:
+        if isinstance(level, list):
+            self.tables += (one.location(self.length, self.length + len(line)) for one in level)
+        elif level and line.strip():
             self.headings.append(Heading(self.length, level, " ".join(line.split())))
         self.lines.append(line)
         self.length += len(line) + 1
@@ -436,8 +444,8 @@ def _heading_levels(document: WordDocument) -> dict[str, int]:
     return levels
 
 
-def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int]]:
-    """Text and heading level (0: none) of paragraphs and table rows, in order, through all wrapping elements."""
+def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTable]]]:
+    """Paragraphs with their heading level (0: none), and tables with their data, through all wrapping elements."""
     for child in parent:
         if child.tag == f"{_W}p":
             style = child.find(f"{_W}pPr/{_W}pStyle")
@@ -450,25 +458,48 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int]]:
                 if own and not any(above.tag == f"{_MC}Fallback" for above in box.iterancestors()):
                     yield from _blocks(box, page)
         elif child.tag == f"{_W}tbl":
-            yield from ((row, 0) for row in _rows(child, page))
+            text, tables = _table(child, page)
+            if text:
+                yield text, tables
         elif child.tag not in _UNSEEN and isinstance(child.tag, str):
             yield from _blocks(child, page)
 
 
-def _rows(table: Any, page: _Page) -> Iterator[str]:
+def _table(table: Any, page: _Page) -> tuple[str, list[FoundTable]]:
+    """The lines of a table; it and the tables inside it as data."""
+    nested: list[FoundTable] = []
+    rows, header = [], 0
     for row in table.iter(f"{_W}tr"):
         if next(row.iterancestors(f"{_W}tbl")) is not table:
-            continue
-        cells = []
+            continue  # of a nested table, whose text the outer cell holds
+        skipped = _number(_value(row.find(f"{_W}trPr"), "gridBefore"), 0) or 0
+        cells = [GridCell("", skipped)] if skipped else []
         for cell in row.iter(f"{_W}tc"):
-            if next(cell.iterancestors(f"{_W}tbl")) is not table:
-                continue  # of a nested table, whose text the outer cell yields
-            merged = cell.find(f"{_W}tcPr/{_W}vMerge")
-            if merged is None or merged.get(f"{_W}val") == "restart":
-                words = " ".join(" ".join(block.split()) for block, _ in _blocks(cell, page))
-                cells.append(words.strip())
-        if any(cells):
-            yield " | ".join(cells)
+            if next(cell.iterancestors(f"{_W}tbl")) is table:
+                cells.append(_cell(cell, page, nested))
+        header += header == len(rows) and row.find(f"{_W}trPr/{_W}tblHeader") is not None
+        rows.append(cells)
+    caption = _value(table.find(f"{_W}tblPr"), "tblCaption")
+    for near in (table.getprevious(), table.getnext()) if page.captions else ():
+        if not caption and near is not None and _value(near.find(f"{_W}pPr"), "pStyle") in page.captions:
+            caption = " ".join("".join(text.text or "" for text in near.iter(f"{_W}t")).split())
+    lines, found = read_table(rows, header=header, caption=caption)
+    return "\n".join(lines), [*([found] if found else []), *nested]
+
+
+def _cell(cell: Any, page: _Page, nested: list[FoundTable]) -> GridCell:
+    properties = cell.find(f"{_W}tcPr")
+    columns = _number(_value(properties, "gridSpan"), 1) or 1
+    merged = None if properties is None else properties.find(f"{_W}vMerge")
+    if merged is not None and _own(merged, "val") != "restart":
+        return GridCell("", columns, rows=0)
+    words = []
+    for block, level in _blocks(cell, page):
+        if isinstance(level, list):  # rows of a table inside the cell
+            nested += level
+            block = block.replace(" | ", ", ").replace("\n", "; ")
+        words.append(" ".join(block.split()))
+    return GridCell(" ".join(words).strip(), columns)
 
 
 def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:

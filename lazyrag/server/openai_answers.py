@@ -382,8 +382,8 @@ async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Res
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
     chat = _Chat(body, Asked(call, sets, body.messages, None, body.options()))
-    book.require_room()
-    book.join(asyncio.current_task())
+    book.require_room(call.principal)
+    book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(chat.chunks(), lambda error: ("", error))
     return reply(await unless_gone(call.request, chat.complete()))
@@ -580,8 +580,8 @@ async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Respo
     previous = body.previous_response_id
     before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
     writing = _Writing(body, await body.asked(call, [Turn(**one) for one in before]), book)
-    book.require_room()
-    book.join(asyncio.current_task())
+    book.require_room(call.principal)
+    book.join(asyncio.current_task(), call.principal)
     if body.stream:
         return _streamed(writing.events(), writing.failed)
     return reply(await unless_gone(call.request, writing.complete()))

@@ -72,7 +72,7 @@ def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add(call: Call, wanted: NewFile, filename: str, size: int, content_hash: str) -> dict[str, Any]:
-    """Record a stored file."""
+    """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels, purpose, end = openai.labels_of(call.principal), wanted.purpose, wanted.expires_after
     row: dict[str, Any] = {
         "id": openai.file_id(content_hash, filename, purpose, labels),
@@ -81,6 +81,9 @@ def _add(call: Call, wanted: NewFile, filename: str, size: int, content_hash: st
     }
     row |= {"purpose": purpose, "bytes": size, "content_hash": content_hash, "created": now()}
     found = {**row, "expires": now() + end.seconds if end else None}
+    if before := _find(call, row["id"]):
+        ends = before["expires"], found["expires"]
+        found |= {"created": before["created"], "expires": None if None in ends else max(ends)}
     records(call.service).insert("file", [found])
     return found
 

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
+import math
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import ValidationError
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 import lazyrag.server.routes_answers as answers
 import lazyrag.server.routes_documents as documents
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import uploads
-from lazyrag.server.page import (
-    Form,
-    change_defaults,
-    check_csrf,
-    defaults_of,
-    language_of,
-    redirect,
-    render,
-    retrievers_of,
-    split_labels,
-    translate,
-)
-from lazyrag.server.page_compare import compared_ranks, described
+from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
+from lazyrag.evaluation.metrics import compare
+from lazyrag.server import page, uploads
+from lazyrag.server.page import Form
 from lazyrag.server.problems import ProblemError
-from lazyrag.server.routes_search import Scope, SearchOptions, count_nodes
+from lazyrag.server.routes_search import Scope, SearchOptions
 from lazyrag.server.uploads import Administration, Call, Reading, Writing
 from lazyrag.stores.sqlite import read_text
 
@@ -48,12 +39,18 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 _ROWS, _NODES, _MANY = 50, 20, 1_000
 UNDO_S = 10.0
 """How long a deletion can be undone."""
-_LOOK_S, _COMMENT_S = 0.5, 15.0
+_LOOK_S, _COMMENT_S, _HELD_S = 0.5, 15.0, 900.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
-_STAGES = ("load", "transform", "embed", "index")
 _UNFINISHED: Any = ("WORKING", "WAITING")
 _tasks: set[asyncio.Task[None]] = set()
+_DEPTH, _FEW, _LIKELY = 10, 20, 0.05
+_MEASURES: dict[str, Callable[[float], float]] = {
+    "mrr": lambda rank: 1 / rank,
+    "first5": lambda rank: float(rank <= 5),
+    "first": lambda rank: float(rank == 1),
+}
+"""From the rank of the first right passage; the first one decides."""
 
 # Files: the table
 
@@ -73,7 +70,7 @@ async def _files(
         await _finish_deletions(call, book)
     facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
     facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
-    return await render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
+    return await page.render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
 
 
 def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str) -> dict[str, Any]:
@@ -87,13 +84,15 @@ def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: 
         rows = [*rows[: sum(one.status == "FAILED" for one in rows)], *_coming(call, jobs, rows),
                 *rows[sum(one.status == "FAILED" for one in rows) :]]  # fmt: skip
     return {
-        "rows": [(one, *_row_state(one)) for one in rows],
+        "rows": rows,
         "following": following,
         "counts": _counts(call),
         "shown": status if status in _ORDER else "",
-        "job": _job(jobs[0]) if jobs else None,
-        "jobs": len(jobs),
-        "deletions": _deletions(call, book),
+        "jobs": jobs,
+        "now": time.time(),
+        "undo_s": UNDO_S,
+        "deletions": [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id],
+        "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
         "has_labels": "labels" in call.docs.fields,
@@ -128,25 +127,27 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     """A page of the documents with a text in their path."""
     found: list[DocumentInfo] = []
     while len(found) <= _ROWS:
-        if call.principal.labels is None:
+        if call.principal.labels is None and not call.whole.shards:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
-            after, page = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
+            names = sorted(read_text(row[0]) for row in _rows(call, _FIND, **values))[: _ROWS + 1]
+            after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
             seen = call.docs.documents(after or None, _MANY)
-            after, page = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
             is_last = len(seen) < _MANY
-        found += [one for one in page if one.status in ((status,) if status else _SHOWN)]
+            after, seen = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
+        found += [one for one in seen if one.status in ((status,) if status else _SHOWN)]
         if is_last:
             break
     return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
 
 
 def _rows(call: Call, query: str, **values: Any) -> list[Any]:
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    found = []
+    for ledger in [one._indexer.ledger for one in call.whole.shards or (call.whole,)]:
+        with ledger.reading() as connection:
+            found += connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    return found
 
 
 _COUNT = (
@@ -158,13 +159,16 @@ _COUNT = (
 
 def _counts(call: Call) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None:
+    if call.principal.labels is not None or call.whole.shards:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
     indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+        numbers = Counter[str]()
+        for name, number in _rows(call, _COUNT):
+            numbers[name] += number
+        known = _counted[indexer] = state, numbers
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
@@ -176,31 +180,6 @@ def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> li
     shown, adding = {one.id for one in rows}, (job for job in jobs if job.kind == "add_files")
     names = ((name, job.state) for job in adding for name in list(job.arguments["files"])[:_ROWS] if name not in shown)
     return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][:_ROWS]
-
-
-def _row_state(info: DocumentInfo) -> tuple[str, int, int]:
-    """The shape of its state, the number of the stage that failed, and its nodes."""
-    kind = {"SUCCESS": "ok", "FAILED": "err", "WORKING": "run", "WAITING": "wait"}.get(info.status, "del")
-    stage = info.stage.partition(" ")[0]
-    nodes = sum(one["nodes"] for name, one in info.groups.items() if name != LAZY_ROOT_NAME)
-    return kind, _STAGES.index(stage) + 1 if stage in _STAGES else 1, nodes
-
-
-def _job(job: Any) -> dict[str, Any]:
-    """The running job, with the time that it still takes by the time that it took."""
-    progress, spent = job.progress, time.time() - job.created.timestamp()
-    left = None
-    if progress is not None and progress.done and spent > 5:
-        left = 5 * -(-int(spent * (progress.total - progress.done) / progress.done) // 5)
-    step = progress.step.partition(" ")[0] if progress else ""
-    return {
-        "id": job.id,
-        "step": step if step in _STAGES else "",
-        "kind": job.kind,
-        "state": job.state,
-        "progress": progress,
-        "left": left,
-    }
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -233,8 +212,7 @@ async def events(
                 spoke = time.monotonic()
             await asyncio.sleep(_LOOK_S)
 
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+    return answers.event_stream(body())
 
 
 _CHANGED = (
@@ -247,7 +225,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     own = [one["id"] for one in book.records(_scope(call), "deletion")]
-    if call.principal.labels is None:
+    if call.principal.labels is None and not call.whole.shards:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
@@ -258,41 +236,91 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
 
 
 @router.post("/files")
-async def add(call: Writing, next: str = "", csrf: str = "") -> Response:  # noqa: A002  the name in the address
-    """Add files, as the page's form sends them."""
-    check_csrf(call.request, csrf)
+async def add(
+    call: Writing,
+    book: answers.Book,
+    next: str = "",  # noqa: A002  the name in the address
+    csrf: str = "",
+) -> Response:
+    """Add files, as the page's form sends them; or hold them while the page shows what they would cost."""
+    page.check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
-    labels = split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
+    labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    found = json.loads(bytes((await uploads.add_files(call, form.files, metadata, key)).body))["files"]
+    if form.fields.get("dry"):
+        return await _hold(call, book, form.files, metadata, key)
+    return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
+
+
+async def _added(call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files") -> Response:
+    found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
     added = len(found) - len(refused)
     notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
-    return redirect(call.request, "s", call.name, "start" if next == "start" else "files", notice=notice)
+    return page.redirect(call.request, "s", call.name, target, notice=notice)
+
+
+async def _hold(call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str) -> Response:
+    """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
+    estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
+    until = time.time() + _HELD_S
+    for one in files:
+        if one.problem is None:  # `sweep` leaves it until then
+            os.utime(uploads.stored_path(call.folder, one.content_hash, one.name), (until, until))
+    for old in await call.run(book.records, _scope(call), "upload", is_own=True):
+        await call.run(book.take, old["id"])
+    own = [{**one.model_dump(), "content_hash": one.content_hash} for one in files]
+    held = {"files": own, "metadata": metadata, "key": key, "estimate": estimate}
+    number = (await call.run(book.add, _scope(call), "upload", held))["id"]
+    return page.redirect(call.request, "s", call.name, "files", "upload", number=number)
+
+
+@router.get("/files/upload")
+async def show_upload(call: Writing, book: answers.Book, number: str, price: str | None = None) -> Response:
+    """What received files would cost."""
+    held = await call.run(book.record, _scope(call), "upload", number)
+    estimate, price = held["estimate"], _price(call, price)
+    estimate["cost"] = estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
+    return await _files(call, book, dialog="upload", held=held, estimate=estimate, price=price)
+
+
+@router.post("/files/upload")
+async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Add files that were held."""
+    held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
+    await call.run(book.take, held["id"])
+    files = [uploads.FileResult(**{**one, "problem": None}) for one in held["files"] if not one["problem"]]
+    return await _added(call, files, held["metadata"], held["key"])
+
+
+def _price(call: Call, given: str | None) -> str:
+    """The price that a form has, else the one that Settings have for the set's first model."""
+    if given is not None:
+        return given
+    prices = page.notes_of(page.models_file(call.service))
+    known = (prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.embed_keys)
+    return "".join([f"{one:g}" for one in known if one][:1])
 
 
 def _t(call: Call, key: str, **slots: Any) -> str:
-    return translate(language_of(call.request), key, **slots)
+    return page.translate(page.language_of(call.request), key, **slots)
 
 
 Chosen = Annotated[list[str], Query(alias="id")]
 
 
 @router.get("/files/add")
-async def show_add(call: Writing, book: answers.Book) -> Response:
-    """The form for new files."""
-    return await _files(call, book, dialog="add")
-
-
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
 async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) -> Response:  # noqa: B006
-    """Ask before chosen files are deleted, or for their labels."""
+    """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
+    if kind == "add":
+        return await _files(call, book, dialog=kind)
     if not chosen:
-        return redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
+        return page.redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.visible(*chosen)
     infos = [await call.run(call.find, one) for one in chosen]
     facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
@@ -302,7 +330,7 @@ async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) ->
 @router.get("/files/{document_id:path}/delete")
 async def show_delete(call: Writing, document_id: str) -> Response:
     """Ask before a document is deleted."""
-    return redirect(call.request, "s", call.name, "files", "delete", id=document_id)
+    return page.redirect(call.request, "s", call.name, "files", "delete", id=document_id)
 
 
 def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
@@ -315,10 +343,10 @@ def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
-    labels = split_labels(str(form.get("labels", "")))
+    labels = page.split_labels(str(form.get("labels", "")))
     changes = {str(one): {"labels": labels or None} for one in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 @router.post("/files/retry")
@@ -332,7 +360,7 @@ async def retry(call: Writing, form: Form) -> Response:
     else:
         documents.require_all(call)
         await call.accept("retry_failed", {})
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 def _source(call: Call, identity: str) -> str | None:
@@ -360,7 +388,7 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     task = asyncio.create_task(_finish_later(call, book, made))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 def _before(call: Call, identity: str) -> dict[str, Any]:
@@ -402,7 +430,7 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     """Bring deleted documents back."""
     records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
     if not records or not await call.run(book.take, records[0]["id"]):
-        return redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
+        return page.redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
     found = records[0]
     for kind in ("file", "text"):
         given = {name: one[kind] for name, one in found["documents"].items() if kind in one}
@@ -412,34 +440,17 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
         if given:
             await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
     notice = ("ok", _t(call, "files.undone", count=len(found["documents"])))
-    return redirect(call.request, "s", call.name, "files", notice=notice)
-
-
-def _deletions(call: Call, book: answers.Notebook) -> dict[str, Any]:
-    """Deletions that can be undone, and those that ended a moment ago."""
-    now = time.time()
-    pending = [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id]
-    jobs = [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"]
-    done = [job for job in jobs if not job.is_finished or now - job.updated.timestamp() < 60]
-    return {
-        "pending": [(one["id"], list(one["documents"]), max(0, int(one["created"] + UNDO_S - now))) for one in pending],
-        "done": [
-            (call.job_id(job), job.arguments["document"], None if not job.result else not any(
-                place["found"] for place in job.result["checked"]))
-            for job in done
-        ],
-    }  # fmt: skip
+    return page.redirect(call.request, "s", call.name, "files", notice=notice)
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
+async def show_sync(call: Writing, book: answers.Book, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
-    amount = float(price) if price.replace(".", "", 1).isdecimal() else 0.0
-    return await _files(
-        call, book, dialog="sync", plan=plan, estimate=uploads.estimate(call, plan, amount), price=price
-    )
+    price = _price(call, price)
+    estimate = uploads.estimate(call, plan, page.price_of(price))
+    return await _files(call, book, dialog="sync", plan=plan, estimate=estimate, price=price)
 
 
 @router.post("/files/sync")
@@ -447,7 +458,7 @@ async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
     documents.require_all(call)
     await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 # Groups
@@ -460,49 +471,31 @@ async def groups(
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
     if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
-        facts |= await call.run_slow(_some_nodes, call, group, offset)
+        facts |= await call.run_slow(page.page_of_nodes, call.docs, group, offset, _NODES)
     shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
     build = build if build in facts["by_name"] and call.principal.may("admin") else ""
-    return await render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
+    return await page.render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
 
 
 def _tree(call: Call) -> dict[str, Any]:
-    docs, is_whole = call.docs, call.principal.labels is None
-    status = docs.status() if is_whole else None
-    counted = {one.name: one for one in status.groups} if status else {}
-    failed = [stage for _, stage in status.failed] if status else []
+    docs, status = call.docs, documents.status_of(call)
+    built = {one["name"]: one for one in status["groups"]}
+    failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
     working = [one for job in documents.own_jobs(call, None, 5, "WORKING") for one in job.arguments.get("names", ())]
-    numbers = {one["name"]: one for one in count_nodes(docs)[1]} if not is_whole else {}
     found: dict[str, dict[str, Any]] = {}
     for name in docs.groups:
-        line = docs.reader.line(name)
-        own, count = counted.get(name), numbers.get(name, {})
-        nodes = own.nodes if own else count.get("nodes", 0)
-        is_built = name in counted or bool(count)
-        broken = sum(one.partition(" ")[2].partition(" with ")[0] == name for one in failed)
-        state = "run" if name in working else "err" if broken else "wait" if not is_built else "ok"
-        if own and state == "ok" and not (own.is_current and own.is_complete):
+        line, own, broken = docs.reader.line(name), built.get(name, {}), failed.count(name)
+        state = "run" if name in working else "err" if broken else "ok" if own else "wait"
+        if state == "ok" and not (own.get("is_current", True) and own.get("is_complete", True)):
             state = "warn"
-        found[name] = {
-            "name": name, "parent": line[1] if len(line) > 1 else None, "nodes": nodes, "state": state,
-            "failed": broken,
-            "documents": own.documents if own else count.get("documents", 0),
-            "indexes": own.indexes if own else (), "reason": own.reason if own else "", "mean": None, "sample": "",
-        }  # fmt: skip
-        if nodes:
+        parent = line[1] if len(line) > 1 else None
+        own = {"nodes": 0, "indexes": (), "reason": "", **own, "name": name, "parent": parent, "state": state}
+        found[name] = {**own, "failed": broken, "mean": None, "sample": ""}
+        if own["nodes"]:
             with suppress(LazyRAGError):
                 some = docs.get_nodes(name, limit=_NODES)
                 found[name] |= {"mean": sum(len(one.text) for one in some) // max(1, len(some)), "sample": some[0].text}
-    children: dict[str | None, list[Any]] = {}
-    for one in found.values():
-        children.setdefault(one["parent"], []).append(one)
-    most = max((one["nodes"] for one in found.values()), default=0)
-    return {"by_name": found, "children": children, "most": most, "root": LAZY_ROOT_NAME}
-
-
-def _some_nodes(call: Call, group: str, offset: int) -> dict[str, Any]:
-    nodes = call.docs.get_nodes(group, limit=_NODES + 1, offset=offset)
-    return {"nodes": nodes[:_NODES], "following": offset + _NODES if len(nodes) > _NODES else None}
+    return {"by_name": found, "root": LAZY_ROOT_NAME}
 
 
 @router.post("/groups/build")
@@ -510,7 +503,7 @@ async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
     await call.accept("activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]})
-    return redirect(call.request, "s", call.name, "groups")
+    return page.redirect(call.request, "s", call.name, "groups")
 
 
 @router.get("/nodes/{uid}")
@@ -527,7 +520,7 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
         below = {name: (some[:_NODES], len(some)) for name, some in found.children.items() if some}
         return {"node": found, "line": line[1:], "before": window[:at], "behind": window[at + 1 :], "below": below}
 
-    return await render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
+    return await page.render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
 
 
 # Evaluations
@@ -544,38 +537,72 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> dict[str, Any]:
-        scope, chosen = _scope(call), defaults_of(call.service, call.name)
+        scope, chosen = _scope(call), page.defaults_of(call.service, call.name)
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
-        built = call.docs.status().groups if call.principal.labels is None else ()
-        names = [one.name for one in built if one.nodes] or [one["name"] for one in count_nodes(call.docs)[1]]
+        names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
         b = {"group": group, "retriever": retriever} if group else last["b"] if last else {**chosen, "group": ""}
         questions = book.records(scope, "golden")
-        found = described(last, show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
+        found = described(last["rows"], show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
         can_use = call.principal.may("admin") and call.principal.labels is None
-        return {"chosen": chosen, "groups": names, "retrievers": retrievers_of(call.docs), "b": b, "last": last,
+        return {"chosen": chosen, "groups": names, "retrievers": page.retrievers_of(call.docs), "b": b, "last": last,
                 "show": show,
                 "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
 
-    return await render(
+    return await page.render(
         call.request, "evaluate.html", page="evaluate", set=call.name, fragments=("questions",), **await call.run(find)
     )
 
 
 @router.post("/evaluate")
-async def compare(call: Writing, book: answers.Book, form: Form) -> Response:
+async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
-    chosen = defaults_of(call.service, call.name)
+    chosen, scope = page.defaults_of(call.service, call.name), _scope(call)
     a = {one: chosen[one] for one in ("group", "retriever")}
     b = {one: str(form.get(one, a[one])) for one in a}
+    options = [SearchOptions.model_validate(one) for one in (a, b)]
 
     def run() -> str:
-        scope = _scope(call)
-        made = compared_ranks(scope, book, [SearchOptions.model_validate(one) for one in (a, b)])
-        return str(book.add(scope, "comparison", {"a": a, "b": b, **made})["id"])
+        began = time.perf_counter()
+        stored, golden, reports = answers.judged_golden(scope, book, options)
+        rows = []
+        for own, question, *judged in zip(stored, golden.questions, *(one.questions for one in reports), strict=True):
+            expected, file = [*own["texts"], *own["references"]], next((one["path"] for one in own["spans"]), "")
+            ranks = [_rank_of(question, one) for one in judged]
+            rows.append({"question": own["question"], "expected": expected[:1], "file": file, "ranks": ranks})
+        made = {"a": a, "b": b, "rows": rows, "seconds": round(time.perf_counter() - began, 3)}
+        return str(book.add(scope, "comparison", made)["id"])
 
-    number = await call.run_slow(run)
-    return redirect(call.request, "s", call.name, "evaluate", run=number)
+    return page.redirect(call.request, "s", call.name, "evaluate", run=await call.run_slow(run))
+
+
+def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
+    """The rank of the first passage that answers a question; None if none of the first ten does."""
+    if question.locations:
+        reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
+        return round(1 / reciprocal) if reciprocal else None
+    for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
+        if hit.id in question.ids or (question.references and has_answer([hit.text], question.references)):
+            return rank
+    return None
+
+
+def described(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
+    """What the page shows of a comparison's rows: measures, a verdict by the first of them, questions."""
+    measures: list[dict[str, Any]] = []
+    for name, value in _MEASURES.items():
+        a, b = ({at: value(one["ranks"][n] or math.inf) for at, one in enumerate(rows)} for n in (0, 1))
+        found = compare(a, b)
+        word = "same" if not found.wins + found.losses else "open" if found.p >= _LIKELY else ""
+        own = {"name": name, "state": word or ("better" if found.difference > 0 else "worse"), **asdict(found)}
+        measures.append({**own, "sums": [sum(one.values()) for one in (a, b)]})
+    state = measures[0]["state"]
+    verdict = {**measures[0], "state": "few" if len(rows) < _FEW and state != "same" else state, "questions": len(rows)}
+    changed = [{**one, "change": (one["ranks"][0] or _DEPTH + 1) - (one["ranks"][1] or _DEPTH + 1)} for one in rows]
+    kinds = {"changed": [one for one in changed if one["change"]], "all": changed}
+    kinds["missed"] = [one for one in changed if not one["ranks"][1]]
+    shown = sorted(kinds.get(show, kinds["changed"]), key=lambda one: -one["change"])
+    return {"measures": measures, "verdict": verdict, "rows": shown, "tally": {k: len(v) for k, v in kinds.items()}}
 
 
 @router.post("/evaluate/use")
@@ -583,11 +610,9 @@ async def use(call: Administration, form: Form) -> Response:
     """Use a configuration from now on, or take that back."""
     documents.require_all(call)
     values = {} if form.get("undo") else {one: str(form.get(one)) for one in ("group", "retriever")}
-    if values:
-        await call.run(call.service.retriever, call.docs, values["group"], values["retriever"], None, None)
-    await call.run(functools.partial(change_defaults, call.service, call.name, **values))
+    await call.run(page.change_defaults, call.service, call.docs, call.name, **values)
     notice = ("ok", _t(call, "eval.used" if values else "eval.unused"))
-    return redirect(call.request, "s", call.name, "evaluate", notice=notice)
+    return page.redirect(call.request, "s", call.name, "evaluate", notice=notice)
 
 
 @router.get("/evaluate/golden")
@@ -602,7 +627,7 @@ async def golden(call: Writing, book: answers.Book, edit: str = "", question: st
         edited = next((one for one in known if one["id"] == edit), None)
         return {"known": known, "candidates": candidates, "edited": edited, "question": question, "tab": tab}
 
-    return await render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
+    return await page.render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
 
 
 @router.post("/evaluate/golden")
@@ -628,7 +653,7 @@ async def change_golden(call: Writing, book: answers.Book, form: Form) -> Respon
                 own = {one: before[one] for one in answers.GoldenBody.model_fields}
                 await call.run(book.add, scope, "golden", own)
             raise
-    return redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
+    return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
 
 
 def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
@@ -652,7 +677,7 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
     async with request.form(max_files=1) as form:
         file: Any = form.get("file")
         text = await file.read() if hasattr(file, "read") else str(file)
-        check_csrf(request, str(form.get("csrf", "")))
+        page.check_csrf(request, str(form.get("csrf", "")))
     try:
         given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
@@ -667,4 +692,4 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
         except (ProblemError, LazyRAGError) as exc:
             refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")
     notice = ("warn" if refused else "ok", _t(call, "eval.imported", count=added), " ".join(refused[:2])[:400])
-    return redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)
+    return page.redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)

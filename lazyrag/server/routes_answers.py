@@ -21,14 +21,15 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.evaluation.golden import Golden, GoldenQuestion, LocationLabel, golden_measure, judge
+from lazyrag.document.remote_shards import missing_shards
+from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
-from lazyrag.server.service import location_of, needs
+from lazyrag.server.service import Principal, location_of, needs
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
@@ -36,7 +37,7 @@ log = logging.getLogger("lazyrag.server")
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
 COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
-MAX_WRITING, MAX_GOLDEN = 64, 500
+MAX_WRITING, MAX_GOLDEN = 128, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
 NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
@@ -178,22 +179,24 @@ class Notebook:
     """
 
     def __init__(self, state: Path) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: dict[Any, str] = {}  # those that write answers, and for whom
         self._database = open_book(state)
 
-    def require_room(self) -> None:
-        """Check that this process can write one more answer.
+    def require_room(self, principal: Principal) -> None:
+        """Check that this process can write one more answer for a principal.
+
+        What a principal may use is as much as is free: alone it gets a half, and the next one finds room.
 
         Raises:
             ProblemError: 429 if it writes too many.
         """
-        if len(self.tasks) >= MAX_WRITING:
+        if [*self.tasks.values()].count(principal.id) >= MAX_WRITING - len(self.tasks):
             raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
 
-    def join(self, task: Any) -> None:
-        """Count a task among those that write answers, until it ends."""
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+    def join(self, task: Any, principal: Principal) -> None:
+        """Count a task among those that write answers for a principal, until it ends."""
+        self.tasks[task] = principal.id
+        task.add_done_callback(lambda one: self.tasks.pop(one, None))
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -239,10 +242,17 @@ class Notebook:
         return {**made, "principal": scope.principal.id, **body}
 
     def records(
-        self, scope: Scope, kind: str, after: str = "", limit: int = 1_000, one: str | None = None
+        self,
+        scope: Scope,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        one: str | None = None,
+        *,
+        is_own: bool = False,
     ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
-        own = None if scope.principal.labels is None else scope.principal.id
+        own = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
             "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
@@ -289,13 +299,13 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete answer). The header
     `Location` names the answer, and `GET .../events` goes on with a stream that was cut.
     """
-    book.require_room()
+    book.require_room(scope.principal)
     run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
     row = answer, owner_of(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
     task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
-    book.join(task)
+    book.join(task, scope.principal)
     headers = location_of(request, "one_answer", set=scope.name, answer=answer)
     if body.stream:
         return _streamed(follow(scope, book, answer, 0), headers)
@@ -362,7 +372,7 @@ async def _write(
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
-    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
+    state, stored, lock, missing = "SUCCESS", 0, asyncio.Lock(), missing_shards()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
@@ -391,6 +401,8 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
+    for one in sorted(missing):
+        add("problem", detail=f"The answer lacks the shard {one}, which is down.")
     add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 
@@ -459,8 +471,13 @@ def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Respo
         async for number, name, data in events:
             yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
 
-    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=more)
+    return event_stream(body(), headers)
+
+
+def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> Response:
+    """A stream of server-sent events, which no proxy holds back."""
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return StreamingResponse(body, media_type="text/event-stream", headers=more)
 
 
 # Feedback, golden questions, evaluations
@@ -553,13 +570,8 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
     def run() -> dict[str, Any]:
-        began, stored = time.perf_counter(), book.records(scope, "golden")
-        if not 1 <= len(stored) <= MAX_GOLDEN:
-            detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
-            raise ProblemError(409, detail, "Add or delete some.")
-        golden = golden_of(stored)
-        reports = [judge(golden, scope.docs, scope.retriever(options)) for options in (body.a, body.b)]
-        measures = []
+        began, measures = time.perf_counter(), []
+        stored, _, reports = judged_golden(scope, book, (body.a, body.b))
         for a, b in zip(*(report.verdicts for report in reports), strict=True):
             of_one = [{one.question: one.values.get(a.measure) for one in report.questions} for report in reports]
             values = [{key: value for key, value in one.items() if value is not None} for one in of_one]
@@ -570,6 +582,22 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
         return book.add(scope, "evaluations", {**body.model_dump(), **result})
 
     return await scope.respond(run, status=201, slow=True)
+
+
+def judged_golden(
+    scope: Scope, book: Notebook, options: Sequence[SearchOptions]
+) -> tuple[list[dict[str, Any]], Golden, list[GoldenReport]]:
+    """The golden questions of a set, and what some ways to search find for them.
+
+    Raises:
+        ProblemError: 409 if there are none, or too many.
+    """
+    stored = book.records(scope, "golden")
+    if not 1 <= len(stored) <= MAX_GOLDEN:
+        detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
+        raise ProblemError(409, detail, "Add or delete some.")
+    golden = golden_of(stored)
+    return stored, golden, [judge(golden, scope.docs, scope.retriever(one)) for one in options]
 
 
 def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:  # it is not installed where these tests are not run
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
 
 PICTURES = Path(os.environ.get("LAZYRAG_PICTURES") or Path(__file__).resolve().parents[2] / "build" / "page")
 """Where pictures are written."""
@@ -157,6 +157,73 @@ def tab_to(page: Page, selector: str, most: int = 80) -> None:
         if page.evaluate("(selector) => document.activeElement?.matches(selector)", selector):
             return
     raise AssertionError(f"{most} times Tab did not reach {selector} on {page.url}")
+
+
+class Hand:
+    """Acts on a page as a person does: with a mouse, or by keyboard alone.
+
+    Args:
+        page: The page.
+        keyboard: Whether without a mouse: Tab leads to what is pressed, typed into or chosen.
+    """
+
+    def __init__(self, page: Page, *, keyboard: bool) -> None:
+        self.page, self.keyboard = page, keyboard
+
+    def _find(self, target: str | Locator) -> Locator:
+        return (self.page.locator(target) if isinstance(target, str) else target).first
+
+    def reach(self, target: str | Locator, most: int = 400) -> Locator:
+        """Press Tab, or Shift+Tab if that is nearer, until an element has the focus; fails after so many times."""
+        found = self._find(target)
+        found.wait_for(state="attached")
+        for _ in range(most):
+            way = found.evaluate(_WAY)
+            if not way:
+                return found
+            self.page.keyboard.press(way)
+        raise AssertionError(f"{most} times Tab did not reach {target} on {self.page.url}")
+
+    def use(self, target: str | Locator) -> None:
+        """Press a button or a link, or tick a box."""
+        if not self.keyboard:
+            self._find(target).click()
+            return
+        kind = self.reach(target).evaluate("one => one.type")
+        self.page.keyboard.press("Space" if kind in ("checkbox", "radio") else "Enter")
+
+    def type(self, target: str | Locator, text: str) -> None:
+        """Write into a field what it is to have."""
+        if self.keyboard:
+            self.reach(target)
+            self.page.keyboard.press("Control+a")
+        else:
+            self._find(target).fill("")
+        self.page.keyboard.insert_text(text)
+
+    def choose(self, target: str | Locator, value: str) -> None:
+        """Choose an option of a list by its value."""
+        if not self.keyboard:
+            self._find(target).select_option(value)
+            return
+        keys = self.reach(target).evaluate(
+            "(one, value) => [...one.options].findIndex((each) => each.value === value) - one.selectedIndex", value
+        )
+        press(self.page, *["ArrowDown" if keys > 0 else "ArrowUp"] * abs(keys))
+        assert self._find(target).input_value() == value
+
+    def attach(self, target: str | Locator, *files: tuple[str, bytes]) -> None:
+        """Choose files in the browser's own dialog, which the target opens."""
+        with self.page.expect_file_chooser() as chooser:
+            self.use(target)
+        chooser.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": data} for name, data in files])
+
+
+_WAY = """one => {
+  const at = document.activeElement;
+  if (at === one) return "";
+  return at && at !== document.body && (one.compareDocumentPosition(at) & 4) ? "Shift+Tab" : "Tab";
+}"""
 
 
 def picture(page: Page, name: str, *, full: bool = False) -> Path:

@@ -65,6 +65,24 @@ def test_upload_is_ready_without_a_reload(browse, office, language):
     page.get_by_text(f"Oolong {language} is half oxidised.").first.wait_for()
 
 
+@pytest.mark.parametrize(("language", "theme", "device"), [("en", "light", "desktop"), ("zh", "dark", "phone")])
+def test_an_upload_is_priced_first_by_keyboard(browse, office, language, theme, device):
+    """With the box ticked nothing is added before the dialog with tokens and cost is confirmed."""
+    page, name = browse(office).open(f"{SET}/files", language, theme, device), f"priced-{language}.txt"
+    page.locator("a[data-dialog=add]").first.click()
+    page.locator("#add input[name=dry]").focus()
+    press(page, "Space")
+    file = {"name": name, "mimeType": "text/plain", "buffer": f"Priced {language} tea.".encode()}
+    page.locator("#up-files").set_input_files(file)
+    page.locator("#ask[open] .cost").wait_for()
+    check_accessible(page)
+    picture(page, f"upload-priced-{language}-{theme}-{device}")
+    assert row(page, name).count() == 0
+    tab_to(page, "#ask .primary")
+    press(page, "Enter")
+    has_status(page, name, WORDS[language]["ready"])
+
+
 def test_upload_of_a_folder_keeps_paths(browse, office, tmp_path):
     """A chosen folder is added with the paths of its files."""
     (tmp_path / "teas" / "green").mkdir(parents=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import re
 import shutil
 import socket
 import threading
@@ -17,14 +15,10 @@ from lazyrag import Document
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
-from lazyrag.text.sentences import sentence_spans
-from tests.page.browsing import LOOKS, check_accessible, picture
+from tests.page.browsing import LOOKS, check_accessible, picture, tab_to
 from tests.page.conftest import CORPUS
+from tests.page.quoting import Quoting
 
-SOURCE = re.compile(
-    r"^\[(?:Source |资料)(\d+)\][^\n]*\n(.*?)(?=^\[(?:Source |资料)\d+\]|^Question: |^问题：|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
 MORE = {
     "prices.csv": "tea,price per 100 g,harvest\nQingshan Maojian,168 yuan,April 2025\nPond White,98 yuan,March 2025\n",
     "notice.eml": "From: shop@qingshan.example\nTo: all@qingshan.example\nSubject: Stocktaking\nDate: Mon, 6 Jan 2025 "
@@ -44,23 +38,6 @@ QUESTIONS = (
     "What do rooms cost and when is breakfast?",
     "When is stocktaking, and what is the price of Pond White?",
 )
-
-
-class Quoting:
-    """A chat model that quotes a sentence of every source, in small pieces with a pause behind each."""
-
-    pause_s = 0.0
-
-    async def __call__(self, prompt):
-        """Write the answer."""
-        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        for number, source in SOURCE.findall(text):
-            sentences = [source[start:end].strip() for start, end in sentence_spans(source)]
-            sentence = re.sub(r"^[\d.\s#|*-]+", "", max(sentences, key=len))
-            for piece in re.findall(r"\s*\S{1,12}", f"{sentence} [{number}]\n\n"):
-                await asyncio.sleep(self.pause_s)
-                yield piece
-            yield "\n\n"
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +222,24 @@ def test_search_changes_without_a_reload(tab, base):
     assert tab.evaluate("window.kept")
 
 
+def test_recent_searches_stay_in_the_browser(browse, url, base):
+    """The last ten searches are links for this browser alone, without repetitions; others see none."""
+    page = browse(url).open("/s/corpus/search")
+    assert page.locator("[data-recent] a:visible").count() == 0
+    for query in [f"tea {number}" for number in range(11)] + ["tea 5"]:
+        page.fill("#q", query)
+        page.press("#q", "Enter")
+        page.wait_for_url(f"**q={query.replace(' ', '+')}*")
+    page.goto(f"{base}/search")
+    links = page.locator("[data-recent] a")
+    links.first.wait_for()
+    assert links.all_inner_texts() == ["tea 5", *(f"tea {number}" for number in (10, 9, 8, 7, 6, 4, 3, 2, 1))]
+    tab_to(page, "[data-recent] a")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=tea+5*")
+    assert browse(url).open("/s/corpus/search").locator("[data-recent] a").count() == 0
+
+
 def test_a_phone_zooms_to_the_words(browse, url, base):
     """The sheet lies over the answer, and the marked words are inside of it."""
     page = browse(url).open("/s/corpus/ask", device="phone")
@@ -297,6 +292,7 @@ def test_reading_in_each_look(browse, url, base, language, theme, device):
     for name, path in (
         ("search", f"/search?q={question}&explain=1&group=FineChunk&why_not=garden/weather-log-2024.txt"),
         ("document", "/files/workshop/machine-maintenance-manual.pdf"),
+        ("contents", "/files/garden/irrigation-and-soil.md"),
         ("nodes", "/files/shop/brewing-guide.html/nodes"),
         ("versions", "/files/shop/brewing-guide.html/versions"),
         ("details", "/files/shop/brewing-guide.html/details"),

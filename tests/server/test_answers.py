@@ -6,12 +6,15 @@ import asyncio
 import json
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag.server import routes_answers
 from lazyrag.server.app import create_app
+from lazyrag.server.problems import ProblemError
+from lazyrag.server.routes_answers import MAX_WRITING, Notebook
 from lazyrag.server.service import Principal, Service
 from tests.server.openapi import check, conforms
 
@@ -228,3 +231,15 @@ def test_a_reader_cannot_add_golden_questions(app):
     client = TestClient(as_reader, base_url="http://127.0.0.1")
     assert client.post(f"{SET}/golden", json={"question": "?", "references": ["!"]}).status_code == 403
     assert client.post(f"{SET}/evaluations", json={"a": {}, "b": {}}).status_code == 403
+
+
+def test_one_token_leaves_room_for_the_answers_of_others(tmp_path):
+    """A token that asks without end gets half of what a process can write at once, another one finds room."""
+    book, busy, other = Notebook(tmp_path), Principal("busy"), Principal("other")
+    for _ in range(MAX_WRITING // 2):
+        book.require_room(busy)
+        book.join(Mock(), busy)
+    with pytest.raises(ProblemError, match="Too many") as raised:
+        book.require_room(busy)
+    assert raised.value.status == 429
+    book.require_room(other)

@@ -530,3 +530,13 @@ def test_four_processes_and_one_answer_alike(tmp_path):
                 client.close()
     assert all(one == answers[0] for one in answers)
     assert len(answers[0][0]["data"]) == 2
+
+
+def test_an_equal_file_sent_again_lasts_as_long_as_it_did(openai):
+    """Its id is the same: who sends it later must not let it expire for who sent it first."""
+    ends = [None, {"anchor": "created_at", "seconds": 7200}, {"anchor": "created_at", "seconds": 3600}]
+    sent = [{"file": ("tea.md", b"Tea.")} | ({"expires_after": one} if one else {}) for one in ends]
+    short, long = (openai.files.create(purpose="assistants", **sent[one]) for one in (2, 1))
+    assert short.id == long.id
+    assert openai.files.create(purpose="assistants", **sent[2]).expires_at == long.expires_at
+    assert [openai.files.create(purpose="assistants", **sent[one]).expires_at for one in (0, 1)] == [None, None]

@@ -17,7 +17,6 @@ from lazyrag.document import Worker
 from lazyrag.server import page_manage
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.page_compare import described, sign_flip
 from lazyrag.server.service import Service
 
 HTML = {"Accept": "text/html"}
@@ -92,6 +91,33 @@ def test_failed_files_come_first_with_stage_error_and_remedy(client, work):
     assert "Check that the file opens in its own program" in text
     post(client, "files/retry", id="zz.pdf")
     assert (work().kind, names(page(client, "files?status=failed"))) == ("add_files", ["zz.pdf"])
+
+
+def test_failures_are_told_in_the_readers_language(client, work):
+    """In Chinese the kind of the error and its remedy are Chinese, with the exact message in the details."""
+    upload(client, {"zz.pdf": b"%PDF-1.4 broken"})
+    work()
+    client.headers["Accept-Language"] = "zh"
+    for path in ("files", "files/zz.pdf", "activity"):
+        text = page(client, path)
+        assert "文件已损坏" in text, path
+        assert re.search("<details class=.orig.*?PdfLoader could not read the file", text, re.DOTALL), path
+    assert "另存后重试" in page(client, "files")
+
+
+def test_an_upload_is_priced_first(client, docs, work):
+    """With the box ticked, files wait until what they would cost is confirmed; and only once."""
+    parts = [("file", ("oolong.txt", io.BytesIO(b"Oolong is half oxidised."), "text/plain"))]
+    path = f"{SET}/files?csrf={token(client)}"
+    found = client.post(path, files=parts, data={"dry": "1", "labels": "staff"}, headers=HTML)
+    assert "Add 1 file?" in found.text
+    assert docs.jobs.list() == []
+    assert "oolong.txt" not in names(found.text)
+    number = re.search(r'name="number" value="(\w+)"', found.text)[1]
+    assert "1 file was added." in post(client, "files/upload", number=number).text
+    assert work().state == "SUCCESS"
+    assert "oolong.txt" in names(page(client, "files?status=success"))
+    assert post(client, "files/upload", number=number).status_code == 404
 
 
 def test_filters_by_name_and_status(client):
@@ -230,30 +256,15 @@ def test_golden_questions_are_edited_and_deleted(client):
     assert "How dark?" not in post(client, "evaluate/golden", action="delete", number=number).text
 
 
-def test_interval_and_p_never_contradict_each_other():
-    """0 is in the interval exactly if p is above 5 %: over many differences, few and many questions."""
-    import numpy as np
-
-    random = np.random.default_rng(1)
-    for count in (5, 9, 12, 13, 30, 60):
-        for _ in range(8):
-            p, low, high = sign_flip(random.choice([-0.5, 0, 0, 0.5, 1.0], count) + random.choice([0, 0, 0.1]))
-            assert (low <= 1e-6 and high >= -1e-6) == (p > 0.05), (count, p, low, high)
-
-
 def test_verdict_in_words_of_numbers():
     """The verdict follows the measure that was chosen before; below 20 questions it is not settled."""
     row = {"question": "q", "expected": [], "file": ""}
     better = [{**row, "ranks": [5, 1]} for _ in range(12)] + [{**row, "ranks": [1, 1]} for _ in range(12)]
-    found = described({"rows": better}, "changed")
+    found = page_manage.described(better, "changed")
     assert (found["verdict"]["state"], found["verdict"]["wins"], len(found["rows"])) == ("better", 12, 12)
-    assert described({"rows": better[:12]}, "changed")["verdict"]["state"] == "few"
-    assert (
-        described({"rows": [{**row, "ranks": [b, a]} for one in better for a, b in [one["ranks"]]]}, "all")["verdict"][
-            "state"
-        ]
-        == "worse"
-    )
+    assert page_manage.described(better[:12], "changed")["verdict"]["state"] == "few"
+    worse = [{**one, "ranks": one["ranks"][::-1]} for one in better]
+    assert page_manage.described(worse, "all")["verdict"]["state"] == "worse"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import Condition, DataType, DocField, DocNode, Document, LazyRAGError, Retriever
-from lazyrag.errors import ConfigError, NotBuiltError, NotRegisteredError, StaleNodeError, UnknownKeywordError
+from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError, UnknownKeywordError
 
 FILES = {
     "a.txt": "One is first. Two is second.\nThree is third.",
@@ -34,7 +34,9 @@ def embed(text):
     [
         ({"manager": "page"}, ConfigError, "manager must be True, False or 'ui'; got 'page'"),
         ({"server": 70_000}, ConfigError, "server must be an integer from 0 to 65535"),
-        ({"launcher": object()}, NotBuiltError, "launcher is .*Leave it None"),
+        ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
+        ({"launcher": 0}, ConfigError, "launcher must be an integer >= 1"),
+        ({"launcher": 2, "embed": lambda text: [1.0]}, ConfigError, "<lambda>, which other processes cannot import"),
         ({"embed": "bge-large"}, ConfigError, "embed of key 'default'"),
         ({"embed": {}}, ConfigError, "embed must be a callable"),
         ({"embed": {"a": embed, "b": 5}}, ConfigError, "embed of key 'b'"),

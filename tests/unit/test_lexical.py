@@ -16,7 +16,7 @@ from rank_bm25 import BM25Okapi
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError
-from lazyrag.indexes import bm25
+from lazyrag.indexes import bm25, rare_terms
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState
 
 LUCENE, OKAPI = BM25(), BM25(variant="okapi")
@@ -192,8 +192,14 @@ def _of(kind: str, count: int, least: int, most: int):
 _crowd_queries = st.tuples(_of("common", 8, 1, 8), _of("mid", 12, 0, 2), _of("rare", 60, 0, 4)).flatmap(
     lambda kinds: st.permutations(kinds[0] + kinds[1] + kinds[2])
 )
-# As it is; and leaving out whatever can be left out, however little it saves.
-_eager = pytest.mark.parametrize("share", [None, 0.9])
+# As it is; leaving out whatever can be left out, however little it saves; and by rare terms alone.
+_eager = pytest.mark.parametrize("share", [None, 0.9, "rare"])
+
+
+def _rare_first(patch: pytest.MonkeyPatch) -> None:
+    """As indexes of millions of rows do."""
+    patch.setattr(bm25, "MANY_ROWS", 0)
+    patch.setattr(rare_terms, "ROWS_A_POSTING", 0)
 
 
 @pytest.mark.slow
@@ -206,7 +212,9 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
     the formula's; with filters, dead rows and statistics in common, too.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if share is not None:
+        if share == "rare":
+            _rare_first(patch)
+        elif share is not None:
             patch.setattr(bm25, "LATE_SHARE", share)
             patch.setattr(bm25, "FEW_POSTINGS", 0)
             patch.setattr(bm25, "POSTINGS_PER_LOOKUP", 1)
@@ -269,6 +277,19 @@ def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
     assert [one is not None for one in outcomes] == [True, False]
     crowd.whole.state.search(commons, 3)
     assert len(outcomes) == 2
+
+
+def test_millions_of_rows_are_ranked_by_the_postings_of_rare_terms(crowd, monkeypatch):
+    """The same keys, scores and ties, while no array as long as the index is filled; also when every term is needed."""
+    queries = [["rare0", "mid3", "common1"], ["common0", "rare1", "rare2"], ["mid1", "mid2", "mid1"], ["common4"]]
+    year = Condition("year", "eq", 2001)
+    asked = [(query, topk, wanted) for query in queries for topk in (1, 7, 60) for wanted in (None, year)]
+    search = crowd.whole.state.search
+    expected = [search(query, topk, filter=wanted) for query, topk, wanted in asked]
+    _rare_first(monkeypatch)
+    monkeypatch.setattr(bm25, "scratch_zeros", None)
+    assert all(expected)
+    assert [search(query, topk, filter=wanted) for query, topk, wanted in asked] == expected
 
 
 def test_equal_texts_tie_wherever_they_lie():

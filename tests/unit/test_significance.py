@@ -126,10 +126,37 @@ def test_chance_is_found_as_often_as_it_should_be():
 
 def test_equal_systems_have_p_1():
     """No difference on any query: nothing to swap."""
-    values = by_query([0.5, 0.25])
+    values = by_query([0.5, 0.25] * 4)
     found = compare(values, dict(values))
     assert (found.difference, found.p, found.low, found.high) == (0.0, 1.0, 0.0, 0.0)
-    assert (found.wins, found.losses, found.ties) == (0, 0, 2)
+    assert (found.wins, found.losses, found.ties) == (0, 0, 8)
+
+
+def test_interval_and_p_never_contradict_each_other():
+    """0 is in the interval exactly if p is above 5 %: over many differences, of few and many queries."""
+    rng = np.random.default_rng(1)
+    for count in (5, 9, 13, 21, 30, 60):
+        for _ in range(8):
+            values = rng.choice([-0.5, 0, 0, 0.5, 1.0], count) + rng.choice([0, 0, 0.1])
+            found = compare(zeros(values), by_query(values.tolist()), rounds=2_000)
+            assert (found.low <= 0 <= found.high) == (found.p > 0.05), (count, found)
+            assert found.low <= found.difference <= found.high
+
+
+def test_few_queries_settle_nothing():
+    """Five wins of five: no test can reject anything, so the interval is as wide as the values allow."""
+    found = compare(zeros([1.0] * 5), by_query([1.0] * 5))
+    assert (found.p, found.low, found.high) == (0.0625, -1.0, 1.0)
+
+
+def test_the_interval_of_many_differences_is_the_textbooks():
+    """For 500 differences, the inverted test and the normal distribution are close; more certainty is wider."""
+    values = np.random.default_rng(9).normal(0.1, 0.4, 500)
+    found, wider = (compare(zeros(values), by_query(values.tolist()), level=one) for one in (0.95, 0.99))
+    error = values.std(ddof=1) / math.sqrt(500)
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
+    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
+    assert wider.low < found.low < found.high < wider.high
 
 
 def test_the_interval_is_about_that_of_the_normal_distribution():
@@ -159,13 +186,12 @@ def test_scipys_bootstrap_is_near():
 
 
 def test_a_comparison_says_all_of_it():
-    """Difference, p and interval are those of the two functions; wins, losses and ties add up."""
+    """Difference and p are those of the test; wins, losses and ties add up."""
     rng = np.random.default_rng(8)
     old, new = by_query(rng.random(60).round(1).tolist()), by_query(rng.random(60).round(1).tolist())
     found = compare(old, new, rounds=5_000, seed=6)
     tested = randomisation_test(old, new, rounds=5_000, seed=6)
     assert (found.difference, found.p) == (tested.difference, tested.p)
-    assert (found.low, found.high) == bootstrap_interval(old, new, rounds=5_000, seed=6)
     assert found.wins == sum(new[query] > old[query] for query in old)
     assert found.losses == sum(new[query] < old[query] for query in old)
     assert found.wins + found.losses + found.ties == 60
@@ -201,3 +227,5 @@ def test_a_level_lies_between_0_and_1(level):
     """95 is not 95 %."""
     with pytest.raises(ConfigError, match="level must be"):
         bootstrap_interval({"a": 1.0}, {"a": 0.0}, level=level)
+    with pytest.raises(ConfigError, match="level must be"):
+        compare({"a": 1.0}, {"a": 0.0}, level=level)

@@ -1,7 +1,7 @@
 // The query bar, and an answer while it is written: its events add text nodes and chips, and `done` brings the server's
 // HTML of the whole turn. A stream that is cut goes on by Last-Event-ID; a page that is loaded again behind `after`.
 import { load } from "./fragment.js";
-import { say } from "./main.js";
+import { copy, make, say } from "./main.js";
 
 export function answer() {
   const form = document.querySelector("[data-ask]");
@@ -66,19 +66,14 @@ function follow(box, form) {
 }
 
 function chip(box, url, number) {
-  const link = document.createElement("a");
-  const label = document.createElement("span");
-  label.className = "vh";
-  label.append(`${box.dataset.chip} `);
-  link.className = "cite";
-  link.href = `${url}?cite=${number}#mark-${number}`;
+  const label = make("span", { className: "vh" }, `${box.dataset.chip} `);
+  const link = make("a", { className: "cite", href: `${url}?cite=${number}#mark-${number}` }, label, String(number));
   link.dataset.cite = number;
-  link.append(label, String(number));
   return ["\u2060", link];
 }
 
 // An answer with its sources as plain text.
-document.addEventListener("click", async (event) => {
+document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy-answer]");
   if (!button) return;
   const turn = button.closest(".turn");
@@ -89,10 +84,5 @@ document.addEventListener("click", async (event) => {
     return `[${row.dataset.src}] ${file}, ${row.querySelector(".place").textContent}: “${row.querySelector(".q").textContent}”`;
   });
   const blocks = [...text.children].map((one) => one.textContent.replaceAll("\u2060", "").trim());
-  await navigator.clipboard.writeText([...blocks, "", ...sources].join("\n"));
-  const label = button.querySelector("span");
-  const before = label.textContent;
-  label.textContent = button.dataset.done;
-  say(button.dataset.done);
-  setTimeout(() => { label.textContent = before; }, 2000);
+  copy([...blocks, "", ...sources].join("\n"), button, button.querySelector("span"));
 });

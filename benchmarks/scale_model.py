@@ -1,0 +1,450 @@
+"""A model to a billion nodes: unit costs measured here, machines and money computed, queries over shards simulated.
+
+    python benchmarks/scale_model.py [--nodes 40000] [--queries 400] [--costs build/bench/scale-model.json]
+        [--shard-nodes 10000000] [--rate 20] [--core-hour 0.04] [--gb-month 0.08] [--check]
+
+1. Calibrate, with the corpus of scale.py: CPU time for each chunk of reading, splitting, terms, storing vectors and
+   embedding (all-MiniLM-L6-v2 if the shared data has it), bytes on disk and in a reader, CPU time of a query, fixed and
+   for a million nodes. --costs takes those of an earlier run instead.
+2. Validate: the same nodes in 1, 2 and 4 shards, each a service (`Document(manager=True)`) in a process of its own,
+   read by `Document(url=[...])`; the simulation gets the costs of 1 and 2 shards and this machine's cores, and one
+   factor, wall-clock time by CPU time, from one shard. Printed: its error for each number of shards; --check fails
+   where it is more than 50 % for 4 shards.
+3. Model: shards, machines, disk, hours and money from a million nodes to a billion, with prices as inputs; p50 and p99
+   of queries that arrive at random, with stragglers (1 % of requests take 10 times as long) and with hedging (a request
+   that takes longer than the 95th percentile is sent to a replica as well).
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scale
+from results import Row, save, table
+from vectors import MODEL
+
+from lazyrag import Document, Retriever
+
+SIZES = [10**power for power in range(6, 10)]
+SHARDS = (1, 2, 4)
+STRAGGLERS, SLOWER, HEDGE_QUANTILE = 0.01, 10.0, 0.95
+WORST = 0.5
+ROUNDS = 2  # of requests to each shard: statistics, then ranking
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Unit costs: CPU milliseconds for 1,000 chunks, bytes for a chunk, CPU milliseconds for a query."""
+
+    read_ms: float
+    split_ms: float
+    terms_ms: float
+    vectors_ms: float
+    embed_ms: float
+    text_bytes: float
+    terms_bytes: float
+    vector_bytes: float
+    reader_bytes: float
+    bm25_ms: float
+    bm25_ms_per_million: float
+    dense_ms: float
+    dense_ms_per_million: float
+    request_ms: float
+    gateway_ms: float
+    gateway_ms_per_shard: float
+
+
+# Calibrate
+
+
+def cpu_ms(function: Callable[[], object]) -> float:
+    """CPU milliseconds of a call, in all threads."""
+    started = time.process_time()
+    function()
+    return 1_000 * (time.process_time() - started)
+
+
+def query_ms(retriever: Retriever, queries: Sequence[str]) -> list[float]:
+    """CPU milliseconds of each query, warm."""
+    for query in queries:
+        retriever(query)
+    return [cpu_ms(lambda query=query: retriever(query)) for query in queries]
+
+
+def embed_ms() -> float:
+    """CPU milliseconds to embed 1,000 chunks with the model of the shared data; nan without it."""
+    if not MODEL.exists():
+        return math.nan
+    from lazyrag.models.onnx import OnnxEmbedder
+
+    model, texts = OnnxEmbedder(MODEL, batch_size=8, too_long="cut"), scale.block_of_lines(0)[:64]
+    model.embed(texts[:8])
+    return 1_000 / len(texts) * cpu_ms(lambda: model.embed(texts))
+
+
+def ingest_costs(folder: Path, nodes: int) -> dict[str, float]:
+    """CPU of each step of ingestion, bytes on disk, and CPU of queries on so many nodes."""
+    files, store = folder / "files", folder / "stored"
+    files.mkdir()
+    store.mkdir()
+    for texts in scale.documents(0, nodes):
+        for name, text in texts.items():
+            (files / f"{name}.txt").write_text(text, encoding="utf-8")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store / "store.db")}}}
+    docs = Document(files, embed=scale.Embedder(), store_conf=conf)
+    docs.create_node_group("line", transform=scale.lines)
+    embedding = cpu_ms(lambda: scale.Embedder().embed(scale.block_of_lines(0))) / scale.BLOCK * 1_000
+    size = scale.stored(store)[0]
+    found: dict[str, float] = {}
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("read", docs.sync),
+        ("split", lambda: docs.activate_group("line")),
+        ("terms", lambda: docs.activate_group("line", analysers=["en"])),
+        ("vectors", lambda: docs.activate_group("line", embed_keys=docs.embed_keys)),
+    ]
+    for name, step in steps:
+        found[f"{name}_ms"] = cpu_ms(step) / nodes * 1_000
+        before, size = (
+            size,
+            sum(path.stat().st_size for path in store.rglob("*") if "embeddings" not in path.name) / 1e6,
+        )
+        found[f"{name}_bytes"] = (size - before) * 1e6 / nodes
+    found["vectors_ms"] = max(0.0, found["vectors_ms"] - embedding)
+    queries = scale.queries()
+    for name, similarity in (("bm25", "bm25"), ("dense", "cosine")):
+        found[f"{name}_ms"] = statistics.mean(query_ms(Retriever(docs, "line", similarity=similarity), queries[:100]))
+    docs.close()
+    return found
+
+
+def line_through(small: tuple[float, float], large: tuple[float, float]) -> tuple[float, float]:
+    """Value at 0, at least 0, and slope of the line through two points."""
+    slope = max(0.0, (large[1] - small[1]) / (large[0] - small[0]))
+    return max(0.0, small[1] - slope * small[0]), slope
+
+
+# Shards that are measured
+
+
+def serve(folder: Path) -> None:
+    """Be the service of a shard until the standard input ends."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
+    docs = Document(store_conf=conf, manager=True)
+    docs.create_node_group("line", transform=scale.lines)
+    docs.activate_group("line", analysers=["en"])
+    print(docs.url, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"cpu_s": time.process_time(), "mb": scale.memory_mb("RssAnon")}), flush=True)
+    docs.close()
+
+
+class Shard:
+    """The service of a shard, in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        words = [sys.executable, __file__, "--serve", str(folder)]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._ask, self._answers = self._process.stdin, self._process.stdout
+        self.url = self._answers.readline().strip()
+
+    def usage(self) -> dict[str, float]:
+        """CPU seconds and private memory so far."""
+        self._ask.write("\n")
+        self._ask.flush()
+        found: dict[str, float] = json.loads(self._answers.readline())
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._ask.close()
+        self._process.wait()
+
+
+@contextmanager
+def running(folders: Sequence[Path]) -> Iterator[tuple[Retriever, list[Shard]]]:
+    """Services of shards, and a Retriever over all of them."""
+    with ExitStack() as stack:
+        shards = [Shard(folder) for folder in folders]
+        for shard in shards:
+            stack.callback(shard.close)
+        docs = Document(url=[shard.url for shard in shards])
+        stack.callback(docs.close)
+        yield Retriever(docs, "line", similarity="bm25", topk=10), shards
+
+
+def measure(folders: Sequence[Path], queries: Sequence[str]) -> Row:
+    """Latency of queries, one after the other, and the CPU time that shards and gateway take for one."""
+    with running(folders) as (retriever, shards):
+        for query in queries[:50]:
+            retriever(query)
+        before, cpu, seconds = [shard.usage() for shard in shards], time.process_time(), []
+        for query in queries:
+            began = time.perf_counter()
+            retriever(query)
+            seconds.append(time.perf_counter() - began)
+        cpu = time.process_time() - cpu
+        after = [shard.usage() for shard in shards]
+    p50, p99 = (np.percentile(seconds, [50, 99]) * 1_000).tolist()
+    used = [late["cpu_s"] - early["cpu_s"] for early, late in zip(before, after, strict=True)]
+    per_query = 1_000 / len(queries)
+    return {
+        "shards": len(folders), "p50_ms": p50, "p99_ms": p99, "gateway_ms": cpu * per_query,
+        "shard_ms": statistics.mean(used) * per_query, "mb": statistics.mean(one["mb"] for one in after),
+    }  # fmt: skip
+
+
+def fill(folder: Path, nodes: int, shards: int) -> list[Path]:
+    """Stores with the documents of so many nodes, in turn."""
+    folders = [folder / f"{number}-of-{shards}" for number in range(shards)]
+    for number, own in enumerate(folders):
+        own.mkdir()
+        with scale.opened(own, dense=False) as docs:
+            for texts in scale.documents(0, nodes):
+                docs.add_texts(dict(list(texts.items())[number::shards]))
+    return folders
+
+
+# Simulate
+
+
+class Simulation:
+    """Queries over shards: events in the order of time, and cores that serve requests in the order of their arrival.
+
+    Args:
+        shards: How many.
+        cores: Of each machine: those of the shards and their replicas, and the gateway.
+        shared: Whether all of them are on one machine.
+        replicas: Of each shard; the second one gets hedged requests.
+        gateway_s: CPU time of the gateway for each round of a query.
+        hedge_s: After so long a request is sent to another replica as well.
+    """
+
+    def __init__(
+        self,
+        shards: int,
+        *,
+        cores: int,
+        gateway_s: float,
+        shared: bool = False,
+        replicas: int = 1,
+        hedge_s: float = math.inf,
+    ) -> None:
+        self.shards, self.gateway_s, self.hedge_s = shards, gateway_s, hedge_s
+        self.waits: list[float] = []
+        machines = 1 if shared else shards * replicas + 1
+        self._free = [[0.0] * cores for _ in range(machines)]
+        self._replicas, self._shared = replicas, shared
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = itertools.count()
+
+    def run(self, arrivals: Sequence[float], demands: Callable[[], np.ndarray]) -> np.ndarray:
+        """Latencies, in seconds.
+
+        Args:
+            arrivals: When queries come, ascending; with none of them waiting for another one.
+            demands: CPU seconds of the next query's requests, (ROUNDS, shards).
+        """
+        done: list[float] = []
+        for at in arrivals:
+            self._at(at, lambda now: self._begin(now, now, demands(), 0, done))
+        while self._events:
+            now, _, act = heapq.heappop(self._events)
+            act(now)
+        return np.array(done)
+
+    def _at(self, when: float, act: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._order), act))
+
+    def _serve(self, machine: int, now: float, demand: float) -> float:
+        """When a request is done that comes now."""
+        cores = self._free[0 if self._shared else machine]
+        end = max(now, cores[0]) + demand
+        heapq.heapreplace(cores, end)
+        return end
+
+    def _begin(self, now: float, came: float, demand: np.ndarray, number: int, done: list[float]) -> None:
+        if number == ROUNDS:
+            done.append(now - came)
+            return
+        missing = set(range(self.shards))
+
+        def reply(shard: int, later: float) -> None:
+            if shard in missing:  # else its replica was faster
+                missing.remove(shard)
+                if not missing:
+                    self._begin(later, came, demand, number + 1, done)
+
+        def send(shard: int, replica: int, later: float, seconds: float) -> None:
+            end = self._serve(1 + shard * self._replicas + replica, later, seconds)
+            self.waits.append(end - later)
+            self._at(end, lambda now: reply(shard, now))
+            if not replica and self._replicas > 1 and end - later > self.hedge_s:
+                usual = float(np.median(demand[number]))
+                self._at(later + self.hedge_s, lambda now: shard in missing and send(shard, 1, now, usual))
+
+        ready = self._serve(0, now, self.gateway_s)
+        for shard in range(self.shards):
+            self._at(ready, lambda later, shard=shard: send(shard, 0, later, float(demand[number, shard])))
+
+
+def sampler(costs: Costs, shape: np.ndarray, nodes: float, shards: int, seed: int, *, stragglers: float = 0.0) -> Any:
+    """Draws the CPU seconds of a query's requests: a query is as heavy for each shard, relatively."""
+    chance = np.random.default_rng(seed)
+    request = costs.request_ms / 1_000
+    search = (costs.bm25_ms + costs.bm25_ms_per_million * nodes / 1e6) / 1_000
+
+    def draw() -> np.ndarray:
+        found = (request + search * chance.choice(shape) / ROUNDS) * np.ones((ROUNDS, shards))
+        return np.where(chance.random(found.shape) < stragglers, found * SLOWER, found)
+
+    return draw
+
+
+def simulated(
+    costs: Costs, shape: np.ndarray, nodes: float, shards: int, count: int, *, rate: float = 0.0, **options: Any
+) -> tuple[float, float]:
+    """p50 and p99 in milliseconds of so many queries: at a rate for each second, or, at 0, one after the other."""
+    stragglers = options.pop("stragglers", 0.0)
+    gateway_s = (costs.gateway_ms + costs.gateway_ms_per_shard * shards) / ROUNDS / 1_000
+    draw = sampler(costs, shape, nodes / shards, shards, 1, stragglers=stragglers)
+    gaps = np.random.default_rng(2).exponential(1 / rate, count) if rate else np.full(count, 1e3)
+    simulation = Simulation(shards, gateway_s=gateway_s, **options)
+    p50, p99 = (np.percentile(simulation.run(np.cumsum(gaps).tolist(), draw), [50, 99]) * 1_000).tolist()
+    return p50, p99
+
+
+def calibrate(folder: Path, nodes: int, count: int) -> tuple[Costs, list[Row], np.ndarray]:
+    """Unit costs, what 1, 2 and 4 shards took, and how heavy queries are, relatively."""
+    large, small = nodes, nodes // 4
+    found = {}
+    for name, size in (("large", large), ("small", small)):
+        (folder / name).mkdir()
+        found[name] = ingest_costs(folder / name, size)
+    fits = {}
+    for name in ("bm25", "dense"):
+        ends = [(size / 1e6, found[which][f"{name}_ms"]) for which, size in (("small", small), ("large", large))]
+        fits[name] = line_through(*ends)
+    queries = (scale.queries() * (1 + count // scale.QUERIES))[:count]
+    folders = {shards: fill(folder, nodes, shards) for shards in SHARDS}
+    rows = [measure(folders[shards], queries) for shards in SHARDS]
+    quarter = measure(folders[SHARDS[-1]][:1], queries)
+    with scale.opened(folders[1][0], dense=False, read_only=True) as docs:
+        each = query_ms(Retriever(docs, "line", similarity="bm25", topk=10), queries)
+    _, per_node = line_through((small, quarter["mb"] * 1e6), (large, rows[0]["mb"] * 1e6))
+    gateway, per_shard = line_through((1, rows[0]["gateway_ms"]), (2, rows[1]["gateway_ms"]))
+    cost = found["large"]
+    costs = Costs(
+        **{name: cost[name] for name in ("read_ms", "split_ms", "terms_ms", "vectors_ms")},
+        embed_ms=embed_ms(),
+        text_bytes=cost["read_bytes"] + cost["split_bytes"],
+        terms_bytes=cost["terms_bytes"],
+        vector_bytes=cost["vectors_bytes"],
+        reader_bytes=per_node,
+        bm25_ms=fits["bm25"][0],
+        bm25_ms_per_million=fits["bm25"][1],
+        dense_ms=fits["dense"][0],
+        dense_ms_per_million=fits["dense"][1],
+        request_ms=max(0.0, (quarter["shard_ms"] - found["small"]["bm25_ms"]) / ROUNDS),
+        gateway_ms=gateway,
+        gateway_ms_per_shard=per_shard,
+    )
+    return costs, rows, np.array(each) / statistics.mean(each)
+
+
+def validate(costs: Costs, rows: Sequence[Row], shape: np.ndarray, nodes: int) -> list[Row]:
+    """What was measured beside what is simulated; all of it scaled by one factor, from one shard."""
+    cores = os.cpu_count() or 1
+    found = []
+    for row in rows:
+        p50, p99 = simulated(costs, shape, nodes, row["shards"], 2_000, cores=cores, shared=True)
+        found.append({**row, "raw_p50_ms": p50, "raw_p99_ms": p99})
+    factor = {name: found[0][f"{name}_ms"] / found[0][f"raw_{name}_ms"] for name in ("p50", "p99")}
+    for row in found:
+        for name in ("p50", "p99"):
+            row[f"model_{name}_ms"] = factor[name] * row[f"raw_{name}_ms"]
+            row[f"{name}_error"] = row[f"model_{name}_ms"] / row[f"{name}_ms"] - 1.0
+    return found
+
+
+def plan(costs: Costs, shape: np.ndarray, nodes: int, options: argparse.Namespace) -> Row:
+    """Machines, disk, hours, money and latency for so many nodes."""
+    shards = math.ceil(nodes / options.shard_nodes)
+    ingest_h = nodes / 1_000 * (costs.read_ms + costs.split_ms + costs.terms_ms + costs.vectors_ms) / 3.6e6
+    embed_h = nodes / 1_000 * costs.embed_ms / 3.6e6
+    disk_gb = nodes * (costs.text_bytes + costs.terms_bytes + costs.vector_bytes) / 1e9
+    serving = (shards + 1) * options.cores * 730 * options.core_hour + disk_gb * options.gb_month
+    usual = {"rate": options.rate, "cores": options.cores, "count": options.simulated}
+    even = simulated(costs, shape, nodes, shards, **usual)
+    uneven = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, **usual)
+    search = costs.bm25_ms + costs.bm25_ms_per_million * nodes / shards / 1e6
+    hedge_s = (costs.request_ms + search * float(np.quantile(shape, HEDGE_QUANTILE)) / ROUNDS) / 1_000
+    hedged = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, replicas=2, hedge_s=hedge_s, **usual)
+    return {
+        "nodes": nodes, "shards": shards, "ingest_core_h": ingest_h, "writer_h": ingest_h / shards,
+        "embed_core_h": embed_h, "disk_gb": disk_gb, "reader_gb": nodes / shards * costs.reader_bytes / 1e9,
+        "query_cpu_ms": shards * (ROUNDS * costs.request_ms + search),
+        "build_usd": (ingest_h + embed_h) * options.core_hour, "month_usd": serving,
+        "p50_ms": even[0], "p99_ms": even[1], "stragglers_p99_ms": uneven[1], "hedged_p99_ms": hedged[1],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Calibrate, validate, model."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=40_000, help="that unit costs are measured with")
+    parser.add_argument("--queries", type=int, default=400)
+    parser.add_argument("--costs", type=Path, help="unit costs of an earlier run, instead of measuring them")
+    parser.add_argument("--shard-nodes", type=int, default=10_000_000, help="of a shard, at most")
+    parser.add_argument("--rate", type=float, default=20.0, help="queries for each second")
+    parser.add_argument("--simulated", type=int, default=2_000, help="queries")
+    parser.add_argument("--cores", type=int, default=4, help="of a machine")
+    parser.add_argument("--core-hour", type=float, default=0.04, help="price of a core with its memory, in dollars")
+    parser.add_argument("--gb-month", type=float, default=0.08, help="price of disk, in dollars")
+    parser.add_argument("--check", action="store_true", help="fail where 4 shards are far from the model")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)  # what the process of a shard does
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return 0
+    if options.costs:
+        known = json.loads(options.costs.read_text(encoding="utf-8"))
+        costs, measured, shape = Costs(**known["costs"]), known["measured"], np.array(known["shape"])
+        options.nodes = known["measured_nodes"]
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            costs, measured, shape = calibrate(Path(temporary), options.nodes, options.queries)
+    print(
+        table(
+            [{"unit cost": one.name, "value": getattr(costs, one.name)} for one in fields(costs)],
+            ("unit cost", "value"),
+        )
+    )
+    validated = validate(costs, measured, shape, options.nodes)
+    print(table(validated, ("shards", "p50_ms", "model_p50_ms", "p50_error", "p99_ms", "model_p99_ms", "p99_error")))
+    rows = [plan(costs, shape, nodes, options) for nodes in SIZES]
+    print(table(rows, list(rows[0])))
+    facts = {"costs": asdict(costs), "measured": measured, "validated": validated, "shape": shape.tolist()}
+    save("scale-model", rows, measured_nodes=options.nodes, **facts)
+    return int(options.check and abs(validated[-1]["p50_error"]) > WORST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

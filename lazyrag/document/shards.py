@@ -1,0 +1,784 @@
+"""A Document in several stores: documents are distributed by a hash of their id, and searched as one.
+
+Each shard is a Document with a ledger, a writer and indexes of its own. `Retriever` asks the shards of a
+`ShardedDocument` with common statistics, so that uids, scores and order are those of one store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import inspect
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+
+import lazyrag.document.sync as syncing
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import EMPTY, Segment
+from lazyrag.document.catalogue import DocumentInfo, TextMatch
+from lazyrag.document.changes import Dataset, PathLike, find_named_files, is_suspicious, make_dataset
+from lazyrag.document.document import Document
+from lazyrag.document.groups import GroupGraph
+from lazyrag.document.indexer import Indexer
+from lazyrag.document.ledger import DocumentRow, Ledger, Version
+from lazyrag.document.load_files import Readers
+from lazyrag.document.reader import Reader
+from lazyrag.document.report import IngestReport, Problem
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, NodeKey, Snapshot, read
+from lazyrag.document.sync import MAX_DELETED, GroupDiff, OnError, PlannedStep, SyncPlan
+from lazyrag.document.tree import View
+from lazyrag.document.verify import DocumentStatus, GroupStatus
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
+from lazyrag.loaders.directory import Listing, hash_file
+from lazyrag.storage.arrays import sync_folder
+from lazyrag.stores.config import StoreConf
+from lazyrag.validation import require, validate_integer, validate_text
+
+if TYPE_CHECKING:
+    from typing import Self
+
+R = TypeVar("R")
+V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_SHARDS = 1_000
+
+
+def shard_of(document_id: str, shards: int) -> int:
+    """The shard of a document, from 0: the first 8 bytes of its id's SHA-256, as a share of ``shards``.
+
+    With twice as many shards, each shard is split in two.
+
+    Example:
+        >>> [shard_of("tea.txt", shards) for shards in (1, 2, 4, 8)]
+        [0, 0, 1, 3]
+    """
+    first = hashlib.sha256(document_id.encode("utf-8", "surrogatepass")).digest()[:8]
+    return int.from_bytes(first, "big") * shards >> 64
+
+
+# Reading
+
+
+class ShardedSnapshot(Snapshot):
+    """One state of several shards, with the methods of a `LocalSnapshot` that reads of a Document call."""
+
+    __slots__ = ("_shards",)
+    document_index = -1
+
+    def __init__(self, read: Any, parts: Sequence[LocalSnapshot]) -> None:
+        super().__init__(read, parts)
+        self._shards = dict(enumerate(parts))
+
+    def _of(self, node: Segment) -> Any:
+        return self._shards[shard_of(node.path, len(self._shards))]
+
+    def walk(
+        self, group: str, filters: FilterLike | None, wanted: Mapping[str, Collection[Any]] = EMPTY
+    ) -> Iterator[DocNode]:
+        """See `LocalSnapshot.walk`."""
+        walks = (part.walk(group, filters, wanted) for part in self.parts)
+        return heapq.merge(*walks, key=lambda node: node.path)  # a document's nodes are of one shard, and stay in order
+
+    def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
+        """See `LocalSnapshot.find`."""
+        return [one for part in self.parts for one in part.find(uid)]
+
+    def prefetch_parents(self, segments: Sequence[Segment]) -> None:
+        """See `LocalSnapshot.prefetch_parents`."""
+        owns = [[one for one in segments if self._of(one) is part] for part in self.parts]
+        self._each(lambda part, own: part.prefetch_parents(own), owns)
+
+    def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
+        """See `LocalSnapshot.hit`."""
+        found: DocNode = self._of(segment).hit(segment, score, merged_from)
+        return found
+
+    def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
+        """See `LocalSnapshot.related_nodes`."""
+        by_part = {id(part): [node for node in nodes if self._of(node.segment) is part] for part in self.parts}
+        found = {id(part): iter(part.related_nodes(by_part[id(part)], target)) for part in self.parts}
+        return [next(found[id(self._of(node.segment))]) for node in nodes]
+
+    def windows(
+        self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
+    ) -> list[tuple[int, list[DocNode]]]:
+        """See `LocalSnapshot.windows`."""
+        found = []
+        for part in self.parts:
+            ranks = [rank for rank, node in enumerate(nodes) if self._of(node.segment) is part]
+            own = part.windows([nodes[rank] for rank in ranks], before, after, merge=merge)
+            found += [(ranks[rank], window) for rank, window in own]
+        return sorted(found, key=lambda one: one[0])
+
+
+class ShardedReader(Reader):
+    """The shards of a Document within a scope, read together.
+
+    Args:
+        indexer: What stands for the indexers of the shards.
+        parts: Their readers.
+    """
+
+    def __init__(self, indexer: ShardedIndexer, parts: Sequence[Reader]) -> None:
+        super().__init__(cast("Indexer", indexer), parts[0].scope)
+        self.parts = parts
+
+    @property
+    def schema(self) -> Any:
+        """See `Reader.schema`."""
+        return self.parts[0].schema
+
+    def report(self) -> IngestReport | None:
+        """See `Reader.report`."""
+        reports = [one for part in self.parts if (one := part.report()) is not None]
+        return merge_reports(reports) if reports else None
+
+    def narrowed(self, filters: FilterLike) -> ShardedReader:
+        """See `Reader.narrowed`."""
+        return ShardedReader(cast("Any", self.indexer), [part.narrowed(filters) for part in self.parts])
+
+    def embedders(self, keys: Sequence[str] | None) -> list[Any]:
+        """See `Reader.embedders`."""
+        return self.parts[0].embedders(keys)
+
+    def line(self, group: str) -> list[str]:
+        """See `Reader.line`."""
+        return self.parts[0].line(group)
+
+    def build(self, needs: Needs) -> View:
+        """Build what is needed in every shard; the state of the first one."""
+        views = [part.build(needs) for part in self.parts]
+        return views[0]
+
+    def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
+        """See `Reader.read`."""
+        return read(
+            dict.fromkeys(self.parts, needs),
+            lambda snapshot: body(cast("LocalSnapshot", ShardedSnapshot(snapshot._read, snapshot.parts))),
+        )
+
+    def show(self, segment: Segment) -> DocNode:
+        """See `Reader.show`."""
+        return self.parts[shard_of(segment.path, len(self.parts))].show(segment)
+
+
+class ShardReader(Reader):
+    """The reader of one shard: that all of its few documents failed is no error, as long as others' succeed."""
+
+    others: Sequence[Reader] = ()
+    warned: set[str] = frozenset()  # type: ignore[assignment]
+
+    def narrowed(self, filters: FilterLike) -> Reader:
+        """See `Reader.narrowed`."""
+        made = super().narrowed(filters)
+        cast("ShardReader", made).warned = self.warned
+        cast("ShardReader", made).others = [Reader.narrowed(one, filters) for one in self.others]
+        return made
+
+    def build(self, needs: Needs) -> View:
+        """See `Reader.build`."""
+        try:
+            return super().build(needs)
+        except IngestionError as exc:
+            if not any(_has_built(one, needs) for one in self.others if one.indexer is not self.indexer):
+                raise
+            if str(exc) not in self.warned:
+                self.warned.add(str(exc))
+                warn_user(sentence(exc), IngestionWarning)
+            return self._empty_view(needs)
+
+
+def _has_built(reader: Reader, needs: Needs) -> bool:
+    try:
+        return bool(Reader.build(reader, needs).tree.documents)
+    except IngestionError:
+        return False
+
+
+class ShardedIndexer:
+    """What stands for the indexers of shards where a Document's own is used.
+
+    Args:
+        shards: The shards.
+        where: The Document as messages name it.
+        dataset: All of its files.
+    """
+
+    def __init__(self, shards: Sequence[Document], where: str, dataset: Dataset) -> None:
+        self.shards = shards
+        self.where = where
+        self.dataset = dataset
+        self.name = shards[0].name
+
+    @property
+    def embedders(self) -> Any:
+        """Embed callables by embed key."""
+        return self.shards[0]._indexer.embedders
+
+    @cached_property
+    def ledger(self) -> ShardedLedger:
+        """Of all shards."""
+        return ShardedLedger([shard._indexer.ledger for shard in self.shards])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a shard is closed."""
+        return any(shard._indexer.is_closed for shard in self.shards)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        msg = f"{self.where} is in several stores, and this works in one of them. Use its shards: docs.shards."
+        raise ConfigError(msg)
+
+
+class ShardedLedger:
+    """The documents in the ledgers of shards, and the ledger of the first one, which has the jobs."""
+
+    def __init__(self, ledgers: Sequence[Ledger]) -> None:
+        self._ledgers = ledgers
+        self.documents = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledgers[0], name)
+
+    def _rows(self, found: Sequence[Mapping[str, DocumentRow]]) -> dict[str, DocumentRow]:
+        """Rows with numbers that differ in all shards."""
+        count = len(self._ledgers)
+        numbered = (one for number, rows in enumerate(found) for one in ((number, row) for row in rows.values()))
+        return {row.identity: replace(row, id=row.id * count + number) for number, row in numbered}
+
+    def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
+        """See `DocumentTable.named`."""
+        names = list(identities)
+        return self._rows([one.documents.named(names) for one in self._ledgers])
+
+    def all(self) -> dict[str, DocumentRow]:
+        """See `DocumentTable.all`."""
+        return self._rows([one.documents.all() for one in self._ledgers])
+
+    def versions(self, document: int) -> list[Version]:
+        """See `DocumentTable.versions`."""
+        number, shard = divmod(document, len(self._ledgers))
+        return self._ledgers[shard].documents.versions(number)
+
+    def created(self, numbers: Collection[int]) -> dict[int, float]:
+        """See `DocumentTable.created`."""
+        count = len(self._ledgers)
+        pairs = ((one, *divmod(one, count)) for one in numbers)
+        found = ((one, self._ledgers[shard].documents.created([number])) for one, number, shard in pairs)
+        return {one: next(iter(times.values())) for one, times in found if times}
+
+    def content_hashes(self) -> set[str]:
+        """See `DocumentTable.content_hashes`."""
+        return set().union(*(one.documents.content_hashes() for one in self._ledgers))
+
+    def with_content(self, content_hash: str) -> list[str]:
+        """See `DocumentTable.with_content`."""
+        return [name for one in self._ledgers for name in one.documents.with_content(content_hash)]
+
+    def failures(self) -> list[tuple[str, str, str, str]]:
+        """See `DocumentTable.failures`."""
+        return sorted(failure for one in self._ledgers for failure in one.documents.failures())
+
+
+def merge_reports(reports: Iterable[IngestReport]) -> IngestReport:
+    """The reports of shards as one."""
+    listed = list(reports)
+    merged: dict[str, Any] = {}
+    for one in fields(IngestReport):
+        values = [getattr(report, one.name) for report in listed]
+        if one.name in ("reasons", "rebuilt"):
+            merged[one.name] = {name: why for value in values for name, why in value.items()}
+        elif one.name == "failed":
+            merged[one.name] = tuple(
+                sorted(itertools.chain(*values), key=lambda failure: (failure.path, failure.stage))
+            )
+        else:
+            merged[one.name] = tuple(sorted({*itertools.chain(*values)}))
+    return IngestReport(**merged)
+
+
+# Stores
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDataset(Dataset):
+    """The files of a dataset that are one shard's.
+
+    Args:
+        number: Number of the shard, from 0.
+        shards: How many there are.
+        store: Matches the paths of all shards' store files; None in memory.
+    """
+
+    number: int = 0
+    shards: int = 1
+    store: re.Pattern[str] | None = None
+
+    def with_selection(self, chosen: Any) -> Dataset:
+        """See `Dataset.with_selection`."""
+        everything = Dataset.with_selection(self, chosen)
+        return replace(everything, list_files=partial(self._list_own, everything.list_files))
+
+    def _list_own(self, list_files: Callable[[], Listing]) -> Listing:
+        listing, store = list_files(), self.store
+        found = [one for one in listing.found if shard_of(one.identity, self.shards) == self.number]
+        if store is not None:
+            found = [one for one in found if store.match(os.fspath(one.raw_path)) is None]
+        skipped = [one for one in listing.skipped if shard_of(one[0], self.shards) == self.number]
+        return replace(listing, found=tuple(found), skipped=tuple(skipped))
+
+
+def shard_conf(conf: StoreConf, number: int, shards: int) -> StoreConf:
+    """The stores of one shard: files and folders on this machine are numbered, ``store.db`` is ``store-0-of-4.db``.
+
+    Stores on a server are shared: the names of their collections have the token of the shard's ledger.
+    """
+
+    def numbered(path: Any) -> Any:
+        return None if path is None else shard_path(path, number, shards)
+
+    def of_store(choice: Any) -> Any:
+        paths = ["uri"] if choice.uri is not None else []
+        if choice.location is not None and not choice.location.is_server:
+            paths = [name for name in ("uri", "dir") if name in choice.kwargs]
+        return replace(choice, kwargs={**choice.kwargs, **{name: numbered(choice.kwargs[name]) for name in paths}})
+
+    return replace(conf, segment=of_store(conf.segment), vector=of_store(conf.vector), ledger=numbered(conf.ledger))
+
+
+def shard_path(path: str | os.PathLike[str], number: int, shards: int) -> str:
+    """The file or folder of a shard.
+
+    Example:
+        >>> shard_path("data/store.db", 0, 4)
+        'data/store-0-of-4.db'
+    """
+    stem, suffix = os.path.splitext(os.fspath(path))  # noqa: PTH122  texts stay texts
+    return f"{stem}-{number}-of-{shards}{suffix}"
+
+
+def read_shards(path: Path) -> int | None:
+    """The number of shards of a store file; None for one that has none, or does not exist.
+
+    Raises:
+        StoreError: If the file with the number is damaged.
+    """
+    try:
+        return int(json.loads(Path(f"{path}.shards").read_text(encoding="utf-8"))["shards"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as exc:
+        raise StoreError(f"{path}.shards cannot be read ({exc}). It has the number of stores beside it.") from exc
+
+
+def write_shards(path: Path, shards: int) -> None:
+    """Write the number of shards of a store file, in one step."""
+    draft = Path(f"{path}.shards.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump({"shards": shards}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(f"{path}.shards")
+    sync_folder(path.parent)
+
+
+class Shard(Document):
+    """One store of a `ShardedDocument`, with the group definitions and readers of all."""
+
+    def __init__(self, owner: ShardedDocument, number: int, shards: int, **arguments: Any) -> None:
+        self._graph, self._file_readers = owner._graph, owner._file_readers
+        self._owner, self._number, self._shards = owner, number, shards
+        super().__init__(**arguments)
+        reader = self._reader = ShardReader(self._indexer)
+        reader.warned = set()
+        self._indexer.where += f", shard {number} of {shards}"
+
+    def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
+        path, number, shards = conf.ledger_file, self._number, self._shards
+        stem, suffix = ("", "") if path is None else map(re.escape, os.path.splitext(path))  # noqa: PTH122
+        store = None if path is None else re.compile(rf"{stem}(-\d+-of-\d+)?{suffix}")
+        metadata = dataset.metadata
+        if isinstance(metadata, Mapping):
+            metadata = {name: one for name, one in metadata.items() if shard_of(name, shards) == number}
+        values = {one.name: getattr(dataset, one.name) for one in fields(Dataset)}
+        values |= {"metadata": metadata, "withholds": self._owner._withholds}
+        own = ShardDataset(**values, number=number, shards=shards, store=store)
+        return own, shard_conf(conf, number, shards)
+
+
+def shard_mark(docs: Document) -> tuple[int, int] | None:
+    """The number of a shard and how many there are; None for a Document that is no shard."""
+    return (docs._number, docs._shards) if isinstance(docs, Shard) else None
+
+
+# The Document
+
+
+def _routed(name: str) -> Any:
+    """A method that the shard of its first argument, a document, has."""
+    method = getattr(Document, name)
+    first = list(inspect.signature(method).parameters)[1]
+
+    @wraps(method)
+    def call(self: ShardedDocument, *args: Any, **kwargs: Any) -> Any:
+        document = args[0] if args else kwargs.get(first)
+        return getattr(self.shard_of(validate_text(first, document)), name)(*args, **kwargs)
+
+    return call
+
+
+def _signed(method: F) -> F:
+    """Decorator: a method with the signature of a Document's; the shards check keywords."""
+    cast("Any", method).__wrapped__ = getattr(Document, method.__name__)
+    return method
+
+
+class ShardedDocument(Document):
+    """See `Document`, ``shards``."""
+
+    shards: tuple[Document, ...]
+    """The shards, by number; each is a Document of its own."""
+
+    def __init__(
+        self,
+        dataset_path: PathLike | None = None,
+        embed: Any = None,
+        manager: Any = False,
+        launcher: Any = None,
+        store_conf: Mapping[str, Any] | None = None,
+        doc_fields: Any = None,
+        name: str | None = None,
+        doc_files: Any = None,
+        file_metadata: Any = None,
+        *,
+        shards: int,
+        server: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._graph, self._file_readers = GroupGraph(self._graph), Readers(self._file_readers)
+        number, host = validate_integer("shards", shards, 1, MAX_SHARDS), self._host(manager, server)
+        follow_links = bool(options.get("follow_links", False))
+        dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
+        conf = StoreConf.parse(store_conf, dataset.folder)
+        self.name = conf.check_use(name, dataset.folder, embeds=bool(embed))
+        self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
+        options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
+        options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
+        options["file_metadata"] = dataset.metadata if doc_files is None else file_metadata
+        with ExitStack() as undo:
+            opened = []
+            for one in range(number):
+                opened.append(Shard(self, one, number, **options))
+                undo.callback(opened[-1].close)
+            self._join(opened, dataset)
+            undo.pop_all()
+        host()
+
+    def _claim(self, path: Path | None, shards: int, *, is_new: bool) -> None:
+        """Check that the stores at a path are so many, or may be made.
+
+        Raises:
+            ConfigError: If they are not.
+        """
+        if path is None:
+            return
+        known = read_shards(path)
+        hint = f"Run: lazyrag reshard --shards {shards}, or lazyrag.document.reshard(store_conf, {shards})."
+        require(known in (None, shards), "shards", shards, f"{known}, the number of the stores of {path}", hint)
+        if known is None and is_new:
+            require(not path.exists(), "shards", shards, f"left out: {path} is one store", hint)
+            write_shards(path, shards)
+
+    def _join(self, shards: Sequence[Document], dataset: Dataset) -> None:
+        """Read and write some shards as one Document."""
+        self.shards = tuple(shards)
+        self._withheld: dict[float, bool] = {}  # by max_deleted
+        where = f"Document {self.name!r}" + (f" ({dataset.where})" if dataset.where else "")
+        self._indexer = cast("Any", ShardedIndexer(self.shards, where, dataset))
+        readers = [shard.reader for shard in self.shards]
+        for reader in readers:
+            if isinstance(reader, ShardReader):
+                reader.others = readers
+        self._reader = ShardedReader(cast("Any", self._indexer), readers)
+
+    def shard_of(self, document: str) -> Document:
+        """The shard that has a document, or would have it."""
+        return self.shards[shard_of(document, len(self.shards))]
+
+    def _split(self, documents: Iterable[str]) -> list[tuple[Document, list[str]]]:
+        """Documents by their shard, without shards that have none of them."""
+        own: list[list[str]] = [[] for _ in self.shards]
+        for name in documents:
+            own[shard_of(name, len(self.shards))].append(name)
+        return [(shard, names) for shard, names in zip(self.shards, own, strict=True) if names]
+
+    def _whole(self, method: str) -> Sequence[Document]:
+        """The shards, unless this is a view, which cannot see all that the method concerns."""
+        self._unrestricted(method)
+        return self.shards
+
+    def _ingest(self, shards: Iterable[tuple[Document, Any]], call: Callable[[Document, Any], R]) -> list[R]:
+        """Call a function for some shards, one after the other. That every file of one failed is no error, if there
+        are documents in others: those that can be ingested are.
+        """
+        done, failed = [], []
+        for shard, argument in shards:
+            try:
+                done.append(call(shard, argument))
+            except IngestionError as exc:
+                failed.append(exc)
+        if failed and not any(shard._indexer.ledger.tree.documents for shard in self.shards):
+            raise failed[0]
+        for one in failed:
+            warn_user(sentence(one), IngestionWarning)
+        return done
+
+    # Methods that one shard has: that of the document
+
+    document, versions, diff, rollback = map(_routed, ("document", "versions", "diff", "rollback"))
+    purge, deletion_certificate = map(_routed, ("purge", "deletion_certificate"))
+    outline, read, marks, page_image = map(_routed, ("outline", "read", "marks", "page_image"))
+
+    # Ingestion
+
+    @_signed
+    def sync(
+        self,
+        *,
+        on_error: OnError = "collect",
+        max_deleted: float = MAX_DELETED,
+        max_calls: int | None = None,
+        **options: Any,
+    ) -> IngestReport:
+        """See `Document.sync`; one shard after the other."""
+        shards = self._whole("sync")
+        if max_calls is not None:
+            syncing.refuse_calls(self.plan(max_deleted=max_deleted).calls, max_calls)
+        self._withheld.clear()
+        if on_error == "raise":
+            return merge_reports([one.sync(on_error=on_error, max_deleted=max_deleted, **options) for one in shards])
+        options["max_deleted"] = max_deleted
+        reports = self._ingest(((one, options) for one in shards), lambda one, given: one.sync(**given))
+        return merge_reports(reports) if options.get("dry_run") else self.last_report
+
+    def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
+        """See `Document.plan`."""
+        self._withheld.clear()
+        return merge_plans([shard.plan(max_deleted=max_deleted, diff=diff) for shard in self._whole("plan")])
+
+    def _withholds(self, max_deleted: float) -> bool:
+        """Whether missing files are kept: the share of all shards' files counts. One answer for all of a sync."""
+        if max_deleted not in self._withheld:
+            known, lost, new = 0, [], []
+            for shard in self.shards:
+                indexer = shard._indexer
+                listing = indexer.dataset.list_files()
+                found = {file.identity: file for file in listing.found}
+                rows = indexer.ledger.documents.all().values()
+                own = [row for row in rows if row.status == "live" and row.origin == "dataset"]
+                known += len(own)
+                lost += [one for one in own if one.identity not in found and not listing.leaves_out(one.identity)]
+                new += [found[name] for name in found.keys() - {row.identity for row in own}]
+            sizes = {row.signature.size for row in lost if row.signature is not None}
+            hashes = {hash_file(file.path) for file in new if file.signature and file.signature.size in sizes}
+            gone = sum(
+                row.content_hash not in hashes for row in lost
+            )  # the others were moved, perhaps to another shard
+            self._withheld[max_deleted] = is_suspicious(gone, known, max_deleted)
+        return self._withheld[max_deleted]
+
+    def retry_failed(self) -> IngestReport:
+        """See `Document.retry_failed`."""
+        return merge_reports([shard.retry_failed() for shard in self.shards])
+
+    @_signed
+    def add_files(
+        self, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
+    ) -> IngestReport:
+        """See `Document.add_files`."""
+        self._whole("add_files")
+        inside = self._indexer.dataset.relative_path
+        found = {inside(one.path) or one.identity: one.raw_path for one in find_named_files(files, "files")}
+        given = syncing.check_metadata_of(metadata, list(found))
+
+        def add(shard: Document, names: list[str]) -> IngestReport:
+            return shard.add_files({name: found[name] for name in names}, _part(given, names), **during)
+
+        return merge_reports(self._ingest(self._split(found), add))
+
+    @_signed
+    def add_texts(
+        self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
+    ) -> IngestReport:
+        """See `Document.add_texts`."""
+        self._whole("add_texts")
+        given = syncing.check_texts(texts, metadata)
+        parts = self._split(texts)
+        for shard, names in parts:
+            syncing.text_rows(shard._indexer, names)
+
+        def add(shard: Document, names: list[str]) -> IngestReport:
+            return shard.add_texts(_part(texts, names), _part(given, names), **during)
+
+        return merge_reports(self._ingest(parts, add))
+
+    @_signed
+    def delete_files(self, documents: Iterable[str], **during: Any) -> IngestReport:
+        """See `Document.delete_files`."""
+        self._whole("delete_files")
+        parts = self._split(syncing.check_names(documents))
+        for shard, names in parts:
+            syncing.deletable(shard._indexer, names)
+        return merge_reports([shard.delete_files(names, **during) for shard, names in parts])
+
+    @_signed
+    def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
+        """See `Document.update_metadata`."""
+        self._whole("update_metadata")
+        require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
+        syncing.check_metadata_of(changes, list(changes))
+        parts = self._split(changes)
+        for shard, names in parts:
+            syncing.live_rows(shard._indexer, names)
+        reports = self._ingest(parts, lambda shard, names: shard.update_metadata(_part(changes, names)))
+        return merge_reports(reports)
+
+    # Maintenance
+
+    def status(self) -> DocumentStatus:
+        """See `Document.status`."""
+        return merge_statuses([shard.status() for shard in self._whole("status")])
+
+    def verify(self) -> tuple[Problem, ...]:
+        """See `Document.verify`."""
+        return tuple(one for shard in self._whole("verify") for one in shard.verify())
+
+    @_signed
+    def repair(self, **during: Any) -> tuple[Problem, ...]:
+        """See `Document.repair`."""
+        return tuple(one for shard in self._whole("repair") for one in shard.repair(**during))
+
+    def compact(self) -> None:
+        """See `Document.compact`."""
+        for shard in self._whole("compact"):
+            shard.compact()
+
+    @_signed
+    def documents(
+        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+    ) -> list[DocumentInfo]:
+        """See `Document.documents`."""
+        pages = [shard.documents(after, limit, status, where) for shard in self.shards]
+        return list(itertools.islice(heapq.merge(*pages, key=lambda one: one.id), limit))
+
+    @_signed
+    def export(self, folder: PathLike) -> Path:
+        """See `Document.export`."""
+        from lazyrag.document.reshard import export_shards
+
+        return export_shards([shard._indexer for shard in self._whole("export")], folder)
+
+    @_signed
+    def import_from(self, folder: PathLike) -> int:
+        """See `Document.import_from`; all or nothing in each shard."""
+        from lazyrag.document.reshard import import_shards
+
+        return import_shards([shard._indexer for shard in self._whole("import_from")], folder)
+
+    def dump(self) -> Iterator[str]:
+        """See `Document.dump`."""
+        from lazyrag.document.reshard import merge_dumps
+
+        return merge_dumps([shard.dump() for shard in self._whole("dump")])
+
+    # Search and life
+
+    @_signed
+    def grep(
+        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+    ) -> list[TextMatch]:
+        """See `Document.grep`."""
+        found = [shard.grep(text, where, limit=limit, ignore_case=ignore_case) for shard in self.shards]
+        return list(itertools.islice(heapq.merge(*found, key=lambda one: one.path), limit))
+
+    def restricted(self, filters: FilterLike) -> Self:
+        """See `Document.restricted`."""
+        view = super().restricted(filters)
+        view.shards = tuple(shard.restricted(filters) for shard in self.shards)
+        return view
+
+    def close(self) -> None:
+        """See `Document.close`."""
+        if self._reader.scope is None:
+            with ExitStack() as stack:
+                for shard in self.shards:
+                    stack.callback(shard.close)
+                for one in (self._watcher, self._service):
+                    if one is not None:
+                        stack.callback(one.close)
+
+    def __repr__(self) -> str:
+        where = f"{self._indexer.where}, {count(len(self.shards), 'shard')}"
+        if self._reader.scope is not None:
+            return f"<{where}, restricted>"
+        documents = sum(len(shard._indexer.ledger.tree.documents) for shard in self.shards)
+        return f"<{where}: {count(documents, 'document')}>"
+
+
+def _part(values: Mapping[str, V], names: Iterable[str]) -> dict[str, V]:
+    return {name: values[name] for name in names if name in values}
+
+
+def merge_plans(plans: Sequence[SyncPlan]) -> SyncPlan:
+    """The plans of shards as one: numbers of a step are sums."""
+    steps: dict[str, PlannedStep] = {}
+    for step in itertools.chain.from_iterable(plan.steps for plan in plans):
+        known = steps.get(step.step)
+        sums = {
+            name: getattr(step, name) + getattr(known, name, 0) for name in ("documents", "nodes", "tokens", "calls")
+        }
+        steps[step.step] = replace(step, **sums, reason=step.reason or getattr(known, "reason", ""))
+    diffs: dict[str, GroupDiff] = {}
+    for diff in itertools.chain.from_iterable(plan.diffs for plan in plans):
+        known_diff = diffs.get(diff.group, GroupDiff(diff.group))
+        sums = {name: getattr(diff, name) + getattr(known_diff, name) for name in ("stay", "come", "go")}
+        embed = {
+            key: diff.embed.get(key, 0) + known_diff.embed.get(key, 0) for key in {**known_diff.embed, **diff.embed}
+        }
+        diffs[diff.group] = GroupDiff(diff.group, **sums, embed=embed)
+    unseen = dict.fromkeys(itertools.chain.from_iterable(plan.unseen for plan in plans))
+    files = merge_reports(plan.files for plan in plans)
+    return SyncPlan(files, tuple(steps.values()), tuple(unseen), tuple(diffs.values()))
+
+
+def merge_statuses(parts: Sequence[DocumentStatus]) -> DocumentStatus:
+    """The states of shards as one."""
+    by_name: dict[str, list[GroupStatus]] = {}
+    for group in itertools.chain.from_iterable(part.groups for part in parts):
+        by_name.setdefault(group.name, []).append(group)
+    groups = [
+        GroupStatus(
+            name,
+            all(one.is_current for one in own),
+            all(one.is_complete for one in own),
+            sum(one.documents for one in own),
+            sum(one.nodes for one in own),
+            tuple(sorted(set.intersection(*(set(one.indexes) for one in own)))),
+            next((one.reason for one in own if one.reason), ""),
+        )
+        for name, own in sorted(by_name.items())
+    ]
+    failed = tuple(sorted(itertools.chain.from_iterable(part.failed for part in parts)))
+    writer = next((part.writer for part in parts if part.writer), "")
+    documents, waiting = sum(part.documents for part in parts), sum(part.waiting for part in parts)
+    return DocumentStatus(parts[0].name, documents, tuple(groups), failed, waiting, writer)

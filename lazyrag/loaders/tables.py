@@ -1,0 +1,356 @@
+"""The grid of a table: merged cells, header rows, titles, and its lines of text, for the loaders of all formats."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
+
+_MAX_COLUMNS = 16_384
+_MAX_COPIED = 1 << 20
+"""Characters of merged cells' texts that are written again in further cells, each with its separator: a small file may
+merge millions of cells. Further cells are empty."""
+_MAX_HEADER = 5
+
+
+@dataclass(eq=False, slots=True)
+class GridCell:
+    """A cell; merged ones cover several columns or rows.
+
+    Args:
+        text: Its text, on one line.
+        columns: How many columns it covers.
+        rows: How many rows it covers; 0 continues the cell above it.
+    """
+
+    text: str
+    columns: int = 1
+    rows: int = 1
+
+
+_BLANK = GridCell("")
+
+
+def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
+    """Place cells in a grid, by the algorithm of HTML: a merged cell is in every place that it covers.
+
+    Args:
+        rows: The cells of each row, without the places that merged cells of this row and of rows above cover.
+
+    Example:
+        >>> rows = [[GridCell("tea", rows=2), GridCell("2024", columns=2)], [GridCell("kg"), GridCell("EUR")]]
+        >>> [[cell.text for cell in row] for row in expand(rows)]
+        [['tea', '2024', '2024'], ['tea', 'kg', 'EUR']]
+    """
+    grid: list[list[GridCell]] = []
+    from_above: dict[int, tuple[GridCell, int]] = {}  # by column: a cell, and the number of rows that it still covers
+    copied = 0
+
+    def copy(cell: GridCell) -> GridCell:
+        nonlocal copied
+        copied += len(cell.text) + 3
+        return cell if copied <= _MAX_COPIED else _BLANK
+
+    for row in rows:
+        line: list[GridCell] = []
+        covered, from_above = from_above, {}
+
+        def fill(to: int | None = None, line: list[GridCell] = line, covered: dict[int, Any] = covered) -> None:
+            while len(line) in covered or (to is not None and len(line) < to):
+                cell, left = covered.get(len(line), (_BLANK, 0))
+                if left > 1:
+                    from_above[len(line)] = cell, left - 1
+                line.append(copy(cell))
+
+        for cell in row:
+            fill()
+            for at in range(max(1, min(cell.columns, _MAX_COLUMNS - len(line)))):
+                column = len(line)
+                if cell.rows == 0:
+                    above = grid[-1] if grid else []
+                    line.append(copy(above[column]) if column < len(above) else _BLANK)
+                    continue
+                line.append(cell if at == 0 else copy(cell))
+                if cell.rows > 1:
+                    from_above[column] = cell, cell.rows - 1
+        fill(max(covered, default=-1) + 1)
+        grid.append(line)
+    return grid
+
+
+def is_title(row: Sequence[GridCell]) -> bool:
+    """Whether one merged cell fills a row."""
+    return len(row) > 1 and all(cell is row[0] for cell in row)
+
+
+def is_grouped(row: Sequence[GridCell]) -> bool:
+    """Whether a row has a cell over several columns, with others beside it: names of groups of columns."""
+    return not is_title(row) and any(one is other and one.text for one, other in itertools.pairwise(row))
+
+
+def read_table(
+    rows: Iterable[Iterable[GridCell]], *, header: int = 0, caption: str = ""
+) -> tuple[list[str], FoundTable | None]:
+    """Turn a table into lines, and into data if it has two columns and rows or more.
+
+    A row is a line with ``|`` between the cells; a merged cell that fills a row stands there once.
+
+    Args:
+        rows: See `expand`.
+        header: Number of rows that the file declares as header; 0 if it does not say.
+        caption: Its caption; "" takes a title in the first row.
+
+    Example:
+        >>> lines, table = read_table([[GridCell("Teas", columns=2)], [GridCell("tea"), GridCell("kg")],
+        ...                            [GridCell("green"), GridCell("4")]])
+        >>> lines, table.caption, table.names, table.rows
+        (['Teas', 'tea | kg', 'green | 4'], 'Teas', ('tea', 'kg'), (('green', '4'),))
+    """
+    full = expand(rows)
+    grid = [row for row in full if any(cell.text for cell in row)]
+    header -= sum(row not in grid for row in full[:header])
+    width = max(map(len, grid), default=0)
+    used = [at for at in range(width) if any(at < len(row) and row[at].text for row in grid)]
+    texts = [[row[at].text if at < len(row) else "" for at in used] for row in grid]
+    texts = [[row[0], *[""] * (len(used) - 1)] if is_title(own) else row for own, row in zip(grid, texts, strict=True)]
+    lines = [row_line(row) for row in texts]
+    titles = len(list(itertools.takewhile(is_title, grid)))
+    caption = caption or " ".join(row[0].text for row in grid[:titles])
+    grid, texts, header = grid[titles:], texts[titles:], max(0, header - titles)
+    header = min(header or _header_rows(grid, texts), len(texts) - 1)
+    if len(used) < 2 or len(texts) < 2:
+        return lines, None
+    names = joined_names(texts[:header])
+    return lines, FoundTable(names, tuple(map(tuple, texts[header:])), header, caption)
+
+
+def row_line(cells: Sequence[str]) -> str:
+    """The cells of a row on one line, without empty ones at its end.
+
+    Example:
+        >>> row_line(["green", "", "4", ""])
+        'green |  | 4'
+    """
+    last = max((at for at, cell in enumerate(cells) if cell), default=-1)
+    return " | ".join(cells[: last + 1])
+
+
+def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
+    """Number of header rows of a table that declares none: rows of groups of columns, and one of names."""
+    groups = len(list(itertools.takewhile(is_grouped, grid[:_MAX_HEADER])))
+    count = groups + 1
+    return count if is_header(joined_names(texts[:count]), texts[count:]) else 0
+
+
+_SAMPLE = 10
+"""Rows among which the column names are searched."""
+_MAX_NAME_LENGTH = 100
+
+Merge: TypeAlias = tuple[int, int, int, int]
+"""A merged cell of a sheet: first and last row, first and last column, from 1."""
+
+
+class SheetRow(NamedTuple):
+    """A row of a sheet with a filled cell.
+
+    Args:
+        number: Its number.
+        texts: Its cells as texts.
+        is_named: Whether its cells are texts, and not numbers or dates.
+        is_title: Whether one merged cell fills it.
+        is_grouped: Whether cells over several columns are among its cells.
+    """
+
+    number: int
+    texts: list[str]
+    is_named: bool = True
+    is_title: bool = False
+    is_grouped: bool = False
+
+    @property
+    def filled(self) -> int:
+        """The number of filled cells."""
+        return sum(map(bool, self.texts))
+
+    def cut(self, start: int, end: int) -> SheetRow:
+        """The row without the columns outside of a part."""
+        return self._replace(texts=self.texts[start:end])
+
+
+@dataclass(slots=True)
+class Island:
+    """A table of a sheet, or rows without column names.
+
+    Args:
+        column: Number of its first column, from 0.
+        above: The rows above the column names.
+        header: The rows with the column names.
+        body: The rows below.
+    """
+
+    column: int
+    above: list[SheetRow] = field(default_factory=list)
+    header: list[SheetRow] = field(default_factory=list)
+    body: list[SheetRow] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns; () without any."""
+        return joined_names([row.texts for row in self.header])
+
+    def found(self, sheet: str) -> FoundTable | None:
+        """The table as data, if it has two columns and rows or more."""
+        rows = [*self.header, *self.body]
+        width = max((len(row.texts) for row in rows), default=0)
+        used = [at for at in range(width) if any(at < len(row.texts) and row.texts[at] for row in rows)]
+        if len(rows) < 2 or len(used) < 2:
+            return None
+        first, end = used[0], used[-1] + 1
+        cells = [tuple((row.texts + [""] * (end - len(row.texts)))[first:end]) for row in rows]
+        runs: list[tuple[int, int]] = []
+        for row in rows:
+            if runs and row.number == runs[-1][1] + 1:
+                runs[-1] = runs[-1][0], row.number
+            else:
+                runs.append((row.number, row.number))
+        caption = " ".join(next((row.texts for row in reversed(self.above) if row.filled == 1), ())).strip()
+        header = len(self.header)
+        names = joined_names(cells[:header])
+        return FoundTable(names, tuple(cells[header:]), header, caption, sheet, self.column + first + 1, tuple(runs))
+
+
+def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[SheetRow]:
+    """Write the texts of merged cells into all cells that they cover, except for titles.
+
+    Example:
+        >>> [row.texts for row in merged_rows([SheetRow(1, ["tea", "4"]), SheetRow(2, ["", "5"])], [(1, 2, 1, 1)])]
+        [['tea', '4'], ['tea', '5']]
+    """
+    found = {row.number: row for row in rows}
+    copied = 0
+    for top, bottom, left, right in merges:
+        first = found.get(top)
+        text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
+        if not text or first is None:
+            continue
+        if right > left and first.filled == 1 and bottom == top:
+            found[top] = first._replace(is_title=True)
+            continue
+        for number in range(top, bottom + 1) if bottom - top < len(found) else [*found]:
+            row = found.get(number)
+            if row is None or not top <= number <= bottom:
+                continue
+            end = min(right, _MAX_COLUMNS)
+            copied += (len(text) + 3) * (end - left + 1)
+            if copied > _MAX_COPIED:
+                break
+            row.texts.extend([""] * (end - len(row.texts)))
+            row.texts[left - 1 : end] = [text] * (end - left + 1)
+            found[number] = row._replace(is_grouped=row.is_grouped or end > left)
+    return list(found.values())
+
+
+def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
+    """The tables of a sheet: below each other with an empty row between, or side by side with an empty column between.
+
+    Rows below an empty row belong to the table above unless they have column names of their own: names above numbers,
+    a title, or columns beyond those of the table.
+
+    Example:
+        >>> rows = [["tea", "kg"], ["green", "4"], ["town", "km"], ["Uji", "7"]]
+        >>> [one.names for one in islands([SheetRow(at + at // 3, row) for at, row in enumerate(rows, start=1)])]
+        [('tea', 'kg'), ('town', 'km')]
+    """
+    current: Island | None = None
+    waiting: list[SheetRow] = []  # titles, or names with an empty row below
+    for run in _runs(rows):
+        block = [*waiting, *run]
+        if run[-1] is not rows[-1] and (
+            all(row.is_title or row.filled == 1 for row in run) or (current is None and len(run) == 1)
+        ):
+            waiting = block
+            continue
+        waiting = []
+        parts = _side_by_side(block)
+        if parts:
+            if current is not None:
+                yield current
+            current = None
+            yield from parts
+            continue
+        new = _island(block, 0)
+        if current is None or _starts(new, current):
+            if current is not None:
+                yield current
+            current = new
+        else:
+            current.body += block
+        if not current.header:
+            yield current
+            current = None
+    if current is not None:
+        yield current
+
+
+def _runs(rows: Sequence[SheetRow]) -> Iterator[list[SheetRow]]:
+    """Rows without an empty row between them."""
+    for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1].number - pair[0]):
+        yield [row for _, row in run]
+
+
+def _island(rows: list[SheetRow], column: int) -> Island:
+    """Rows with the column names: the first of the top rows that fills most of the columns with different texts."""
+    top = rows[:_SAMPLE]
+    widest = max(row.filled for row in top)
+    for at in range(len(top) - 1):
+        end = at + 1
+        while rows[end - 1].is_grouped and end < min(at + _MAX_HEADER, len(rows) - 1):
+            end += 1
+        names = [name for name in joined_names([row.texts for row in rows[at:end]]) if name]
+        if len(names) >= max(2, widest / 2):
+            different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
+            if different and all(row.is_named for row in rows[at:end]):
+                return Island(column, rows[:at], rows[at:end], rows[end:])
+            break
+    return Island(column, body=rows)
+
+
+def _starts(new: Island, current: Island) -> bool:
+    """Whether rows below an empty row are another table."""
+    if not new.header:
+        return False
+    width = max(len(row.texts) for row in current.header)
+    beyond = any(any(row.texts[width:]) for row in new.header)
+    return bool(new.above) or beyond or header_votes(new.names, [row.texts for row in new.body]) > 0
+
+
+def _side_by_side(rows: list[SheetRow]) -> list[Island]:
+    """Tables with an empty column between them; [] if the rows are one table.
+
+    Tables have titles of their own, the same names, or another height: else the column is a space in one table.
+    """
+    wide = [row for row in rows if row.filled > 1]
+    width = max((len(row.texts) for row in wide), default=0)
+    used = [any(at < len(row.texts) and row.texts[at] for row in wide) for at in range(width)]
+    starts = [at for at in range(width) if used[at] and (at == 0 or not used[at - 1])]
+    if len(starts) < 2:
+        return []
+    above = list(itertools.takewhile(lambda row: row.is_title, rows))
+    parts = []
+    for start, end in itertools.pairwise([*starts, None]):
+        own = [row.cut(start, end if end is not None else len(row.texts)) for row in rows[len(above) :]]
+        own = [row for row in own if row.filled]
+        part = _island(own, start)
+        if not part.header or sum(used[start:end]) < 2:
+            return []
+        parts.append(part)
+    names = [name for part in parts for name in part.names if name]
+    heights = {(part.header[0].number, part.body[-1].number) for part in parts}
+    if len(set(names)) == len(names) and len(heights) == 1 and not all(part.above for part in parts):
+        return []
+    if above:
+        parts.insert(0, Island(0, body=above))
+    return parts
