@@ -32,7 +32,7 @@ from lazyrag.loaders.pdf_layout import (
     turned,
     without_repeated_lines,
 )
-from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector
+from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.text.structure import Heading, heading_locations
@@ -134,7 +134,7 @@ class PdfLoader:
             raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        headings = heading_locations(_headings(outline, text, locations), len(text))
+        headings = heading_locations(_headings(outline or read.sizes.headings(), text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
 
@@ -161,14 +161,17 @@ class PdfLoader:
             self._check_time(index, file.count, until)
             try:
                 glyphs, has_drawings = file.page(index)
-                text = page_text(glyphs)
+                lines: list[SizedLine] = []
+                text = page_text(glyphs, lines)
             except LazyRAGError:
                 raise
             except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
                 read.texts.append("")
+                read.sizes.add_page(())
                 read.unread[index + 1] = f"{type(exc).__name__}: {exc}".rstrip(": ")
                 continue
             read.texts.append(text)
+            read.sizes.add_page(lines)
             if not text and index + 1 in file.lost:
                 read.unread[index + 1] = file.lost[index + 1]
             elif not text and has_drawings:
@@ -213,6 +216,7 @@ class _Pages:
     textless: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
+    sizes: TypeSizes = field(default_factory=TypeSizes)
 
     def metadata(self) -> dict[str, Any]:
         unread = {str(number): reason for number, reason in self.unread.items()}
@@ -368,7 +372,7 @@ def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequenc
         start, end = pages[page].start, min(pages[page].end, limit)
         if start > limit:
             continue
-        words = r"\s+".join(map(re.escape, title.split()))
+        words = r"\s*".join(map(re.escape, title.split()))
         lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(text, start, end)
         limit = max((line.start() for line in lines), default=start)
         found.append(Heading(limit, level, title))

@@ -18,6 +18,7 @@ from lazyrag.loaders.pdf_lines import (
     Gap,
     Glyph,
     Piece,
+    SizedLine,
     is_chinese,
     is_joined,
     join,
@@ -662,7 +663,7 @@ _MAX_SCATTERED = 0.7
 _FEW = 30
 
 
-def page_text(glyphs: Iterable[Glyph]) -> str:
+def page_text(glyphs: Iterable[Glyph], sizes: list[SizedLine] | None = None) -> str:
     """The text of a page, in reading order.
 
     Columns are read one after the other, rows of tables as lines with ``|`` between the cells. Wrapped lines of Chinese
@@ -670,23 +671,25 @@ def page_text(glyphs: Iterable[Glyph]) -> str:
 
     Args:
         glyphs: In the order in which they were drawn, spaces among them.
+        sizes: Gets the lines of running text with their font sizes.
     """
     by_turn: dict[int, list[Glyph]] = {}
     for glyph in glyphs:
         by_turn.setdefault(glyph.turn, []).append(glyph)
     # Text that is turned against most of the page, such as a stamp along its edge, comes last.
     ordered = sorted(by_turn.values(), key=len, reverse=True)
-    return join("\n\n", (text for group in ordered if (text := _upright_text(group))))
+    return join("\n\n", (text for group in ordered if (text := _upright_text(group, sizes))))
 
 
-def _upright_text(glyphs: Sequence[Glyph]) -> str:
+def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str:
     found = segments(glyphs)
     if not found:
         return ""
     if _is_scattered(found):
         return _vertical_text(found)
     text = ""
-    for part in map(_region_text, regions(found)):
+    for region in regions(found):
+        part = _region_text(region, sizes)
         # A sentence may continue in the next column.
         cut, between = joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
         text = (text[: len(text) - cut] + between if text else "") + part
@@ -709,12 +712,16 @@ def _vertical_text(found: Sequence[Segment]) -> str:
     return text
 
 
-def _region_text(region: Sequence[Segment]) -> str:
+def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
     lines = table_lines(
         [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows],
         [(row.base, row.size) for row in rows],
     )
+    if sizes is not None:
+        sizes += (
+            SizedLine(row.size, "" if line.is_table_row else line.text) for row, line in zip(rows, lines, strict=True)
+        )
     right = max(row.right for row in rows)
     pitch = _pitch(rows)
     text = lines[0].text

@@ -6,7 +6,9 @@ import functools
 import re
 import statistics
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -257,3 +259,65 @@ class GlyphCollector:
         for at, parts in self._several.items():
             self._found[at] = self._found[at]._replace(text=letters_in_order(parts))
         return self._found
+
+
+_LARGER = 1.15  # than the type of the text
+_LONGEST = 150  # characters of a heading
+_MOST = 0.25  # of all characters, and headings on a page on average: more are no headings
+_MOST_ON_PAGE = 12
+_LEVELS = 4
+
+
+class SizedLine(NamedTuple):
+    """A line, with its font size in points."""
+
+    size: float
+    text: str
+
+
+@dataclass(slots=True)
+class TypeSizes:
+    """How much text of each size a file has, and lines that may be headings: those larger than most on their page."""
+
+    characters: Counter[float] = field(default_factory=Counter)
+    lines: list[tuple[float, str, int]] = field(default_factory=list)
+    pages: int = 0
+
+    def add_page(self, lines: Sequence[SizedLine]) -> None:
+        """Count the lines of the next page."""
+        own: Counter[float] = Counter()
+        for line in lines:
+            own[_rounded(line.size)] += len(line.text)
+        if own:
+            usual = own.most_common(1)[0][0]
+            title: list[str] = []  # the lines of a heading that goes on
+            before = 0.0
+            for size, text in [*((_rounded(line.size), line.text) for line in lines), (0.0, "")]:
+                if title and (size != before or not text):
+                    self._add(before, " ".join(title))
+                    title = []
+                if text and size > usual:
+                    title.append(text)
+                before = size
+        self.characters += own
+        self.pages += 1
+
+    def _add(self, size: float, title: str) -> None:
+        if len(title) <= _LONGEST and sum(one.isalpha() for one in title) > 1 and title[-1] not in ",;，；":
+            self.lines.append((size, title, self.pages))
+
+    def headings(self) -> list[tuple[int, str, int]]:
+        """Level from 1, title and index of the page of each heading."""
+        if not self.characters:
+            return []
+        usual = self.characters.most_common(1)[0][0]
+        larger = [one for one in self.lines if one[0] >= _LARGER * usual]
+        sizes = sorted({size for size, _, _ in larger}, reverse=True)
+        letters = sum(len(title) for _, title, _ in larger)
+        if letters > _MOST * self.characters.total() or len(larger) > _MOST_ON_PAGE * self.pages:
+            return []
+        return [(min(sizes.index(size), _LEVELS - 1) + 1, title, page) for size, title, page in larger]
+
+
+def _rounded(size: float) -> float:
+    return round(2 * size) / 2
