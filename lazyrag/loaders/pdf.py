@@ -458,6 +458,7 @@ def _has_drawings(page: Any) -> bool:
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
 _EDGE = 1.0  # points beyond the crop box that count as inside
 
@@ -494,7 +495,7 @@ def _all_text(text: Any, count: int) -> str | None:
     if written != count + 1:
         return None
     content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
-    return content if len(content) == count and not any("\ud800" <= one <= "\udfff" for one in content) else None
+    return content if len(content) == count and not _SURROGATE.search(content) else None
 
 
 class PageText:
@@ -516,10 +517,14 @@ class PageText:
 
     def is_drawn_at_once(self, start: int, line: str) -> bool:
         """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
-        blanks = (at for at, one in enumerate(line, start) if one == " ")
-        return pdfium.FPDFText_CountRects(self.text, start, len(line)) == 1 and not any(
-            pdfium.FPDFText_IsGenerated(self.text, at) for at in blanks
-        )
+        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
+            return False
+        at = line.find(" ")
+        while at >= 0:
+            if pdfium.FPDFText_IsGenerated(self.text, start + at):
+                return False
+            at = line.find(" ", at + 1)
+        return True
 
     def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
         """Add a blank, a word or a line, as one glyph where possible."""

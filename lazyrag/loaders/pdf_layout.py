@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -260,6 +261,8 @@ def mostly_chinese(line: str) -> bool:
         >>> mostly_chinese("采用 Transformer 模型进行训练"), mostly_chinese("called 茶 in Chinese")
         (True, False)
     """
+    if line.isascii():
+        return False
     visible = [one for one in line if not one.isspace()]
     return 3 * sum(map(is_chinese, visible)) >= len(visible) > 0
 
@@ -280,7 +283,7 @@ def joint(first: str, second: str) -> tuple[int, str]:
     """
     if not first or not second:
         return 0, "\n"
-    broken = _BROKEN.search(first)
+    broken = _BROKEN.search(first) if first[-1] in "-\u2010\u00ad" else None
     if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
         # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
@@ -361,9 +364,9 @@ class Segment:
         return self.base + 0.75 * self.size
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
-    """Segments side by side."""
+    """Segments side by side. Its edges are asked for when all are there."""
 
     cells: list[Segment] = field(default_factory=list)
 
@@ -372,17 +375,17 @@ class Row:
         """Height of the base line."""
         return self.cells[0].base
 
-    @property
+    @functools.cached_property
     def size(self) -> float:
         """Largest font size."""
         return max(cell.size for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def left(self) -> float:
         """Left edge."""
         return min(cell.left for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def right(self) -> float:
         """Right edge."""
         return max(cell.right for cell in self.cells)
@@ -530,7 +533,7 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
-            united.append(replace(cell))
+            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces))
             continue
         blank = cell.left - last.right > _WORD_GAP * size
         last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
