@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.reshard": "Resharding reshard",
         "lazyrag.document.shards": "ShardedDocument shard_of",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
+        "lazyrag.document.tables": "SqlRow Table TableLocation",
         "lazyrag.document.verify": "DocumentStatus GroupStatus",
         "lazyrag.document.watch": "Watcher",
     },

@@ -30,6 +30,9 @@ from lazyrag.document.sync import DocumentVersion as DocumentVersion
 from lazyrag.document.sync import GroupDiff as GroupDiff
 from lazyrag.document.sync import PlannedStep as PlannedStep
 from lazyrag.document.sync import SyncPlan as SyncPlan
+from lazyrag.document.tables import SqlRow as SqlRow
+from lazyrag.document.tables import Table as Table
+from lazyrag.document.tables import TableLocation as TableLocation
 from lazyrag.document.verify import DocumentStatus as DocumentStatus
 from lazyrag.document.verify import GroupStatus as GroupStatus
 from lazyrag.document.watch import Watcher as Watcher

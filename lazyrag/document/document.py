@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs
     from lazyrag.document.marks import Marks
+    from lazyrag.document.tables import SqlRow, Table
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -1090,6 +1091,44 @@ class Document:
             (9, 12)
         """
         return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+
+    def tables(self) -> list[Table]:
+        r"""Return the tables of the documents, by document in order of path.
+
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their cells.
+
+        Raises:
+            IngestionError: If every document fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
+            >>> [(table.name, table.columns, table.rows) for table in docs.tables()]
+            [('prices', ('tea', 'eur'), [['green', '4.5']])]
+        """
+        from lazyrag.document.tables import list_tables
+
+        return list_tables(self)
+
+    @known_keywords
+    def sql(self, query: str, *, limit: int = 1_000) -> list[SqlRow]:
+        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network, no variable.
+
+        Each row of the result has ``locations``: where the rows of the tables are that it was made of. Columns of
+        numbers, dates and booleans have these types, empty cells are NULL. Needs lazyrag[sql], which installs DuckDB.
+
+        Args:
+            query: One SELECT statement in the dialect of DuckDB; names as in `tables`.
+            limit: At most so many rows.
+
+        Raises:
+            ConfigError: If it is not one SELECT statement, or fails.
+            MissingDependencyError: If DuckDB is not installed.
+        """
+        from lazyrag.document.tables import run_sql
+
+        return run_sql(self, query, limit)
 
     def related(self, uid: str, topk: int = 6) -> list[DocNode]:
         """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.

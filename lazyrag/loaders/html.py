@@ -164,7 +164,7 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 
 @known_arguments
 class HtmlLoader:
-    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between filled cells.
+    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between the cells.
 
     Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become locations; title,
     description, author and language become metadata.

@@ -167,7 +167,7 @@ def _islands(sheet: Sheet) -> Iterator[Island]:
     for number, values in sheet.rows:
         texts = [cell_text(value) for value in values]
         if any(texts):
-            length += sum(map(len, texts))
+            length += sum(map(len, texts)) + len(sheet.name)
             _limit(length)
             is_named = all(isinstance(value, str) for value, text in zip(values, texts, strict=True) if text)
             rows.append(SheetRow(number, texts, is_named))
@@ -209,10 +209,8 @@ def cell_text(value: Cell) -> str:
         >>> [cell_text(value) for value in (2.0, 0.1 + 0.2, True, dt.datetime(2024, 4, 5), None)]
         ['2', '0.3', 'TRUE', '2024-04-05', '']
     """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return " ".join(value.split())
+    if value is None or isinstance(value, str):
+        return " ".join((value or "").split())
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, (int, float)):
@@ -254,9 +252,9 @@ class XlsxLoader(SheetLoader):
     """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
-    sheets are read, too. Names of sheets, title and author become metadata. Comments follow the rows of their sheet. A formula
-    without a stored value is read as the formula, and its cell is listed in the metadata ``formulas_without_values``.
-    Charts and pictures are skipped.
+    sheets are read, too. Names of sheets, title and author become metadata. A formula without a stored value is read as
+    the formula, and its cell is listed in the metadata ``formulas_without_values``. Comments follow the rows of their
+    sheet. Charts and pictures are skipped.
 
     Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.

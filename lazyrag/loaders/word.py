@@ -17,7 +17,7 @@ from lazyrag.loaders.archives import Archive, Element, local_name, open_archive,
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.office import picture_text
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
@@ -468,15 +468,15 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTab
 def _table(table: Any, page: _Page) -> tuple[str, list[FoundTable]]:
     """The lines of a table; it and the tables inside it as data."""
     nested: list[FoundTable] = []
-    rows, header = [], 0
+    rows: list[list[GridCell]] = []
+    header = 0
     for row in table.iter(f"{_W}tr"):
         if next(row.iterancestors(f"{_W}tbl")) is not table:
             continue  # of a nested table, whose text the outer cell holds
         skipped = _number(_value(row.find(f"{_W}trPr"), "gridBefore"), 0) or 0
         cells = [GridCell("", skipped)] if skipped else []
-        for cell in row.iter(f"{_W}tc"):
-            if next(cell.iterancestors(f"{_W}tbl")) is table:
-                cells.append(_cell(cell, page, nested))
+        own = (cell for cell in row.iter(f"{_W}tc") if next(cell.iterancestors(f"{_W}tbl")) is table)
+        cells += (_cell(cell, page, nested) for cell in own)
         header += header == len(rows) and row.find(f"{_W}trPr/{_W}tblHeader") is not None
         rows.append(cells)
     caption = _value(table.find(f"{_W}tblPr"), "tblCaption")
@@ -495,10 +495,9 @@ def _cell(cell: Any, page: _Page, nested: list[FoundTable]) -> GridCell:
         return GridCell("", columns, rows=0)
     words = []
     for block, level in _blocks(cell, page):
-        if isinstance(level, list):  # rows of a table inside the cell
+        if isinstance(level, list):  # of a table inside the cell
             nested += level
-            block = block.replace(" | ", ", ").replace("\n", "; ")
-        words.append(" ".join(block.split()))
+        words.append(" ".join((one_line(block) if isinstance(level, list) else block).split()))
     return GridCell(" ".join(words).strip(), columns)
 
 
