@@ -43,7 +43,7 @@ _SETTINGS: Mapping[str, Any] = {
     "memory_limit": "1GB",
     "python_enable_replacements": False,  # variables of this program
     "temp_directory": "",
-    "threads": 2,
+    "threads": 1,  # the same rows in the same order every time
 }
 _TYPES = (
     ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
@@ -233,8 +233,9 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
             connection.execute("SET lock_configuration = true")
             return _rows(docs, connection, query, limit, used)
     except duckdb.Error as exc:
+        problem = str(exc).partition("\n")[0]  # what follows are DuckDB's hints, which name its own tables
         known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
-        raise ConfigError(f"The query fails. {sentence(str(exc))} Tables: {known}.") from exc
+        raise ConfigError(f"The query fails. {sentence(problem)} Tables: {known}.") from exc
 
 
 def _fill(connection: Any, table: Table) -> None:
