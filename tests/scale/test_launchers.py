@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
 
-from lazyrag import Document
+from lazyrag import Document, Retriever
 from lazyrag.cli.commands import run
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
 from lazyrag.launchers.executors import Results, pack
@@ -60,6 +60,19 @@ def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, 
     assert {kind: len(noted(log, kind)) for kind in before} == {kind: 2 * count for kind, count in before.items()}
     others = set(noted(log, "embed")) - {os.getpid()}
     assert bool(others) == isinstance(launcher, int)
+
+
+def test_shards_use_a_launcher(folder, tmp_path, log):
+    """A sharded Document sends its work, too, and finds what one without a launcher finds."""
+    found = []
+    with ThreadPoolExecutor(2) as executor:
+        for launcher in (None, executor):
+            with Document(folder(FILES), scale_work.embed, launcher=launcher, shards=2) as docs:
+                docs.add_reader("*.noted", scale_work.read_noted)
+                hits = Retriever(docs, "FineChunk", similarity="cosine", topk=5)("tea 3")
+                found.append([(node.path, node.score) for node in hits])
+    assert found[0] == found[1]
+    assert len(found[0]) == 5
 
 
 def test_work_that_kills_its_process_fails_alone(folder, log):
