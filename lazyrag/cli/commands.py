@@ -189,6 +189,7 @@ def index(
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    chosen["shards"] = shards
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -197,7 +198,7 @@ def index(
     above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
     if not project.store.exists() and (outer := next(above, None)) is not None:
         _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
-    with project.open(write=True, shards=shards, launcher=launcher, **chosen) as docs:
+    with project.open(write=True, launcher=launcher, **chosen) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
@@ -280,7 +281,7 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
-    is_new = not project.is_stored
+    is_new = project.shards is None
     with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
@@ -628,8 +629,8 @@ def repair(store: Path | None) -> Output:
 @click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
 @_store
 def reshard(shards: int, store: Path | None) -> Output:
-    """Distribute the index over K stores."""
-    import lazyrag.document.reshard as resharding
+    """Distribute the index over K stores, without embedding again."""
+    from lazyrag.document import resharding
 
     project = find_project(store)
     found = resharding.reshard(project.store_conf, shards)
