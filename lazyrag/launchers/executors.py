@@ -113,7 +113,7 @@ def _first(token: str, call: Any) -> Any:
     return _calls[token]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # a key may be among the arguments
 class Recipe:
     """A model that each worker opens itself.
 
