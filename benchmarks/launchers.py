@@ -68,6 +68,7 @@ def main() -> int:
                 launcher = stack.enter_context(cluster(name, Path(log))).launcher
             seconds[name] = took = measure(launcher, given.texts)
         times = seconds[given.launchers[0]] / took
+        print(f"{name}: {took:.2f} s", flush=True)
         rows.append(dict(zip(COLUMNS, (name, given.texts, took, given.texts / took, times), strict=True)))
     print(table(rows, COLUMNS))
     save("launchers", rows)

@@ -228,12 +228,17 @@ def sendable(cls: C) -> C:
 
     @functools.wraps(init)
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        self.made_with = args, kwargs
+        self.made_with = _Unshown((args, kwargs))
         init(self, *args, **kwargs)
 
     cls.__init__ = noted  # type: ignore[misc]
     cls.__reduce__ = _with_arguments  # type: ignore[assignment, method-assign]
     return cls
+
+
+class _Unshown(tuple[Any, ...]):  # noqa: SLOT001  keys may be among them
+    def __repr__(self) -> str:
+        return "(...)"
 
 
 def _with_arguments(self: Any) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ import numpy as np
 
 from lazyrag import errors
 from lazyrag.data.segment import digest
+from lazyrag.document.load_files import portable
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
@@ -112,7 +113,7 @@ def _first(token: str, call: Any) -> Any:
     return _calls[token]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # a key may be among the arguments
 class Recipe:
     """A model that each worker opens itself.
 
@@ -247,7 +248,7 @@ class Engine:
     Args:
         executor: Calls `perform`; None if it is set later.
         width: Returns the number of its workers.
-        dumps: The serializer that carries callables; None for a portable one.
+        dumps: The serializer that carries callables; it raises for those that it cannot carry.
         lost: Errors that mean that a worker ended, and that the work may be sent again.
         close: Releases what was opened for it.
         processes: The number of processes of this machine, if it is those.
@@ -255,7 +256,7 @@ class Engine:
 
     executor: Any
     width: Callable[[], int]
-    dumps: Callable[[Any], bytes] | None = None
+    dumps: Callable[[Any], object]
     lost: tuple[type[Exception], ...] = ()
     close: Callable[[], object] = field(default=lambda: None)
     processes: int = 0
@@ -332,8 +333,20 @@ def _broken(exc: BaseException) -> IngestionError:
     )
 
 
-def _not_sent(given: object) -> bytes:  # noqa: ARG001
-    return b""
+def not_sent(given: object) -> None:
+    """The serializer of threads of this program, which share everything."""
+
+
+def dump_by_name(given: Any) -> bytes:
+    """The serializer of importable callables.
+
+    Raises:
+        ValueError: If another process cannot import it.
+    """
+    sent = portable(given)
+    if sent is None or b"__main__" in sent:
+        raise ValueError(given)
+    return sent
 
 
 def make_engine(launcher: Any) -> Engine:
@@ -349,10 +362,9 @@ def make_engine(launcher: Any) -> Engine:
         if type(launcher).__module__.startswith("distributed."):
             return cast("Engine", importlib.import_module("lazyrag.launchers.engines").of_dask(launcher))
         width: int = getattr(launcher, "_max_workers", _UNKNOWN_WIDTH)
-        is_here = isinstance(launcher, ThreadPoolExecutor)
-        return Engine(launcher, lambda: width, dumps=_not_sent if is_here else None)
+        return Engine(launcher, lambda: width, not_sent if isinstance(launcher, ThreadPoolExecutor) else dump_by_name)
     if isinstance(launcher, int) and not isinstance(launcher, bool):
         count = validate_integer("launcher", launcher, 1)
         threads = ThreadPoolExecutor(count, "lazyrag launcher")
-        return Engine(threads, lambda: count, lost=(OSError,), close=threads.shutdown, processes=count)
+        return Engine(threads, lambda: count, dump_by_name, (OSError,), threads.shutdown, processes=count)
     raise ConfigError(f"launcher must be {_EXPECTED}; got {launcher!r:.80}.")

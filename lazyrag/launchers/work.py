@@ -22,7 +22,7 @@ from lazyrag.document.export import decode_node, encode_node
 from lazyrag.document.groups import embed_identity
 from lazyrag.document.ingest import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
 from lazyrag.document.ledger import BuildRow, DocumentRow
-from lazyrag.document.load_files import Loading, as_reader, importable_loaders, matches, portable
+from lazyrag.document.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.launchers.executors import (
     Processes,
@@ -34,6 +34,7 @@ from lazyrag.launchers.executors import (
     encode_error,
     is_error,
     make_engine,
+    not_sent,
 )
 from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders
 from lazyrag.loaders.directory import FoundFile
@@ -102,17 +103,12 @@ class Launcher:
         Raises:
             ConfigError: If it is one; the message names it.
         """
-        if self.engine.dumps is None:
-            sent = portable(given)
-            is_sendable = sent is not None and b"__main__" not in sent
-        else:
-            try:
-                is_sendable = bool(self.engine.dumps(given) or True)
-            except Exception:  # noqa: BLE001  serializers raise what they like
-                is_sendable = False
-        if not is_sendable:
+        try:
+            self.engine.dumps(given)
+        except Exception as exc:
             msg = f"{name} is {_name_of(given)}, which other processes cannot import."
-            raise ConfigError(f"{msg} Define it in a module of its own, outside of functions, or pass launcher=None.")
+            msg += " Define it in a module of its own, outside of functions, or pass launcher=None."
+            raise ConfigError(msg) from exc
 
     def require(self, plan: BuildPlan, loading: Loading) -> None:
         """Refuse readers, loaders and transforms that cannot be sent, before anything is.
@@ -123,8 +119,9 @@ class Launcher:
         for reader in loading.readers.all():
             self.require_sendable(f"The reader of {reader.pattern!r}", reader.given)
         for suffix, target in importable_loaders():
-            if target is None and self.engine.dumps is None:
-                self.require_sendable(f"The loader of {suffix!r}", loaders[suffix])
+            if target is None and self.engine.dumps is not not_sent:  # loaders are sent by name
+                msg = f"The loader of {suffix!r} is {_name_of(loaders[suffix])}, which other processes cannot import."
+                raise ConfigError(f"{msg} Register one of a module.")
         for group in plan.groups:
             self.require_sendable(f"The transform of {group.name!r}", group.transform)
         if self.processes and not loading.is_running:  # until the Document is closed, since they start slowly
@@ -177,7 +174,7 @@ class Launcher:
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
         line = plan.made_of(target)
-        near = [replace(one, transform=_not_sent, path_key=None) for one in plan.groups if one.id in line]
+        near = [replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line]
         sent = replace(target, path_key=None)
         names = {row: plan.names[row] for row in (*line, target.id)}
         call = sent, BuildPlan(plan.root, plan.root_collection, names, [*near, sent])
@@ -224,7 +221,7 @@ class Launcher:
             yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
 
 
-def _not_sent(node: object) -> NoReturn:
+def _unused(node: object) -> NoReturn:
     raise AssertionError(node)
 
 

@@ -114,6 +114,8 @@ class SetConfig(_Section, RemoteSet):
     """Name of the Document in ``store_conf``, or of the set at ``url`` or ``follow``; by default the same one."""
     shards: int | None = Field(default=None, ge=1)
     """Number of stores, as for ``lazyrag index --shards``; by default what there is."""
+    launcher: int | str | None = None
+    """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -276,7 +278,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
     more["shards"] = chosen.shards
     if write:
-        more["keep_versions"] = chosen.keep_versions
+        more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""

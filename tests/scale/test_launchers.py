@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
 
-from lazyrag import Document
+from lazyrag import Document, Retriever
 from lazyrag.cli.commands import run
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
 from lazyrag.launchers.executors import Results, pack
@@ -60,6 +60,19 @@ def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, 
     assert {kind: len(noted(log, kind)) for kind in before} == {kind: 2 * count for kind, count in before.items()}
     others = set(noted(log, "embed")) - {os.getpid()}
     assert bool(others) == isinstance(launcher, int)
+
+
+def test_shards_use_a_launcher(folder, tmp_path, log):
+    """A sharded Document sends its work, too, and finds what one without a launcher finds."""
+    found = []
+    with ThreadPoolExecutor(2) as executor:
+        for launcher in (None, executor):
+            with Document(folder(FILES), scale_work.embed, launcher=launcher, shards=2) as docs:
+                docs.add_reader("*.noted", scale_work.read_noted)
+                hits = Retriever(docs, "FineChunk", similarity="cosine", topk=5)("tea 3")
+                found.append([(node.path, node.score) for node in hits])
+    assert found[0] == found[1]
+    assert len(found[0]) == 5
 
 
 def test_work_that_kills_its_process_fails_alone(folder, log):
@@ -125,6 +138,20 @@ def test_batches_are_bounded_by_size_and_in_number(folder, log):
     assert 1 < launcher.most <= 6
 
 
+KILLED = """
+import os, pathlib, sys
+from lazyrag.launchers.executors import Results
+put = Results.put
+def put_and_end(self, packed):
+    put(self, packed)
+    if {}:
+        os.kill(os.getpid(), 9)
+Results.put = put_and_end
+{}
+"""
+"""A program that is killed after results have come back."""
+
+
 class Failing(ThreadPoolExecutor):
     """Refuses further work after some."""
 
@@ -158,19 +185,11 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
 def test_results_survive_a_killed_driver(folder, tmp_path, log):
     """A driver that is killed in a transform loads no file and transforms no document twice that came back."""
     path = folder(FILES)
-    program = (
-        "import os, pathlib, sys\n"
-        "from tests.scale import scale_work, test_launchers\n"
-        "from lazyrag.launchers.executors import Results\n"
-        "put = Results.put\n"
-        "def killed(self, packed):\n"
-        "    put(self, packed)\n"
-        "    if os.path.exists(os.path.join(os.environ['SCALE_LOG'], 'lines')):\n"
-        "        os.kill(os.getpid(), 9)\n"
-        "Results.put = killed\n"
-        "folder, store = map(pathlib.Path, sys.argv[1:])\n"
-        "test_launchers.ingest(folder, store, test_launchers.ThreadPoolExecutor(1))\n"
+    work = (
+        "from tests.scale import test_launchers\n"
+        "test_launchers.ingest(*map(pathlib.Path, sys.argv[1:]), test_launchers.ThreadPoolExecutor(1))\n"
     )
+    program = KILLED.format("os.path.exists(os.path.join(os.environ['SCALE_LOG'], 'lines'))", work)
     store = tmp_path / "store"
     store.mkdir()
     done = subprocess.run([sys.executable, "-c", program, str(path), str(store)], check=False)
@@ -211,11 +230,17 @@ def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
 
 
 def test_ranks_give_what_one_program_gives(folder, tmp_path, capsys, monkeypatch):
-    """Two ranks, one of them started twice, and their merge; a merge before that names the rank that is missing."""
+    """Two ranks, one of them killed and one started twice; a merge before they have finished names the one missing."""
     path = folder({f"{number}.md": f"# Tea {number}\n\nGreen.\n\n## Leaf\n\nOolong {number}." for number in range(8)})
     out, plain, merged = tmp_path / "out", tmp_path / "plain", tmp_path / "merged"
     assert run(["index", str(path), "--store", str(plain)]) == 0
-    assert run(["worker", str(path), "--rank", "0", "--of", "2", "--out", str(out)]) == 0
+    arguments = ["worker", str(path), "--rank", "0", "--of", "2", "--out", str(out)]
+    program = KILLED.format("True", "import lazyrag.cli.commands as cli\ncli.run(sys.argv[1:])")
+    assert subprocess.run([sys.executable, "-c", program, *arguments], check=False).returncode == -signal.SIGKILL
+    [kept] = [(one, one.stat().st_mtime_ns) for one in (out / "results").iterdir()]
+    assert not list((out / "finished").iterdir())
+    assert run(arguments) == 0
+    assert kept[0].stat().st_mtime_ns == kept[1]  # it was not done again
     assert run(["merge", str(out), "--store", str(merged)]) == 1
     assert "--rank 1 --of 2" in capsys.readouterr().err
     for skipped in (0, 1):
