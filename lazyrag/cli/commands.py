@@ -142,6 +142,12 @@ _group = click.option("--group", metavar="GROUP", help="Node group to search: Fi
 _retriever = click.option(
     "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid if the index has embeddings, else keyword."
 )
+_launcher = click.option(
+    "--launcher",
+    metavar="LAUNCHER",
+    callback=lambda _, __, given: int(given) if str(given).isdecimal() else given,
+    help="Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or ray://HOST:PORT.",
+)
 _plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
 
 
@@ -159,6 +165,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
+@_launcher
 @_plan
 def index(
     path: tuple[Path, ...],
@@ -169,6 +176,7 @@ def index(
     exclude: tuple[str, ...],
     gitignore: bool | None,
     shards: int | None,
+    launcher: int | str | None,
     plan: bool,
 ) -> Output:
     """Index the folder PATH.
@@ -190,7 +198,7 @@ def index(
     above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
     if not project.store.exists() and (outer := next(above, None)) is not None:
         _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
-    with project.open(write=True, **chosen) as docs:
+    with project.open(write=True, launcher=launcher, **chosen) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
@@ -250,16 +258,17 @@ def _reported(docs: Document, project: Project) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@_launcher
 @_plan
 @click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
-def sync(store: Path | None, delete: bool, plan: bool, diff: bool) -> Output:
+def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: bool, diff: bool) -> Output:
     """Ingest what changed since the last time."""
     from lazyrag.document.sync import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:
         return _planned(project, diff=diff)
-    with project.open(write=True) as docs:
+    with project.open(write=True, launcher=launcher) as docs:
         try:
             docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
         except IngestionError:
@@ -798,3 +807,6 @@ def completion(shell: str) -> Output:
         raise ConfigError(f"Unknown shell {shell!r}.")
     script = kind(app, {}, "lazyrag", "_LAZYRAG_COMPLETE").source()
     return Output({"script": script}, [script])
+
+
+from lazyrag.cli import launchers as _launchers  # noqa: E402, F401  its commands need what is above

@@ -67,7 +67,8 @@ class Project:
             write: Open it for writing; makes the folder of the store.
             files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
-            chosen: Arguments ``include``, ``exclude``, ``use_gitignore`` and ``shards``, which the store keeps.
+            chosen: Arguments ``include``, ``exclude``, ``use_gitignore`` and ``shards``, which the store keeps, and
+                ``launcher``.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.

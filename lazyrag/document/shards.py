@@ -799,12 +799,11 @@ class ShardedDocument(Document):
     # Search and life
 
     @_signed
-    def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
-    ) -> list[TextMatch]:
+    def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = [shard.grep(text, where, limit=limit, ignore_case=ignore_case) for shard in self.shards]
-        return list(itertools.islice(heapq.merge(*found, key=lambda one: one.path), limit))
+        found = [shard.grep(text, where, **options) for shard in self.shards]
+        merged = heapq.merge(*found, key=lambda one: one.path)
+        return list(itertools.islice(merged, options.get("limit", 100)))
 
     def restricted(self, filters: FilterLike) -> Self:
         """See `Document.restricted`."""
