@@ -571,7 +571,6 @@ class ShardedDocument(Document):
         **options: Any,
     ) -> None:
         self._graph, self._file_readers = GroupGraph(self._graph), Readers(self._file_readers)
-        self._withheld: dict[float, bool] = {}  # by max_deleted
         number, host = validate_integer("shards", shards, 1, MAX_SHARDS), self._host(manager, server)
         follow_links = bool(options.get("follow_links", False))
         dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
@@ -608,6 +607,7 @@ class ShardedDocument(Document):
     def _join(self, shards: Sequence[Document], dataset: Dataset) -> None:
         """Read and write some shards as one Document."""
         self.shards = tuple(shards)
+        self._withheld: dict[float, bool] = {}  # by max_deleted
         where = f"Document {self.name!r}" + (f" ({dataset.where})" if dataset.where else "")
         self._indexer = cast("Any", ShardedIndexer(self.shards, where, dataset))
         readers = [shard.reader for shard in self.shards]
