@@ -386,3 +386,33 @@ def test_configurations(tmp_path, table, message):
     file.write_text(f"[server]\n[sets.notes]\n{table}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         read_config(file)
+
+
+def test_statistics_of_an_earlier_read(tmp_path):
+    """Terms that were met are counted again after a change; nothing of an older state is served."""
+    with ExitStack() as stack:
+        docs = stack.enter_context(Document(shards=2))
+        docs.add_texts(texts(12))
+        docs.activate_group("FineChunk", analysers=["en"])
+        addresses = [
+            stack.enter_context(served({"default": one}, tmp_path / str(number)))
+            for number, one in enumerate(docs.shards)
+        ]
+        remote = stack.enter_context(Document(url=addresses))
+        pair = [Retriever(one, "FineChunk", similarity="bm25", topk=30) for one in (docs, remote)]
+        posts = []
+        for shard in remote.shards:
+            connection = shard._indexer._connection
+            connection.post = lambda *given, post=connection.post: posts.append(given[0]) or post(*given)
+        for number in range(4):
+            posts.clear()
+            for query in ("green tea", "tea tea leaf", "leaf green"):
+                assert ranked(pair[1], query) == ranked(pair[0], query)
+            assert len(posts) == (10 if number == 0 else 6)
+            assert ranked(pair[1], "leaf green") == ranked(pair[0], "leaf green")
+        docs.add_texts({f"n{number}.txt": "green leaf, green tea" for number in range(5)})
+        for query in ("green tea", "leaf green"):
+            assert ranked(pair[1], query) == ranked(pair[0], query)
+            restricted = [one.restricted({"file_name": ["n1.txt", "t1.txt"]}) for one in (docs, remote)]
+            found = [ranked(Retriever(one, "FineChunk", similarity="bm25"), query) for one in restricted]
+            assert found[0] == found[1]
