@@ -1526,4 +1526,6 @@ def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str)
 
     if isinstance(embedder.embedder, CachedEmbedder):
         return embedder
-    return CheckedEmbedder(CachedEmbedder(embedder.embedder, cache, identity=identity), embedder.name, embedder.key)
+    cached = CachedEmbedder(embedder.embedder, cache, identity=identity)
+    cached.checked_embedder.workers = embedder.workers
+    return CheckedEmbedder(cached, embedder.name, embedder.key)
