@@ -41,6 +41,16 @@ def texts(count=40):
     }
 
 
+def serve(stack, docs, state, access=None, *, port=0, token=None):
+    """The address of a service that has answered once.
+
+    FastAPI makes its routes at the first request and ignores warnings meanwhile: two threads cannot do so at a time.
+    """
+    url = stack.enter_context(served({"default": docs}, state, access, port))
+    Document(url=url, token=token).close()
+    return url
+
+
 def built(docs):
     """A Document with the texts, and its indexes."""
     docs.add_texts(texts())
@@ -72,10 +82,7 @@ def urls(sharded, tmp_path_factory):
     """Their services."""
     with ExitStack() as stack:
         state = tmp_path_factory.mktemp("state")
-        yield [
-            stack.enter_context(served({"default": shard}, state / str(number)))
-            for number, shard in enumerate(sharded.shards)
-        ]
+        yield [serve(stack, shard, state / str(number)) for number, shard in enumerate(sharded.shards)]
 
 
 @pytest.fixture
@@ -153,11 +160,9 @@ def test_a_dead_shard_is_named(sharded, urls, unused_url):  # noqa: F811
 def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
     """A read that begins again without it, and later reads with it."""
     with ExitStack() as stack:
-        live = [
-            stack.enter_context(served({"default": one}, tmp_path / str(n))) for n, one in enumerate(sharded.shards[:3])
-        ]
+        live = [serve(stack, one, tmp_path / str(n)) for n, one in enumerate(sharded.shards[:3])]
         last = ExitStack()
-        url = last.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3"))
+        url = serve(last, sharded.shards[3], tmp_path / "3")
         docs = stack.enter_context(Document(url=[*live, url], partial=True))
         retriever = Retriever(docs, "FineChunk", similarity="bm25", topk=90)
         complete = ranked(retriever, "tea")
@@ -166,7 +171,7 @@ def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
             fewer = ranked(retriever, "tea")
         assert 0 < len(fewer) < len(complete)
         port = int(url.rpartition(":")[2])
-        stack.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3", port=port))
+        serve(stack, sharded.shards[3], tmp_path / "3", port=port)
         for shard in docs.shards:
             shard._indexer._retry_at = 0.0  # the pause is over
             for connection in [shard._indexer._connection]:
@@ -195,7 +200,7 @@ def test_tokens(sharded, tmp_path):
         for number, shard in enumerate(sharded.shards):
             access = Access(tmp_path / str(number))
             secrets.append(access.create("read", name="gateway")[1])
-            addresses.append(stack.enter_context(served({"default": shard}, tmp_path / str(number), access)))
+            addresses.append(serve(stack, shard, tmp_path / str(number), access, token=secrets[-1]))
         for wrong in (None, secrets[0], secrets[::-1]):
             with pytest.raises(AccessError):
                 Document(url=addresses, token=wrong)
@@ -394,10 +399,7 @@ def test_statistics_of_an_earlier_read(tmp_path):
         docs = stack.enter_context(Document(shards=2))
         docs.add_texts(texts(12))
         docs.activate_group("FineChunk", analysers=["en"])
-        addresses = [
-            stack.enter_context(served({"default": one}, tmp_path / str(number)))
-            for number, one in enumerate(docs.shards)
-        ]
+        addresses = [serve(stack, one, tmp_path / str(number)) for number, one in enumerate(docs.shards)]
         remote = stack.enter_context(Document(url=addresses))
         pair = [Retriever(one, "FineChunk", similarity="bm25", topk=30) for one in (docs, remote)]
         posts = []
