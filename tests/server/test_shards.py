@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.document import Replica
-from lazyrag.errors import AccessError, ConfigError, StoreConnectionError
+from lazyrag.errors import AccessError, ConfigError, StoreConnectionError, StoreError
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.config import read_config
@@ -256,6 +258,27 @@ def test_a_replica_follows(source, tmp_path):
     again, replica = follow(tmp_path / "copy.db", url)
     with again:
         assert replica.pull() == 0
+
+
+def test_a_replica_runs(source, tmp_path):
+    """In a thread, also while the service lacks a group or does not answer."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    stop = threading.Event()
+    thread = threading.Thread(target=replica.run, args=[stop], kwargs={"poll_s": 0.02})
+    with copy:
+        copy.activate_group("CoarseChunk")
+        with pytest.raises(StoreError, match="CoarseChunk"):
+            replica.pull()
+        thread.start()
+        docs.activate_group("CoarseChunk")
+        docs.add_texts({"new.txt": "added"})
+        until = time.monotonic() + 60
+        while list(copy.dump()) != list(docs.dump()) and time.monotonic() < until:
+            time.sleep(0.05)
+        stop.set()
+        thread.join()
+        assert list(copy.dump()) == list(docs.dump())
 
 
 def test_a_replica_that_missed_a_deletion(source, tmp_path):
