@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -18,7 +17,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of a document.
+    r"""A table of a document.
 
     Args:
         names: Names of the columns; () without a header.
@@ -32,7 +31,7 @@ class FoundTable:
     Example:
         >>> table = FoundTable(("tea", "kg"), (("green", "4"),), 1, sheet="Stock", column=2, numbers=((7, 8),))
         >>> table.csv, table.cells
-        ('tea,kg\\ngreen,4', 'B7:C8')
+        ('tea,kg\ngreen,4', 'B7:C8')
         >>> FoundTable.read(table.location(0, 9).label) == table
         True
     """
@@ -48,6 +47,8 @@ class FoundTable:
     @property
     def csv(self) -> str:
         """The table as CSV, with the column names first."""
+        import csv  # few programs need it
+
         written = io.StringIO()
         csv.writer(written, lineterminator="\n").writerows([self.names, *self.rows] if self.names else self.rows)
         return written.getvalue().rstrip("\n")

@@ -36,6 +36,7 @@ class GroupTarget:
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
         ref: Row of the group whose nodes the transform receives, too; 0 for none.
         reads_source: Whether the transform reads the source text of files.
+        fingerprint: Of its definition and of those above it.
     """
 
     id: int
@@ -48,6 +49,7 @@ class GroupTarget:
     path_key: Callable[[str], str] | None = None
     ref: int = 0
     reads_source: bool = False
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +454,7 @@ class BuildPlanner:
             reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
             ref=0 if definition.ref is None else groups[definition.ref].id,
             reads_source=definition.parent == LAZY_ROOT_NAME and getattr(definition.given, "reads_source", False),
+            fingerprint=group.fingerprint,
         )
 
 

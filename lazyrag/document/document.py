@@ -46,7 +46,7 @@ from lazyrag.document.sync import (
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, IngestionWarning, NotBuiltError, count, warn_user
+from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs
     from lazyrag.document.marks import Marks
+    from lazyrag.document.tables import SqlRow, Table
     from lazyrag.document.verify import DocumentStatus
     from lazyrag.document.watch import OnError as OnWatchError
     from lazyrag.document.watch import OnReport, Watcher
@@ -113,7 +114,11 @@ class Document:
             ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
         manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
             address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
-        launcher: Must be None: clusters are not available yet.
+        launcher: Where files are loaded, nodes are transformed and documents are embedded: None for threads of this
+            program, an integer for so many processes, any `concurrent.futures.Executor` (such as dask.distributed's
+            ``client.get_executor()``), ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the
+            stores and the ledger stay here. Loaders, transforms and models must be importable there, and the files
+            must have the same paths. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory;
             ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
             beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
@@ -149,8 +154,11 @@ class Document:
             stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
         url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
             ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service.
-        token: The access token for the service.
+            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
+            be a list of the addresses of its replicas, of which the first one that answers is read.
+        token: The access token for the service; of several ones that for all, or a list with one for each shard.
+        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
+            in a warning. By default a shard that is down is an error.
 
     Raises:
         AccessError: If a service refuses the token.
@@ -158,7 +166,6 @@ class Document:
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
         StoreConnectionError: If a store's server does not answer.
-        NotBuiltError: If this release does not contain a requested part.
 
     Example:
         >>> docs = Document()
@@ -181,10 +188,12 @@ class Document:
     shards: tuple[Document, ...] = ()
     """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
 
-    def __new__(cls, *_: Any, url: str | None = None, shards: int | None = None, **__: Any) -> Self:
-        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service."""
+    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
+        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
         made: Any = cls
-        if cls is Document and url is not None:
+        if cls is Document and not isinstance(url, (str, type(None))):
+            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
+        elif cls is Document and url is not None:
             made = importlib.import_module("lazyrag.document.remote").RemoteDocument
         elif cls is Document and shards is not None:
             made = importlib.import_module("lazyrag.document.shards").ShardedDocument
@@ -219,14 +228,13 @@ class Document:
         use_gitignore: bool | None = None,
         server: int | None = None,
         shards: int | None = None,
-        url: str | None = None,
-        token: str | None = None,
+        url: str | Sequence[str | Sequence[str]] | None = None,
+        token: str | Sequence[str] | None = None,
+        partial: bool = False,
     ) -> None:
-        given = next((one for one in (url, token, shards) if one is not None), None)
-        require(given is None, "url, token and shards", given, "None for a subclass of Document")
+        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
+        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
         host = self._host(manager, server)
-        if launcher is not None:
-            raise NotBuiltError(f"launcher is {launcher!r}: running on a cluster is not built yet. Leave it None.")
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
@@ -236,6 +244,10 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
+        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
+        if launched is not None:
+            processes = launched.processes or processes
+            embedders = {key: launched.embedder(one) for key, one in embedders.items()}
         default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
             workers=workers or default_workers,
@@ -245,12 +257,15 @@ class Document:
             keep_versions=validate_integer("keep_versions", keep_versions, 0),
             read_only=validate_boolean("read_only", read_only),
             on_progress=on_progress,
+            launcher=launched,
         )
         dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
+        if launched is not None:
+            launched.bind(self._indexer.loading, self._indexer.ledger.file.path)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
@@ -1077,6 +1092,44 @@ class Document:
         """
         return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
 
+    def tables(self) -> list[Table]:
+        r"""Return the tables of the documents, by document in order of path.
+
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their cells.
+
+        Raises:
+            IngestionError: If every document fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
+            >>> [(table.name, table.columns, table.rows) for table in docs.tables()]
+            [('prices', ('tea', 'eur'), [['green', '4.5']])]
+        """
+        from lazyrag.document.tables import list_tables
+
+        return list_tables(self)
+
+    @known_keywords
+    def sql(self, query: str, *, limit: int = 1_000) -> list[SqlRow]:
+        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network, no variable.
+
+        Each row of the result has ``locations``: where the rows of the tables are that it was made of. Columns of
+        numbers, dates and booleans have these types, empty cells are NULL. Needs lazyrag[sql], which installs DuckDB.
+
+        Args:
+            query: One SELECT statement in the dialect of DuckDB; names as in `tables`.
+            limit: At most so many rows.
+
+        Raises:
+            ConfigError: If it is not one SELECT statement, or fails.
+            MissingDependencyError: If DuckDB is not installed.
+        """
+        from lazyrag.document.tables import run_sql
+
+        return run_sql(self, query, limit)
+
     def related(self, uid: str, topk: int = 6) -> list[DocNode]:
         """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.
 
@@ -1297,6 +1350,8 @@ class Document:
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()
+            if (launcher := self._indexer.options.launcher) is not None:
+                launcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -1473,4 +1528,6 @@ def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str)
 
     if isinstance(embedder.embedder, CachedEmbedder):
         return embedder
-    return CheckedEmbedder(CachedEmbedder(embedder.embedder, cache, identity=identity), embedder.name, embedder.key)
+    cached = CachedEmbedder(embedder.embedder, cache, identity=identity)
+    cached.checked_embedder.workers = embedder.workers
+    return CheckedEmbedder(cached, embedder.name, embedder.key)

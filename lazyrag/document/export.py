@@ -360,7 +360,7 @@ class Importer:
         """Write some documents; return what has to become live of them."""
         ledger = self._indexer.ledger
         with self._decoding(DOCUMENTS):
-            decoded = [_decode_document(one) for one in documents]
+            decoded = [decode_document(one) for one in documents]
             inputs = [{**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]} for one in documents]
         registered = ledger.documents.register(decoded)
         numbers = iter(ledger.builds.reserve(len(documents) * len(self._groups)))
@@ -376,9 +376,9 @@ class Importer:
                     continue
                 number = next(numbers)
                 with self._decoding(group.nodes):
-                    own = [_decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
+                    own = [decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
                     above = None if group.parent is None else uids.get((row.uid, group.parent), [])
-                    counts = _child_counts(own, above)
+                    counts = child_counts(own, above)
                 uids[row.uid, group.name] = [one.uid for one in own]
                 parent = None if group.parent is None else builds[row.uid].get(group.parent)
                 build = builds[row.uid][group.name] = BuildRow(
@@ -436,7 +436,7 @@ class _NodeLines:
         return own
 
 
-def _child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
+def child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
     """Return the number of nodes below each parent; None stands for the parent of root nodes."""
     if parents is None:
         return [len(nodes)]
@@ -521,7 +521,8 @@ def encode_node(segment: Segment) -> dict[str, Any]:
     return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
 
 
-def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
+def decode_node(node: Mapping[str, Any], build: int) -> Segment:
+    """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
     locations = tuple(Location(*one) for one in node["places"])
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
@@ -535,7 +536,8 @@ def encode_document(row: DocumentRow) -> dict[str, Any]:
     return plain | {name: json.loads(getattr(row, field)) for name, field in _JSON_FIELDS.items()}
 
 
-def _decode_document(document: Mapping[str, Any]) -> DocumentRow:
+def decode_document(document: Mapping[str, Any]) -> DocumentRow:
+    """Decode the row that `encode_document` encoded; it has no file on this machine."""
     fields = {field: document[name] for name, field in _PLAIN_FIELDS.items()}
     fields |= {field: json.dumps(document[name]) for name, field in _JSON_FIELDS.items()}
     # The file has not been seen on this machine: a sync compares the content.

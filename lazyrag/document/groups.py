@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, digest
+from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, digest
 from lazyrag.document.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
@@ -33,6 +33,7 @@ from lazyrag.transforms.base import (
     transforms,
 )
 from lazyrag.transforms.splitters import SectionSplitter
+from lazyrag.transforms.tables import TableExtractor
 from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
 
 _revisions = itertools.count(1)
@@ -213,7 +214,7 @@ def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], opt
         raise ConfigError(msg)
     digits = fingerprint(given, "node" if trans_node else "content", version or "")
     sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
-    on_node = given if receives_nodes else lambda node: given(node.content)
+    on_node = given if receives_nodes else functools.partial(_on_content, given)
     if ref is not None:
         on_node = _with_ref(name, given, receives_nodes=receives_nodes)
     workers = workers or getattr(given, "_num_workers", 0)
@@ -230,9 +231,15 @@ def _with_ref(name: str, given: Any, *, receives_nodes: bool) -> Callable[[DocNo
     names, takes_any = keyword_names(call, skip=1)
     expected = "a function or method with a parameter ref, such as f(text, ref)"
     require(takes_any or "ref" in names, f"The transform of {name!r}", given, expected)
-    return lambda node: call(
-        node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment)
-    )
+    return functools.partial(_on_node_with_ref, call, receives_nodes)
+
+
+def _on_content(given: Callable[[Any], Any], node: DocNode) -> Any:
+    return given(node.content)
+
+
+def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
+    return call(node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment))
 
 
 def _prepare_entries(
@@ -431,12 +438,13 @@ INDEX_FIELDS = {"*": ("title", "headings"), "bm25": ("path", "title", "headings"
 
 
 def built_in_groups() -> GroupGraph:
-    """Return the three groups that every Document has (spec 001)."""
+    """Return the groups that every Document has: three of spec 001, and the tables."""
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
         group = make_group(name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
         graph.define(group, replace=False)
+    graph.define(make_group(TABLE, TableExtractor, LAZY_ROOT_NAME, {}), replace=False)
     return graph
 
 

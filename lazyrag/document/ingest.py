@@ -267,6 +267,9 @@ class IngestionEngine:
         if not count:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
+        launcher = self.options.launcher
+        if launcher is not None:
+            launcher.require(plan, self.loading)
         unit = "node" if nodes else "file"
         with (
             self.loading.running(count),
@@ -275,6 +278,8 @@ class IngestionEngine:
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
+                if launcher is not None:
+                    launcher.results.clear()  # they are live now
                 self._save_failures(some)
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
@@ -355,6 +360,8 @@ class IngestionEngine:
 
     def _load_roots(self, batch: _Batch) -> None:
         loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
+        if self.options.launcher is not None:
+            self.loading.loaded = self.options.launcher.load([one for _, one in loading], self.loading)
         numbers = batch.numbers[batch.plan.root]
         items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
         for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
@@ -395,7 +402,7 @@ class IngestionEngine:
         for group in groups_above:
             self._fetch(ready, group, plan)
         written = batch.written.get(target.id, {})
-        to_do: list[tuple[PendingVersion, BuildRow, _NodesByText]] = []
+        to_do: list[ToDo] = []
         copies: list[tuple[PendingVersion, BuildRow, int]] = []
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
@@ -416,11 +423,7 @@ class IngestionEngine:
 
         self._copy(copies, target, batch)
 
-        def transform(item: tuple[PendingVersion, BuildRow, _NodesByText]) -> tuple[list[int], list[Segment]]:
-            version, row, reusable = item
-            return self._run_transform(target, version, row.number, plan, reusable)
-
-        for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
+        for (version, row, _), result in self._transformed(target, batch, to_do):
             batch.meter.tick(Step(target.name))
             if isinstance(result, Exception):
                 self._fail(Step(target.name), version, file_error_or_raise(result))
@@ -430,11 +433,25 @@ class IngestionEngine:
             if time.monotonic() - batch.written_at > _WRITTEN_EVERY_S:
                 self._write(batch)
 
+    def _transformed(
+        self, target: GroupTarget, batch: _Batch, to_do: Sequence[ToDo]
+    ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
+        """Documents with their nodes, or the error, in order."""
+
+        def transform(item: ToDo) -> tuple[list[int], list[Segment]]:
+            version, row, reusable = item
+            return self.run_transform(target, version, row.number, batch.plan, reusable)
+
+        if self.options.launcher is None:
+            return map_in_order(batch.executor, self.workers, transform, to_do)
+        launched: Iterator[Any] = self.options.launcher.transform(self, target, batch.plan, to_do)
+        return launched
+
     def preview(self, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment]:
         """Return the nodes that a transform would make of a document; nothing is written."""
         for group in plan.made_of(target):
             self._fetch([version], group, plan)
-        _, version.segments[target.id] = self._run_transform(target, version, 0, plan, {})
+        _, version.segments[target.id] = self.run_transform(target, version, 0, plan, {})
         return version.segments[target.id]
 
     def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
@@ -454,17 +471,23 @@ class IngestionEngine:
             counts, now = json.loads(row.counts), version.segments[target.parent]
             batch.add(version, row, rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema))
 
-    def _run_transform(
-        self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
+    def run_transform(
+        self,
+        target: GroupTarget,
+        version: PendingVersion,
+        number: int,
+        plan: BuildPlan,
+        reusable: NodesByText,
+        made_drafts: Iterator[list[Draft]] | None = None,
     ) -> tuple[list[int], list[Segment]]:
-        """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self.owner, version, plan, self._fetch, self._source, target)
+        """How many nodes each parent gave, and the nodes; of drafts that a launcher made, if there are any."""
+        source = PendingSource(self.owner, version, plan, self._fetch, self.source, target)
         schema, parents = self.nodes.schema, version.segments[target.parent]
-        keys = [_content_key(above) if reusable else None for above in parents]
+        keys = [content_key(above) if reusable else None for above in parents]
         new = [
             DocNode.from_segment(above, source) for above, key in zip(parents, keys, strict=True) if key not in reusable
         ]
-        drafts_of_new = run_transforms(target.transform, new)
+        drafts_of_new = run_transforms(target.transform, new) if made_drafts is None else made_drafts
         made: list[Segment] = []
         counts: list[int] = []
         for above, key in zip(parents, keys, strict=True):
@@ -490,7 +513,7 @@ class IngestionEngine:
         version: PendingVersion,
         target: GroupTarget,
         plan: BuildPlan,
-    ) -> _NodesByText:
+    ) -> NodesByText:
         """Nodes of earlier builds to use again by their parent's text, where a model made them of texts alone.
 
         The part of the path that the transform reads (behind the slash of the input) has to be the same.
@@ -504,10 +527,10 @@ class IngestionEngine:
             return {}
         newest = max(rows, key=lambda row: row.number)
         nodes, parents = self._with_parents(newest, target, plan)
-        found: _NodesByText = {}
+        found: NodesByText = {}
         start = 0
         for parent, count in zip(parents, json.loads(newest.counts), strict=False):
-            found.setdefault(_content_key(parent), (parent, nodes[start : start + count]))
+            found.setdefault(content_key(parent), (parent, nodes[start : start + count]))
             start += count
         return found
 
@@ -523,6 +546,8 @@ class IngestionEngine:
         """Embed the nodes that a vector index lacks, and write their vectors."""
         ready = self._uncovered(target, batch)
         known: dict[str, Embedded] = {}
+        launcher = self.options.launcher
+        at_once = _BATCH_SIZE * (1 if launcher is None else launcher.width)
 
         def texts() -> Iterator[tuple[PendingVersion, Sequence[str]]]:
             for version in ready:
@@ -534,7 +559,7 @@ class IngestionEngine:
         done: list[PendingVersion] = []
         try:
             for version, results in embed_documents(
-                target.embedder, target.dimension, texts(), known, batch.meter.tick_nodes
+                target.embedder, target.dimension, texts(), known, batch.meter.tick_nodes, at_once
             ):
                 batch.meter.tick(target.step)
                 try:
@@ -608,7 +633,7 @@ class IngestionEngine:
         segments, wanted = version.segments[target.group], target.text
         if not wanted.identity or not segments:
             return [content_text(one.content) for one in segments]
-        source = _PendingSource(self.owner, version, plan, self._fetch, self._source)
+        source = PendingSource(self.owner, version, plan, self._fetch, self.source)
         try:
             root = source.root(segments[0]).segment
             fields = FieldReader(wanted.fields, root, is_file=version.row.origin != "text")
@@ -736,7 +761,7 @@ class IngestionEngine:
         versions = self.ledger.documents.versions(row.id)
         return next((one.content_hash for one in versions if one.number == row.version), row.content_hash)
 
-    def _source(self, version: PendingVersion, root: Segment) -> Sequence[tuple[str, str]]:
+    def source(self, version: PendingVersion, root: Segment) -> Sequence[tuple[str, str]]:
         """Read the source texts of a document from its file; () if the only one is the text of its root node.
 
         Raises:
@@ -826,7 +851,7 @@ def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment], *
     return [fields.read(one, root, content_text(one.content)) for one in nodes]
 
 
-class _PendingSource:
+class PendingSource:
     """Source of the nodes that a transform sees: their neighbours in the version that is being built.
 
     Args:
@@ -1096,11 +1121,15 @@ def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], sc
 
 # Nodes below the root
 
-_NodesByText: TypeAlias = dict["tuple[str, str] | None", tuple[Segment, Sequence[Segment]]]
+NodesByText: TypeAlias = dict["tuple[str, str] | None", tuple[Segment, Sequence[Segment]]]
 """Nodes with the node above them, by that one's content."""
 
+ToDo: TypeAlias = tuple[PendingVersion, BuildRow, NodesByText]
+"""A document to transform, its new build, and nodes to use again."""
 
-def _content_key(segment: Segment) -> tuple[str, str]:
+
+def content_key(segment: Segment) -> tuple[str, str]:
+    """The type and the text of a node's content."""
     return type(segment.content).__name__, content_text(segment.content)
 
 
@@ -1277,6 +1306,7 @@ def embed_documents(
     texts: Iterable[tuple[D, Sequence[str]]],
     known: Mapping[str, Embedded],
     on_nodes: Callable[[int], None],
+    at_once: int = _BATCH_SIZE,
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     """Embed documents; yields each with the result for each of its texts, as soon as all are there.
 
@@ -1289,8 +1319,9 @@ def embed_documents(
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up again for every few documents.
         on_nodes: Called with the number of further texts that have a result.
+        at_once: How many texts are embedded together.
     """
-    for some in batches_reaching(texts, lambda pair: len(pair[1]), _BATCH_SIZE):
+    for some in batches_reaching(texts, lambda pair: len(pair[1]), at_once):
         yield from _embed_together(embedder, dimension, dict(some), known, on_nodes)
 
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import LifoQueue
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
-from lazyrag.errors import ConfigError, IngestionError, LoadError, sentence
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
     DataLoader,
@@ -32,7 +32,7 @@ from lazyrag.loaders.base import (
     loaders,
     over_limit,
 )
-from lazyrag.loaders.directory import FoundFile
+from lazyrag.loaders.directory import FoundFile, signature_of
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
 """A function of a file's path, a loader class without arguments, or a loader."""
 
+T = TypeVar("T")
 R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
 
 _WILDCARDS = frozenset("*?[")
@@ -324,19 +325,20 @@ class Loading:
     def __init__(self, processes: int = 0, limits: LoadLimits = DEFAULT_LIMITS, readers: Readers | None = None) -> None:
         self.processes = processes
         self.readers = readers or Readers()
-        self._limits = limits
+        self.limits = limits
         self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for a process that is not started yet
         self._table = ReaderTable()
+        self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}  # by a launcher, before they are needed
 
     @contextmanager
     def running(self, count: int) -> Iterator[None]:
         """Keep processes for a number of files; each starts when it is needed."""
+        if self.processes and count:
+            pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
+            self._table = ReaderTable(pairs, importable_loaders())
         if not self.processes or not count or self._idle is not None:
             yield
             return
-        self._table = ReaderTable(
-            tuple((one.pattern, portable(one.given)) for one in self.readers.all()), importable_loaders()
-        )
         idle: LifoQueue[LoadingProcess | None] = LifoQueue()
         for _ in range(self.processes):
             idle.put(None)
@@ -358,6 +360,10 @@ class Loading:
             LoadError: If it cannot be loaded, or exceeds a limit.
             IngestionError: If no process can be started.
         """
+        if not source and (found := self.loaded.pop(file, None)) and signature_of(file.path) == file.signature:
+            if isinstance(found, Exception):
+                raise found
+            return found
         idle = self._idle
         if idle is None or not self._is_for_processes(file):
             return self._load_here(file, source=source)
@@ -366,19 +372,42 @@ class Loading:
             if process is None or not process.is_alive():
                 process = None
                 process = LoadingProcess()
-            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table, source)
+            request = Request(str(file.path), file.identity, self._name_of(file), self.limits, self._table, source)
             loaded = process.load(request)
         except BaseException as exc:
             if process is not None and not isinstance(exc, LoadError):
                 process.end()  # its answer may still arrive
             raise
         finally:
-            most = self._limits.files_per_process
+            most = self.limits.files_per_process
             if process is not None and most is not None and process.count >= most:
                 process.end(within=_EXIT_WAIT_S)
                 process = None
             idle.put(process)
         return self._load_here(file, source=source) if loaded is None else loaded
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Call an importable function in a process.
+
+        Raises:
+            OSError: If the process ends before the function does.
+        """
+        idle = cast("LifoQueue[LoadingProcess | None]", self._idle)
+        process, result = idle.get(), None
+        try:
+            process = process if process is not None and process.is_alive() else LoadingProcess()
+            result = cast("T", process.call(function, *args))
+        finally:
+            if result is None and process is not None:
+                process.end()
+                process = None
+            idle.put(process)
+        return result
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there are processes, see `running`."""
+        return self._idle is not None
 
     def _is_for_processes(self, file: FoundFile) -> bool:
         """Whether the reader of a file, judged by its name, can be imported in another process."""
@@ -413,7 +442,7 @@ class Loading:
         return hasattr(loader, "load_source")
 
     def _load_here(self, file: FoundFile, *, source: bool) -> LoadedFile:
-        return load_file(file.path, name=file.identity, limits=self._limits, readers=self._find, source=source)
+        return load_file(file.path, name=file.identity, limits=self.limits, readers=self._find, source=source)
 
     def _find(self, *names: str) -> FileReader | None:
         named = self.readers.find(*names)
@@ -525,6 +554,11 @@ class LoadingProcess:
         if answer.error is not None:
             raise answer.error
         return answer.loaded
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call an importable function; see `Loading.call`."""
+        self._connection.send((function, *args))
+        return self._wait(LoadLimits(time_s=0, memory_bytes=0))
 
     def _wait(self, limits: LoadLimits) -> Any:
         """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
@@ -663,11 +697,12 @@ def _serve(connection: Connection, folder: str) -> None:
     connection.send(None)
     while True:
         try:
-            request: Request = connection.recv()
+            request: Any = connection.recv()  # or a function with its arguments
         except (EOFError, OSError):
             return
         try:
-            data = ForkingPickler.dumps(_answer(request))
+            found = request[0](*request[1:]) if isinstance(request, tuple) else _answer(request)
+            data = ForkingPickler.dumps(found)
         except Exception as exc:  # noqa: BLE001  reported to the parent
             data = ForkingPickler.dumps(_Answer(error=_cannot_pass(request, exc)))
         connection.send_bytes(data)

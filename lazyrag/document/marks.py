@@ -194,8 +194,8 @@ class _PlacedPage(PageText):
 
 def _placed_page(file: PdfFile, index: int) -> PlacedText:
     """The text of a page, made as for ingestion, with the characters of the page."""
-    with file.opened(index) as (_, text):
-        glyphs = page_glyphs(_PlacedPage(text))
+    with file.opened(index) as (page, text):
+        glyphs = page_glyphs(_PlacedPage(page, text))
     return PlacedText.of(page_text(glyphs))
 
 
@@ -219,7 +219,7 @@ def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[P
 
 def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterator[tuple[float, ...]]:
     """Left, top, right and bottom of characters on the page as it is shown, in widths of the page."""
-    located = PageText(text)
+    located = PageText(page, text)
     for at in characters:
         placed = located.placed(at) if at >= 0 else None
         if placed is None:

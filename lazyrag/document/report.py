@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
@@ -333,6 +333,7 @@ class Options:
         on_progress: Called with the progress.
         limits: Limits of loading one file.
         readers: The user's readers by file name.
+        launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere; None for none.
     """
 
     workers: int = 1
@@ -343,6 +344,7 @@ class Options:
     on_progress: OnProgress | None = None
     limits: LoadLimits = DEFAULT_LIMITS
     readers: Readers = field(default_factory=Readers)
+    launcher: Any = None
 
 
 ProblemKind: TypeAlias = Literal["missing", "orphan", "stale", "dimension", "dangling", "damaged"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -200,8 +200,8 @@ class Snapshot:
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """BM25 statistics of the nodes of a group that can be seen."""
-        first, *others = (one.term_statistics(group, analyser, terms, model) for one in self.parts)
-        return sum(others, first)
+        found: list[Statistics] = self._each(lambda one: one.term_statistics(group, analyser, terms, model))
+        return sum(found[1:], found[0])
 
     def rank_terms(
         self,
@@ -226,9 +226,9 @@ class Snapshot:
         """
         if statistics is None:
             statistics = self.term_statistics(group, analyser, terms, model)
-        return merge_rankings(
-            [one.rank_terms(group, analyser, terms, topk, filters, model, statistics) for one in self.parts], topk
-        )
+        common = statistics
+        rankings = self._each(lambda one: one.rank_terms(group, analyser, terms, topk, filters, model, common))
+        return merge_rankings(rankings, topk)
 
     def rank_vectors(
         self,
@@ -254,10 +254,11 @@ class Snapshot:
             EmbeddingError: If the query's vector has another length or kind than the nodes'.
             UnsupportedError: If a store does not search in that mode.
         """
-        pairs = zip(self.parts, vectors, strict=True)
-        return merge_rankings(
-            [one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode) for one, vector in pairs], topk
-        )
+
+        def rank(one: LocalSnapshot, vector: Embedding) -> Hits:
+            return one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode)
+
+        return merge_rankings(self._each(rank, vectors), topk)
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """The metrics that rank the vectors of a group; empty if there are none."""
@@ -273,12 +274,16 @@ class Snapshot:
         Raises:
             StoreError: If the store lacks one.
         """
-        found: dict[NodeKey, DocNode] = {}
-        for part in self.parts:
-            own = [hit for hit in hits if hit[0][1] == part.document_index]
-            if own:
-                found.update(zip((key for key, _ in own), part.nodes(group, own, embed_key), strict=True))
+        owns = [[hit for hit in hits if hit[0][1] == part.document_index] for part in self.parts]
+        nodes = self._each(lambda part, own: part.nodes(group, own, embed_key) if own else [], owns)
+        found = {
+            key: node for own, some in zip(owns, nodes, strict=True) for (key, _), node in zip(own, some, strict=True)
+        }
         return [found[key] for key, _ in hits]
+
+    def _each(self, call: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
+        """Call a function for each part, and its entry in each column; services are asked at the same time."""
+        return list(self.parts[0].map_calls(call, self.parts, *columns))
 
 
 class LocalSnapshot(Snapshot):
@@ -293,6 +298,7 @@ class LocalSnapshot(Snapshot):
     """
 
     __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
+    map_calls: ClassVar[Callable[..., Iterable[Any]]] = map
 
     def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
@@ -302,6 +308,11 @@ class LocalSnapshot(Snapshot):
         self._read = read
         self._scope = source.scope
         self._nodes = source.indexer.nodes
+
+    @property
+    def missing(self) -> str:
+        """The address of a shard that is down, whose snapshot is empty; "" for every other one."""
+        return ""
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:

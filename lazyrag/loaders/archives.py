@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 import tempfile
@@ -18,6 +19,7 @@ from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, moved, reading
 from lazyrag.loaders.detect import decode
+from lazyrag.loaders.office import transitional
 
 Element: TypeAlias = etree._Element
 """An XML element; the tag of comments, instructions and entities is not a text."""
@@ -29,6 +31,7 @@ MAX_RATIO = 200
 SMALL_ENTRY = 1 << 20
 
 _CHUNK = 1 << 16
+_OOXML = frozenset([".docx", ".pptx", ".xlsx"])
 _OLE = bytes.fromhex("d0cf11e0a1b11ae1")
 _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError)
@@ -41,9 +44,11 @@ class Archive:
         file: The zip file.
         what: Kind of the file, for messages: ``"Word document"``.
         save_as: Advice for a damaged one, for messages.
+        source: The zip file for libraries: its path, or its bytes.
     """
 
-    def __init__(self, file: zipfile.ZipFile, what: str, save_as: str) -> None:
+    def __init__(self, file: zipfile.ZipFile, what: str, save_as: str, source: str | io.BytesIO = "") -> None:
+        self.source = source
         self.infos = file.infolist()
         self.names = tuple(info.filename for info in self.infos)
         self._known = frozenset(self.names)
@@ -142,7 +147,13 @@ def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
             raise LoadError(_no_archive(path, what, suffix))
         try:
             with zipfile.ZipFile(stream) as file:
-                yield Archive(file, what, f"save it again as {suffix}")
+                archive = Archive(file, what, f"save it again as {suffix}", str(path))
+                usual = transitional(archive.names, archive.read) if suffix in _OOXML else None
+                if usual is None:
+                    yield archive
+                else:
+                    with zipfile.ZipFile(usual) as rewritten:
+                        yield Archive(rewritten, what, f"save it again as {suffix}", usual)
         except zipfile.BadZipFile as exc:
             raise LoadError(_no_archive(path, what, suffix)) from exc
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from lazyrag.errors import LoadError
 
@@ -35,15 +35,18 @@ _CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 
 
 class Decoded(NamedTuple):
-    """Text and its encoding, by Python's name."""
+    """Text and its encoding, by Python's name, and how sure that is."""
 
     text: str
     encoding: str
+    confidence: float = 1.0
 
     @property
-    def metadata(self) -> dict[str, str]:
-        """The encoding, unless it is UTF-8."""
-        return {} if self.encoding == "utf-8" else {"encoding": self.encoding}
+    def metadata(self) -> dict[str, Any]:
+        """The encoding, unless it is UTF-8, and a note if it is a guess."""
+        guess = f"encoding: guessed {self.encoding}, confidence {self.confidence:.2f}"
+        notes = {"notes": [guess]} if self.confidence < _SURE else {}
+        return {} if self.encoding == "utf-8" else {"encoding": self.encoding, **notes}
 
 
 def decode(data: bytes, *, declared: str | None = None) -> str:
@@ -82,10 +85,10 @@ def find_encoding(data: bytes, *, declared: str | None = None) -> Decoded:
 
     Example:
         >>> find_encoding("绿茶".encode("gb18030"))
-        Decoded(text='绿茶', encoding='gb18030')
+        Decoded(text='绿茶', encoding='gb18030', confidence=1.0)
     """
-    text, encoding = _decoded(data, declared)
-    return Decoded(_CONTROL.sub(" ", text), encoding)
+    text, encoding, *confidence = _decoded(data, declared)
+    return Decoded(_CONTROL.sub(" ", text), encoding, *confidence)
 
 
 def clean(text: str) -> str:
@@ -98,27 +101,59 @@ def clean(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", text))
 
 
-def _decoded(data: bytes, declared: str | None) -> tuple[str, str]:
+_SURE = 0.8
+_FEW = 60  # bytes
+_Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
+
+
+def _decoded(data: bytes, declared: str | None) -> _Found:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
             return _strictly(data, encoding), encoding.removesuffix("-sig")
     wide = _utf16_without_mark(data)
     if wide is not None:
         return wide
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        pass
-    else:
-        if _control_share(data) > 0.3:
-            raise LoadError(_BINARY)
-        return text, "utf-8"
-    found = _damaged_utf8(data) or _as_declared(data, declared)
+    found = _as_utf8(data) or _damaged_utf8(data) or _as_declared(data, declared)
     if found is None and _control_share(data) < 0.01:
-        found = _east_asian(data) or _by_statistics(data) or _japanese_without_kana(data)
+        found = _by_language(data)
+    if found is None:
+        from lazyrag.loaders.alphabets import utf16_or_32
+
+        found = utf16_or_32(data)
     if found is None:
         raise LoadError(_BINARY)
     return found
+
+
+def _as_utf8(data: bytes) -> _Found | None:
+    """UTF-8, or what is valid UTF-8 as well: 7-bit encodings with escapes, UTF-16 of small alphabets."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    controls = _control_share(data)
+    found: _Found | None = None
+    if controls > 0.01 or b"\x1b" in data or b"~{" in data:
+        from lazyrag.loaders.alphabets import by_escapes, utf16_or_32  # rarely needed
+
+        found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
+    if found is None and controls > 0.3:
+        raise LoadError(_BINARY)
+    return found or (text, "utf-8")
+
+
+def _by_language(data: bytes) -> _Found | None:
+    """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
+    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+
+    spelled = by_alphabet(data)
+    if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
+        return spelled
+    found = _east_asian(data)
+    if found is not None:
+        wide = sum(not one.isascii() for one in found[0][:_SAMPLE])
+        return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
+    return utf16_or_32(data) or spelled or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
 
 
 def _strictly(data: bytes, encoding: str) -> str:
@@ -226,6 +261,17 @@ def _is_simplified(text: str) -> bool:
     return known >= 0.95 * len(wide) and rare <= most_rare * len(wide) and alone <= 0.2 * len(wide)
 
 
+def _mostly_simplified(data: bytes) -> _Found | None:
+    """Chinese with some rare characters, which the detector takes for Korean without frequent syllables."""
+    try:
+        text = data.decode("gb18030")
+    except UnicodeDecodeError:
+        return None
+    leads = [_lead(one, "gb2312") for one in text[:_SAMPLE] if not one.isascii()]
+    known = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xD8) for lead in leads)
+    return (text, "gb18030", 0.7) if known >= 0.5 * len(leads) else None
+
+
 def _is_traditional(text: str) -> bool:
     """Whether nearly all characters are punctuation or common characters of Big5."""
     wide = [character for character in text if not character.isascii()]
@@ -244,18 +290,20 @@ def _lead(character: str, encoding: str) -> int:
         return 0
 
 
-def _by_statistics(data: bytes) -> tuple[str, str] | None:
+def _by_statistics(data: bytes) -> _Found | None:
     import charset_normalizer  # slow to import, rarely needed
 
     best = charset_normalizer.from_bytes(data[:_SAMPLE], cp_isolation=_LEGACY).best()
     if best is None:
         return None
+    if best.encoding in ("cp949", "johab") and (chinese := _mostly_simplified(data)):
+        return chinese
     try:
         # The detector takes short Western texts for Central European, which shares most letters.
         western = data.decode("cp1252") if best.encoding.startswith("cp125") else ""
         if western and _is_western(western):
             return western, "cp1252"
-        return data.decode(best.encoding), best.encoding
+        return data.decode(best.encoding), best.encoding, 0.75 if len(data) < _FEW else round(1 - best.chaos, 2)
     except UnicodeDecodeError:
         return None
 
@@ -283,6 +331,16 @@ def _is_western(text: str) -> bool:
     return all(character in _WESTERN for character in set(text.lower()) if not character.isascii())
 
 
+def _western(data: bytes) -> _Found | None:
+    """Western European text too short for statistics."""
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    return (text, "cp1252", 0.6) if _is_western(text) and len(_LATIN.findall(text)) > len(text) // 2 else None
+
+
+_LATIN = re.compile(r"[a-zA-Z ]")
 _BINARY = "The file is not text in any known encoding. Give it the right suffix, or save it again as UTF-8."
 
 

@@ -10,10 +10,12 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
+from lazyrag.loaders.armour import SEALED_PARTS, without_armour
 from lazyrag.loaders.base import LoadedFile, join_parts, reading
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.html import read_html
@@ -102,22 +104,31 @@ def _read_mail(data: bytes) -> LoadedFile:
     headers: dict[str, Any] = {name: value for name in _HEADERS if (value := _header(mail, name))}
     bodies = []
     attachments = []
+    notes = [SEALED_PARTS["multipart/encrypted"]] if mail.get_content_type() == "multipart/encrypted" else []
     for part in _leaves(mail):
-        if part.is_attachment() or part.get_filename() or part.get_content_maintype() not in {"text", "multipart"}:
+        if part.get_content_type() in SEALED_PARTS:
+            notes.append(SEALED_PARTS[part.get_content_type()])
+        elif notes and mail.get_content_type() == "multipart/encrypted":
+            continue
+        elif part.is_attachment() or part.get_filename() or part.get_content_maintype() not in {"text", "multipart"}:
             attachments.append(part)
         else:  # a multipart part without parts is text as well
-            bodies.append(_body(part))
-    return whole_mail(headers, bodies, lambda folder: _attachments(attachments, folder))
+            bodies.append(without_armour(_body(part), notes))
+    noted = {"notes": list(dict.fromkeys(notes))} if notes else {}
+    return whole_mail(headers, bodies, lambda folder: _attachments(attachments, folder), noted)
 
 
 def whole_mail(
-    headers: Mapping[str, Any], bodies: Iterable[str], attachments: Callable[[Path], Iterable[Attachment]]
+    headers: Mapping[str, Any],
+    bodies: Iterable[str],
+    attachments: Callable[[Path], Iterable[Attachment]],
+    noted: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedFile:
     """Headers, bodies and attachments as one text; the attachments are a function of a temporary folder."""
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in headers.items())
     text = "\n\n".join(filter(None, (head, *bodies)))
     with member_folder() as folder:
-        return with_attachments(text, headers, attachments(folder))
+        return with_attachments(text, {**headers, **noted}, attachments(folder))
 
 
 def _header(mail: EmailMessage, name: str) -> str:

@@ -13,7 +13,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -75,8 +75,9 @@ class OdsLoader(SheetLoader):
             metadata = _properties(archive)
         hidden = _hidden_styles(body)
         sheets = (
-            Sheet(attribute(table, "name"), _rows(table), hidden=attribute(table, "style-name") in hidden)
+            Sheet(attribute(table, "name"), _rows(table, merges), attribute(table, "style-name") in hidden, merges)
             for table in body.iterfind("{*}table")
+            for merges in [list[Merge]()]
         )
         return read_sheets(sheets, self._selection, metadata)
 
@@ -134,8 +135,7 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
         for line, level in _blocks(cell):
             if isinstance(level, list):
                 nested.extend(level)
-                line = line.replace(" | ", ", ").replace("\n", "; ")
-            words.append(" ".join(line.split()))
+            words.append(" ".join((one_line(line) if isinstance(level, list) else line).split()))
         return GridCell(
             " ".join(words).strip(),
             _count(cell, "number-columns-spanned"),
@@ -191,13 +191,16 @@ def _hidden_styles(body: Element) -> frozenset[str]:
     )
 
 
-def _rows(table: Element) -> Iterator[Row]:
-    """The filled rows, with their numbers."""
+def _rows(table: Element, merges: list[Merge]) -> Iterator[Row]:
+    """The filled rows, with their numbers; merged cells are added to a list."""
     above = 0
     for row in _own(table, "table-row"):
         cells: list[Cell] = []
         for cell in row:
             if local_name(cell) in {"table-cell", "covered-table-cell"}:
+                columns, rows = (_count(cell, f"number-{name}-spanned") for name in ("columns", "rows"))
+                if columns > 1 or rows > 1:
+                    merges.append((above + 1, above + rows, len(cells) + 1, len(cells) + columns))
                 cells += [_value(cell)] * _count(cell, "number-columns-repeated")
         while cells and cells[-1] is None:
             cells.pop()

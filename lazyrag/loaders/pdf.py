@@ -10,11 +10,11 @@ import re
 import tempfile
 import threading
 import time
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,15 +24,16 @@ import pypdfium2.raw as pdfium
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
+from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.pdf_layout import (
-    Glyph,
-    has_right_to_left,
     letters,
     page_text,
     quarter_turns,
     turned,
     without_repeated_lines,
 )
+from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, SizedLine, TypeSizes
+from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
@@ -133,19 +134,22 @@ class PdfLoader:
             raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        headings = heading_locations(_headings(outline, text, locations), len(text))
+        headings = heading_locations(_headings(outline or read.sizes.headings(), text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
 
     def open(self, path: Path) -> PdfFile:
-        """Open the file by one of the passwords, and as far as it is damaged, rewritten."""
+        """Open the file by one of the passwords, or what is left of a damaged one."""
         passwords = ("", *self._passwords)
         try:
             try:
                 return PdfFile(path, passwords)
             except pypdfium2.PdfiumError:
+                found = recovered(path.read_bytes())
                 with _load_errors():
-                    return PdfFile(_rewritten(path, passwords), ("",))
+                    if found is None:
+                        return PdfFile(_rewritten(path, passwords), ("",))
+                    return PdfFile(io.BytesIO(found[0]), ("",), lost=found[1])
         except _WrongPasswordError as exc:
             problem = "no password that PdfLoader was given opens it" if any(self._passwords) else "it needs a password"
             hint = "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without one."
@@ -157,15 +161,20 @@ class PdfLoader:
             self._check_time(index, file.count, until)
             try:
                 glyphs, has_drawings = file.page(index)
-                text = page_text(glyphs)
+                lines: list[SizedLine] = []
+                text = page_text(glyphs, lines)
             except LazyRAGError:
                 raise
             except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
                 read.texts.append("")
+                read.sizes.add_page(())
                 read.unread[index + 1] = f"{type(exc).__name__}: {exc}".rstrip(": ")
                 continue
             read.texts.append(text)
-            if not text and has_drawings:
+            read.sizes.add_page(lines)
+            if not text and index + 1 in file.lost:
+                read.unread[index + 1] = file.lost[index + 1]
+            elif not text and has_drawings:
                 read.textless.append(index + 1)
         return read
 
@@ -207,6 +216,7 @@ class _Pages:
     textless: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
+    sizes: TypeSizes = field(default_factory=TypeSizes)
 
     def metadata(self) -> dict[str, Any]:
         unread = {str(number): reason for number, reason in self.unread.items()}
@@ -278,12 +288,16 @@ class PdfFile:
     Args:
         source: An existing file, or its bytes.
         passwords: Tried one after the other.
+        lost: Of a recovered file what is lost of pages, by number.
 
     Raises:
         _WrongPasswordError: If none of them opens it.
     """
 
-    def __init__(self, source: Path | io.BytesIO, passwords: Sequence[str]) -> None:
+    def __init__(
+        self, source: Path | io.BytesIO, passwords: Sequence[str], lost: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
+        self.lost = lost
         with _LOCK:
             self._document = _opened(source, passwords)
             self.count = len(self._document)
@@ -299,9 +313,10 @@ class PdfFile:
             self._document.save(path, flags=pdfium.FPDF_REMOVE_SECURITY)
 
     def page(self, index: int) -> tuple[list[Glyph], bool]:
-        """Characters of a page in drawing order, and whether it has pictures or lines too."""
+        """Characters of a page in drawing order, and, if there are none, whether it has pictures or lines."""
         with self.opened(index) as (page, text):
-            return page_glyphs(PageText(text)), _has_drawings(page)
+            glyphs = page_glyphs(PageText(page, text))
+            return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
 
     @contextmanager
     def opened(self, index: int) -> Iterator[tuple[Any, Any]]:
@@ -357,7 +372,7 @@ def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequenc
         start, end = pages[page].start, min(pages[page].end, limit)
         if start > limit:
             continue
-        words = r"\s+".join(map(re.escape, title.split()))
+        words = r"\s*".join(map(re.escape, title.split()))
         lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(text, start, end)
         limit = max((line.start() for line in lines), default=start)
         found.append(Heading(limit, level, title))
@@ -442,18 +457,17 @@ def _has_drawings(page: Any) -> bool:
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
 
 
-_WORD = re.compile(r" |[^\s\ufffe\x02]+|[\ufffe\x02]")
-_BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
+_WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
-_PRESENTATION_FORMS = frozenset(
-    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
-)
+_EDGE = 1.0  # points beyond the crop box that count as inside
 
 
 def page_glyphs(page: PageText) -> list[Glyph]:
     """The characters of a page, without the spaces and line ends that pdfium adds.
 
-    A word on one line, as most are, is located by its ends alone: four calls for six characters.
+    A word on one line, as most are, is located by its ends alone: four calls for six characters. So is an English line
+    that is drawn by one operator, with its blanks.
     """
     text = page.text
     count = pdfium.FPDFText_CountChars(text)
@@ -461,18 +475,16 @@ def page_glyphs(page: PageText) -> list[Glyph]:
         raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
     found: list[Glyph] = []
     content = _all_text(text, count)
-    if content is None:  # characters beyond the first 65,536: their indices differ from those of UTF-16 units
+    # Characters beyond the first 65,536 have indices that differ from those of UTF-16 units.
+    if content is None or has_right_to_left(content):
         return page.read_characters(0, count, found)
-    for word in _WORD.finditer(content):
-        start, end = word.span()
-        if word[0] == " ":
-            if not pdfium.FPDFText_IsGenerated(text, start):
-                found.append(_BLANK)
+    for stretch in _WORD.finditer(content):
+        start = stretch.start()
+        if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
+            page.read_stretch(start, stretch[0], found)
             continue
-        if end - start > 1 and not has_right_to_left(word[0]) and (glyph := page.read_word(start, end, word[0])):
-            found.append(glyph)
-        else:
-            page.read_characters(start, end, found)
+        for part in re.finditer(r" |[^ ]+", stretch[0]):
+            page.read_stretch(start + part.start(), part[0], found)
     return found
 
 
@@ -483,14 +495,17 @@ def _all_text(text: Any, count: int) -> str | None:
     if written != count + 1:
         return None
     content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
-    return content if len(content) == count and not any("\ud800" <= one <= "\udfff" for one in content) else None
+    return content if len(content) == count and not _SURROGATE.search(content) else None
 
 
 class PageText:
     """Locates the characters of a page."""
 
-    def __init__(self, text: Any) -> None:
+    def __init__(self, page: Any, text: Any) -> None:
         self.text = text
+        bounds = pdfium.FS_RECTF()
+        is_bounded = pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds)) and bounds.right > bounds.left
+        self._bounds = (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
         self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
         self._across, self._up = ctypes.c_double(), ctypes.c_double()
         self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
@@ -500,24 +515,53 @@ class PageText:
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
         return letters(text)
 
-    def read_word(self, start: int, end: int, word: str) -> Glyph | None:
-        """A word as one glyph; None if its characters have to be read one by one."""
-        first, last = self.placed(start), self.placed(end - 1)
-        if first is None or last is None:
+    def is_drawn_at_once(self, start: int, line: str) -> bool:
+        """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
+        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
+            return False
+        at = line.find(" ")
+        while at >= 0:
+            if pdfium.FPDFText_IsGenerated(self.text, start + at):
+                return False
+            at = line.find(" ", at + 1)
+        return True
+
+    def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
+        """Add a blank, a word or a line, as one glyph where possible."""
+        if stretch == " ":
+            if not pdfium.FPDFText_IsGenerated(self.text, start):
+                found.append(BLANK)
+        elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
+            found.append(glyph)
+        else:
+            self.read_characters(start, start + len(stretch), found)
+
+    def _read_whole(self, start: int, stretch: str) -> Glyph | None:
+        """A stretch as one glyph; None if its characters have to be read one by one."""
+        first, last = self.placed(start), self.placed(start + len(stretch) - 1)
+        if first is None or last is None or not (self._is_shown(first[0]) and self._is_shown(last[0])):
             return None
         size, turn = self.size_and_turn(start)
         left, _, base = turned(turn, *first)
         last_left, right, last_base = turned(turn, *last)
-        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(word):
+        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(stretch):
             return None
-        read = self.letters(start, word)
+        read = self.letters(start, stretch)
         return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
+
+    def _is_shown(self, box: tuple[float, float, float, float]) -> bool:
+        """Whether the middle of a box is within the crop box."""
+        if self._bounds is None:
+            return True
+        across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        left, bottom, right, top = self._bounds
+        return not (across < left - _EDGE or across > right + _EDGE or up < bottom - _EDGE or up > top + _EDGE)
 
     def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
         """Add the characters of a stretch, one glyph each."""
         size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
         expected: tuple[float, float] | None = None
-        several: set[int] = set()  # glyphs that stand for several letters
+        collected = GlyphCollector(found)
         for at in range(start, end):
             code = pdfium.FPDFText_GetUnicode(self.text, at)
             if 0xD800 <= code < 0xDC00:
@@ -530,23 +574,21 @@ class PageText:
                 expected = None
                 continue
             placed = self.placed(at)
-            if placed is None:
+            if placed is None or not self._is_shown(placed[0]):
                 continue
             box, (x, y) = placed
+            if code == 0x20 and box[0] == box[2] and box[1] == box[3]:  # added by pdfium as well
+                continue
             if expected is None or abs(y - expected[1]) > 0.01 or abs(x - expected[0]) > size:
                 size, turn = self.size_and_turn(at)
             expected = (box[2], y)
             read = self.letters(at, chr(code) if code <= 0x10FFFF else "\ufffd")
             if read:
                 left, right, base = turned(turn, box, (x, y))
-                if found and (left, right, base) == found[-1][1:4]:
-                    found[-1] = found[-1]._replace(text=found[-1].text + read)
-                    several.add(len(found) - 1)
-                else:
-                    found.append(Glyph(read, left, right, base, size, turn))
-        for at in several:
-            found[at] = found[at]._replace(text=_in_reading_order(found[at].text))
-        return found
+                if has_right_to_left(read):  # the boxes of some writers are narrower than their glyphs
+                    left = min(left, turned(turn, (x, y, x, y), (x, y))[0])
+                collected.add(Glyph(read, left, right, base, size, turn), (box[0], x, y))
+        return collected.glyphs()
 
     def placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
         """The box of a character, and where it begins on its base line."""
@@ -565,16 +607,3 @@ class PageText:
         matrix = self._matrix
         scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
         return size * scale or size, quarter_turns(matrix.a, matrix.b)
-
-
-def _in_reading_order(text: str) -> str:
-    """Letters of one glyph. pdfium reverses Arabic and Hebrew ones, except those of presentation forms.
-
-    Example:
-        >>> _in_reading_order("ال") == _in_reading_order("لا") == "لا"
-        True
-    """
-    if not has_right_to_left(text) or text in _PRESENTATION_FORMS:
-        return text
-    lead = len(text) - len(text.lstrip())
-    return text[:lead] + text[lead:][::-1]

@@ -9,93 +9,23 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-Piece: TypeAlias = tuple[str, float, float]
-"""A character, with its left and right edge."""
-
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-
-
-def join(between: str, texts: Iterable[str]) -> str:
-    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
-
-    Example:
-        >>> join(", ", ["tea", "water"])
-        'tea, water'
-    """
-    listed = list(texts)
-    kind = next((type(text) for text in listed if type(text) is not str), str)
-    return kind.join(between, listed)
-
-
-def has_right_to_left(text: str) -> bool:
-    """Whether a text has Arabic or Hebrew letters.
-
-    Example:
-        >>> has_right_to_left("tea"), has_right_to_left("شاي")
-        (False, True)
-    """
-    return not text.isascii() and _RIGHT_TO_LEFT.search(text) is not None
-
-
-def reads_right_to_left(text: str) -> bool:
-    """Whether most letters of a text are Arabic or Hebrew.
-
-    Example:
-        >>> reads_right_to_left("شاي 12"), reads_right_to_left("tea (شاي)")
-        (True, False)
-    """
-    return 2 * len(_RIGHT_TO_LEFT.findall(text)) > sum(one.isalpha() for one in text)
-
-
-def logical_text(pieces: Sequence[Piece], word_gap: float) -> str:
-    """The characters of a line in reading order.
-
-    Args:
-        pieces: In any order; marks follow their letters.
-        word_gap: Width from which a gap is a space.
-
-    Example:
-        >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
-        >>> logical_text(drawn, 2) == "12 شاي"
-        True
-    """
-    # All letters of one glyph have the same position.
-    seen = sorted(_with_marks(pieces), key=lambda piece: (piece[1], not has_right_to_left(piece[0])))
-    base = reads_right_to_left("".join(text for text, _, _ in seen))
-    units: list[tuple[bool, str]] = []
-    end = seen[0][1]
-    for text, left, right in seen:
-        if left - end >= word_gap:
-            units.append((base, " "))
-        units.append((_direction(text, base=base), text))
-        end = max(end, right)
-    runs = [
-        (turned, join("", (text for _, text in (reversed(list(run)) if turned else run))))
-        for turned, run in groupby(units, key=lambda unit: unit[0])
-    ]
-    return join("", (text for _, text in (reversed(runs) if base else runs)))
-
-
-def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
-    """Letters, each with its combining marks."""
-    letters: list[Piece] = []
-    for text, left, right in pieces:
-        if letters and unicodedata.combining(text[0]):
-            letters[-1] = (letters[-1][0] + text, *letters[-1][1:])
-        else:
-            letters.append((text, left, right))
-    return letters
-
-
-def _direction(text: str, *, base: bool) -> bool:
-    """Whether a character reads from right to left; marks and spaces take the direction of the line."""
-    if any(one.isalpha() and not _RIGHT_TO_LEFT.match(one) for one in text):
-        return False
-    return has_right_to_left(text) or (base and not text[0].isalnum())
-
+from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
+from lazyrag.loaders.pdf_lines import (
+    BLANK,
+    CELL_GAP,
+    Gap,
+    Glyph,
+    Piece,
+    SizedLine,
+    is_chinese,
+    is_joined,
+    join,
+    logical_text,
+    respace,
+)
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
 # without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.
@@ -121,32 +51,18 @@ _LETTERS: dict[int, str | int | None] = {
     0xF0B7: "•",
     **{
         code: letter
-        for first, last in ((0x2E80, 0x2FDF), (0xF900, 0xFAFF), (0xFB00, 0xFB06))
+        for first, last in (
+            (0x2E80, 0x2FDF),
+            (0xF900, 0xFAFF),
+            (0xFB00, 0xFB06),
+            (0xFB1D, 0xFDFF),
+            (0xFE70, 0xFEFC),
+        )
         for code in range(first, last + 1)
-        if (letter := unicodedata.normalize("NFKC", chr(code))) != chr(code)
+        if (letter := unicodedata.normalize("NFKC", chr(code)).strip()) != chr(code)
     },
     **_RADICALS,
 }
-
-
-class Glyph(NamedTuple):
-    """One character, or several adjacent ones, in points, seen upright.
-
-    Args:
-        text: Its letters; the position of a space is undefined.
-        left: Left edge along its line.
-        right: Right edge.
-        base: Height of the base line, upwards.
-        size: Font size.
-        turn: Quarter turns of its line to the left; the numbers above are those of the turned page.
-    """
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    turn: int = 0
 
 
 def letters(text: str) -> str:
@@ -331,43 +247,11 @@ def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> 
     return texts
 
 
-# Letters written without spaces, and their punctuation. Korean is written with spaces.
-_JOINED = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003fffd"
-)
-_MARKS = (
-    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
-)
-_LETTER = re.compile(f"[{_JOINED}]")
-_MARK = re.compile(f"[{_MARKS}]")
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]+$")
 _LOOKED_AT = 3
 _MIN_PAGES = 3
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_joined(character: str) -> bool:
-    """Whether a character is written without spaces around it, as Chinese and Japanese ones are.
-
-    Example:
-        >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
-        (True, True, False, False)
-    """
-    return _LETTER.match(character) is not None
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_chinese(character: str) -> bool:
-    """Whether a character is `is_joined` or punctuation between such characters.
-
-    Example:
-        >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
-        (True, False, True)
-    """
-    return _LETTER.match(character) is not None or _MARK.match(character) is not None
 
 
 def mostly_chinese(line: str) -> bool:
@@ -377,6 +261,8 @@ def mostly_chinese(line: str) -> bool:
         >>> mostly_chinese("采用 Transformer 模型进行训练"), mostly_chinese("called 茶 in Chinese")
         (True, False)
     """
+    if line.isascii():
+        return False
     visible = [one for one in line if not one.isspace()]
     return 3 * sum(map(is_chinese, visible)) >= len(visible) > 0
 
@@ -397,7 +283,7 @@ def joint(first: str, second: str) -> tuple[int, str]:
     """
     if not first or not second:
         return 0, "\n"
-    broken = _BROKEN.search(first)
+    broken = _BROKEN.search(first) if first[-1] in "-\u2010\u00ad" else None
     if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
         # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
@@ -449,7 +335,6 @@ _SAME_LINE = 0.25
 _WORD_GAP = 0.16
 _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
-_CELL_GAP = 1.0
 _OVERLAP = -0.6
 _SAME_PLACE = 0.12
 _FARTHEST = 1e6  # in points
@@ -465,6 +350,8 @@ class Segment:
     right: float
     base: float
     size: float
+    pieces: list[Piece] | None = None
+    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until `rows_of`."""
 
     @property
     def bottom(self) -> float:
@@ -477,9 +364,9 @@ class Segment:
         return self.base + 0.75 * self.size
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
-    """Segments side by side."""
+    """Segments side by side. Its edges are asked for when all are there."""
 
     cells: list[Segment] = field(default_factory=list)
 
@@ -488,29 +375,33 @@ class Row:
         """Height of the base line."""
         return self.cells[0].base
 
-    @property
+    @functools.cached_property
     def size(self) -> float:
         """Largest font size."""
         return max(cell.size for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def left(self) -> float:
         """Left edge."""
         return min(cell.left for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def right(self) -> float:
         """Right edge."""
         return max(cell.right for cell in self.cells)
 
 
-def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
-    """Group characters into segments, in drawing order."""
+def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+    """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their places."""
+    drawn: dict[tuple[str, int, int], list[float]] = {}
+    if any(has_right_to_left(glyph.text) for glyph in glyphs):
+        return _placed_segments(
+            [one for one in glyphs if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)]
+        )
     found: list[Segment] = []
-    pieces: list[list[Piece]] = []  # of each segment, as they were drawn
+    gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
     blank = False
-    drawn: dict[tuple[str, int, int], list[float]] = {}
     for glyph in glyphs:
         if not glyph.text.strip():
             blank = True
@@ -521,17 +412,39 @@ def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
         between = _between(current, glyph, blank=blank) if current is not None else None
         if current is None or between is None:
             found.append(Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size))
-            pieces.append([(glyph.text, glyph.left, glyph.right)])
+            gaps.append([])
             texts.append([glyph.text])
         else:
+            gaps[-1].append(((glyph.left - current.right) / (current.size or 1), blank))
             _extend(current, glyph)
-            pieces[-1].append((glyph.text, glyph.left, glyph.right))
             texts[-1] += (between, glyph.text)
         blank = False
-    for one, drawn_as, parts in zip(found, pieces, texts, strict=True):
+    respace(texts, gaps)
+    for one, parts in zip(found, texts, strict=True):
         one.text = join("", parts)
-        if has_right_to_left(one.text):
-            one.text = logical_text(drawn_as, _WORD_GAP * one.size)
+    return found
+
+
+def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+    """Segments by the places of their characters, however they were drawn."""
+    rows: list[list[Glyph]] = []
+    for glyph in sorted(glyphs, key=lambda one: -one.base):
+        if rows and rows[-1][0].base - glyph.base <= _SAME_LINE * 1.4 * max(glyph.size, rows[-1][0].size):
+            rows[-1].append(glyph)
+        else:
+            rows.append([glyph])
+    found: list[Segment] = []
+    for row in rows:
+        last: Segment | None = None
+        for glyph in sorted(row, key=lambda one: one.left):
+            if last is not None and (glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size):
+                last.pieces.append(glyph[:3])  # type: ignore[union-attr]
+                if glyph.text != " ":
+                    last.text += glyph.text
+                    last.right, last.size = max(last.right, glyph.right), max(last.size, glyph.size)
+            elif glyph.text != " ":
+                last = Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]])
+                found.append(last)
     return found
 
 
@@ -566,11 +479,7 @@ def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
     if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
         return None
     gap = glyph.left - segment.right
-    if gap < _OVERLAP * size and has_right_to_left(segment.text + glyph.text):
-        gap = segment.left - glyph.right
-        if gap < _OVERLAP * size:
-            return "" if segment.left - size <= glyph.left and glyph.right <= segment.right + size else None
-    if not _OVERLAP * size <= gap <= _CELL_GAP * size:
+    if not _OVERLAP * size <= gap <= CELL_GAP * size:
         return None
     return gap_text(segment.text[-1], glyph.text[0], gap / (size or 1), blank=blank)
 
@@ -592,7 +501,9 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
 
 
 def rows_of(found: Iterable[Segment]) -> list[Row]:
-    """Group segments into rows, from top to bottom, left to right."""
+    """Group segments into rows, from top to bottom, left to right, with their texts in reading order."""
+    found = list(found)
+    share = right_to_left_share("".join(one.text for one in found)) if any(one.pieces for one in found) else 0.0
     rows: list[Row] = []
     for one in sorted(found, key=lambda segment: -segment.base):
         if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
@@ -601,7 +512,18 @@ def rows_of(found: Iterable[Segment]) -> list[Row]:
             rows.append(Row([one]))
     for row in rows:
         row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
+        for cell in row.cells:
+            if cell.pieces and share:
+                cell.text = logical_text(cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share))
     return rows
+
+
+def _direction(line: str, share: float) -> bool:
+    """Whether a line reads from right to left: by its letters, and if they are mixed, by those around it."""
+    own = right_to_left_share(line)
+    if not has_right_to_left(line):
+        return share > 0.5 and line[:1] in ".,:;!?" and line[-1:] not in ".,:;!?"
+    return own > 0.67 or (own > 0.33 and share >= 0.5)
 
 
 def _united(cells: Sequence[Segment]) -> list[Segment]:
@@ -610,12 +532,13 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
     for cell in cells:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
-        if last is None or cell.left - last.right > _CELL_GAP * size:
-            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size))
+        if last is None or cell.left - last.right > CELL_GAP * size:
+            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces))
             continue
         blank = cell.left - last.right > _WORD_GAP * size
         last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
         last.text += cell.text
+        last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
         last.right = max(last.right, cell.right)
     return united
 
@@ -743,7 +666,7 @@ _MAX_SCATTERED = 0.7
 _FEW = 30
 
 
-def page_text(glyphs: Iterable[Glyph]) -> str:
+def page_text(glyphs: Iterable[Glyph], sizes: list[SizedLine] | None = None) -> str:
     """The text of a page, in reading order.
 
     Columns are read one after the other, rows of tables as lines with ``|`` between the cells. Wrapped lines of Chinese
@@ -751,23 +674,25 @@ def page_text(glyphs: Iterable[Glyph]) -> str:
 
     Args:
         glyphs: In the order in which they were drawn, spaces among them.
+        sizes: Gets the lines of running text with their font sizes.
     """
     by_turn: dict[int, list[Glyph]] = {}
     for glyph in glyphs:
         by_turn.setdefault(glyph.turn, []).append(glyph)
     # Text that is turned against most of the page, such as a stamp along its edge, comes last.
     ordered = sorted(by_turn.values(), key=len, reverse=True)
-    return join("\n\n", (text for group in ordered if (text := _upright_text(group))))
+    return join("\n\n", (text for group in ordered if (text := _upright_text(group, sizes))))
 
 
-def _upright_text(glyphs: Iterable[Glyph]) -> str:
+def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str:
     found = segments(glyphs)
     if not found:
         return ""
     if _is_scattered(found):
         return _vertical_text(found)
     text = ""
-    for part in map(_region_text, regions(found)):
+    for region in regions(found):
+        part = _region_text(region, sizes)
         # A sentence may continue in the next column.
         cut, between = joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
         text = (text[: len(text) - cut] + between if text else "") + part
@@ -790,12 +715,16 @@ def _vertical_text(found: Sequence[Segment]) -> str:
     return text
 
 
-def _region_text(region: Sequence[Segment]) -> str:
+def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
     lines = table_lines(
         [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows],
         [(row.base, row.size) for row in rows],
     )
+    if sizes is not None:
+        sizes += (
+            SizedLine(row.size, "" if line.is_table_row else line.text) for row, line in zip(rows, lines, strict=True)
+        )
     right = max(row.right for row in rows)
     pitch = _pitch(rows)
     text = lines[0].text
@@ -814,7 +743,7 @@ def _region_text(region: Sequence[Segment]) -> str:
 
 def _in_order(cells: Sequence[Segment]) -> Sequence[Segment]:
     """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
-    if len(cells) > 1 and reads_right_to_left("".join(cell.text for cell in cells)):
+    if len(cells) > 1 and right_to_left_share("".join(cell.text for cell in cells)) > 0.5:
         return cells[::-1]
     return cells
 

@@ -20,6 +20,7 @@ from lazyrag.loaders.archives import (
     relations,
 )
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved
+from lazyrag.loaders.office import by_place, picture_text
 from lazyrag.loaders.tables import GridCell, read_table
 
 _TRUE = frozenset(["1", "true"])
@@ -31,9 +32,10 @@ _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 class PptxLoader:
     """Reads a presentation slide by slide; each slide is a location.
 
-    Shapes come in stored order, that of reading aloud: text, groups, tables row by row with ``|`` between the cells,
-    data of charts, text of diagrams, and then the speaker's notes. Hidden slides are read, too. Title and author become
-    metadata. Pictures, comments, footers, slide numbers and slide masters are skipped.
+    Shapes come in stored order, that of reading aloud, those of a group row by row: text, tables row by row with ``|``
+    between the cells, data of charts, text of diagrams, alternative texts of pictures, and then the speaker's notes.
+    Hidden slides are read, too. Title and author become metadata. Comments, footers, slide numbers and slide masters
+    are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -88,7 +90,12 @@ def _shapes(
             if relation is not None and relation.target in archive:
                 drawn = archive.xml(relation.target)
                 yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
-        elif kind in {"grpSp", "graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
+        elif kind == "pic":
+            named = shape.find("{*}nvPicPr/{*}cNvPr")
+            yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
+        elif kind == "grpSp":
+            yield from _shapes(archive, known, by_place(shape))
+        elif kind in {"graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
             yield from _shapes(archive, known, shape)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
 
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
-"""Characters of merged cells' texts that are written again in further cells, each with its separator: a small file may
-merge millions of cells. Further cells are empty."""
+"""Characters that merged cells add to the further places that they cover: a small file may merge millions of cells."""
+_SEPARATOR = len(" | ")
 _MAX_HEADER = 5
 
 
@@ -46,37 +46,29 @@ def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
         [['tea', '2024', '2024'], ['tea', 'kg', 'EUR']]
     """
     grid: list[list[GridCell]] = []
-    from_above: dict[int, tuple[GridCell, int]] = {}  # by column: a cell, and the number of rows that it still covers
-    copied = 0
-
-    def copy(cell: GridCell) -> GridCell:
-        nonlocal copied
-        copied += len(cell.text) + 3
-        return cell if copied <= _MAX_COPIED else _BLANK
-
+    covered: dict[int, tuple[GridCell, int]] = {}  # by column: a cell of a row above, and the rows that it still covers
+    budget = _MAX_COPIED
     for row in rows:
         line: list[GridCell] = []
-        covered, from_above = from_above, {}
-
-        def fill(to: int | None = None, line: list[GridCell] = line, covered: dict[int, Any] = covered) -> None:
-            while len(line) in covered or (to is not None and len(line) < to):
-                cell, left = covered.get(len(line), (_BLANK, 0))
-                if left > 1:
-                    from_above[len(line)] = cell, left - 1
-                line.append(copy(cell))
-
-        for cell in row:
-            fill()
-            for at in range(max(1, min(cell.columns, _MAX_COLUMNS - len(line)))):
-                column = len(line)
-                if cell.rows == 0:
-                    above = grid[-1] if grid else []
-                    line.append(copy(above[column]) if column < len(above) else _BLANK)
-                    continue
-                line.append(cell if at == 0 else copy(cell))
+        below: dict[int, tuple[GridCell, int]] = {}
+        for cell in itertools.chain(row, [None]):
+            width = max(covered, default=-1) + 1 if cell is None else 0
+            while (column := len(line)) in covered or column < width:
+                above, rest = covered.get(column, (_BLANK, 1))
+                budget -= len(above.text) + _SEPARATOR
+                if rest > 1:
+                    below[column] = above, rest - 1
+                line.append(above)
+            if cell is None:
+                break
+            count = max(1, min(cell.columns, 1 + budget // (len(cell.text) + _SEPARATOR)))
+            budget -= (count - 1) * (len(cell.text) + _SEPARATOR)
+            before = grid[-1] if grid and cell.rows == 0 else []
+            for at in range(column, column + count):
+                line.append(cell if cell.rows else before[at] if at < len(before) else _BLANK)
                 if cell.rows > 1:
-                    from_above[column] = cell, cell.rows - 1
-        fill(max(covered, default=-1) + 1)
+                    below[at] = cell, cell.rows - 1
+        covered = below if budget > 0 else {}
         grid.append(line)
     return grid
 
@@ -136,6 +128,16 @@ def row_line(cells: Sequence[str]) -> str:
     """
     last = max((at for at, cell in enumerate(cells) if cell), default=-1)
     return " | ".join(cells[: last + 1])
+
+
+def one_line(lines: str) -> str:
+    r"""The lines of a table inside a cell, as text of the cell.
+
+    Example:
+        >>> one_line("tea | kg\ngreen | 4")
+        'tea, kg; green, 4'
+    """
+    return lines.replace(" | ", ", ").replace("\n", "; ")
 
 
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
@@ -231,7 +233,8 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
     """
     found = {row.number: row for row in rows}
     copied = 0
-    for top, bottom, left, right in merges:
+    alone = sorted(merges, key=lambda one: one[0] == one[1])  # whether a row is a title shows when others are filled
+    for top, bottom, left, right in alone:
         first = found.get(top)
         text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
         if not text or first is None:
@@ -244,7 +247,7 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
             if row is None or not top <= number <= bottom:
                 continue
             end = min(right, _MAX_COLUMNS)
-            copied += (len(text) + 3) * (end - left + 1)
+            copied += (len(text) + _SEPARATOR) * (end - left + 1)
             if copied > _MAX_COPIED:
                 break
             row.texts.extend([""] * (end - len(row.texts)))
@@ -340,8 +343,8 @@ def _side_by_side(rows: list[SheetRow]) -> list[Island]:
         return []
     above = list(itertools.takewhile(lambda row: row.is_title, rows))
     parts = []
-    for start, end in itertools.pairwise([*starts, None]):
-        own = [row.cut(start, end if end is not None else len(row.texts)) for row in rows[len(above) :]]
+    for start, end in itertools.pairwise([*starts, _MAX_COLUMNS]):
+        own = [row.cut(start, end) for row in rows[len(above) :]]
         own = [row for row in own if row.filled]
         part = _island(own, start)
         if not part.header or sum(used[start:end]) < 2:

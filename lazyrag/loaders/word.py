@@ -1,4 +1,4 @@
-"""Word documents and Rich Text: `DocxLoader`, `RtfLoader`, and `OldOfficeLoader` for .doc and .ppt."""
+"""Word documents and Rich Text: `DocxLoader` and `RtfLoader`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, related, relations
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.detect import clean, sniff
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.detect import clean
+from lazyrag.loaders.office import picture_text
+from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
@@ -302,6 +303,8 @@ _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreak
 _UNSEEN = frozenset(
     [f"{_W}del", f"{_W}moveFrom", f"{_MC}Fallback", f"{_W}pPr", f"{_W}rPr", f"{_W}instrText", f"{_W}sectPr"]
 )
+_DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
+_PICTURES = frozenset([f"{_DRAWING}docPr", "{urn:schemas-microsoft-com:vml}shape"])
 _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 
 
@@ -311,7 +314,7 @@ class DocxLoader:
 
     Headings become locations; title, author, subject, keywords and dates of the document's properties become metadata.
     Footnotes and endnotes are numbered in order and follow the text, as places of kind ``footnote``. Tracked changes
-    are read as accepted, formulas as lines, lists with Word's numbers. Pictures are skipped.
+    are read as accepted, formulas as lines, lists with Word's numbers, pictures as their alternative texts.
 
     Args:
         comments: Read comments; they follow the text, as places of kind ``comment``.
@@ -329,7 +332,7 @@ class DocxLoader:
         with open_archive(path, "Word document", ".docx") as archive:
             archive.check()
             main = related(archive, "officeDocument")
-            document = docx.Document(str(path))
+            document = docx.Document(archive.source)
             captions = frozenset(one.style_id for one in document.styles if (one.name or "").lower() == "caption")
             page = _Page(_heading_levels(document), Numbering(archive, main), captions=captions)
             around = _headers_and_footers(archive, main, page) if self._headers else {}
@@ -465,15 +468,15 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTab
 def _table(table: Any, page: _Page) -> tuple[str, list[FoundTable]]:
     """The lines of a table; it and the tables inside it as data."""
     nested: list[FoundTable] = []
-    rows, header = [], 0
+    rows: list[list[GridCell]] = []
+    header = 0
     for row in table.iter(f"{_W}tr"):
         if next(row.iterancestors(f"{_W}tbl")) is not table:
             continue  # of a nested table, whose text the outer cell holds
         skipped = _number(_value(row.find(f"{_W}trPr"), "gridBefore"), 0) or 0
         cells = [GridCell("", skipped)] if skipped else []
-        for cell in row.iter(f"{_W}tc"):
-            if next(cell.iterancestors(f"{_W}tbl")) is table:
-                cells.append(_cell(cell, page, nested))
+        own = (cell for cell in row.iter(f"{_W}tc") if next(cell.iterancestors(f"{_W}tbl")) is table)
+        cells += (_cell(cell, page, nested) for cell in own)
         header += header == len(rows) and row.find(f"{_W}trPr/{_W}tblHeader") is not None
         rows.append(cells)
     caption = _value(table.find(f"{_W}tblPr"), "tblCaption")
@@ -492,10 +495,9 @@ def _cell(cell: Any, page: _Page, nested: list[FoundTable]) -> GridCell:
         return GridCell("", columns, rows=0)
     words = []
     for block, level in _blocks(cell, page):
-        if isinstance(level, list):  # rows of a table inside the cell
+        if isinstance(level, list):  # of a table inside the cell
             nested += level
-            block = block.replace(" | ", ", ").replace("\n", "; ")
-        words.append(" ".join(block.split()))
+        words.append(" ".join((one_line(block) if isinstance(level, list) else block).split()))
     return GridCell(" ".join(words).strip(), columns)
 
 
@@ -507,6 +509,9 @@ def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
             yield _CHARACTERS[child.tag]
         elif child.tag in _FORMULAS:
             yield formula_text(child)
+        elif child.tag in _PICTURES:
+            yield picture_text(child.get("descr") or child.get("alt"))
+            yield from _run_text(child, page)
         elif child.tag in _NOTES:
             page.noted.append((_NOTES[child.tag], _own(child, "id")))
             yield f"[{len(page.noted)}]"
@@ -857,22 +862,3 @@ def _known(encoding: str) -> str:
 def _joined(text: str) -> str:
     r"""Join surrogate pairs, which the format writes as two ``\u``."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-_SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
-
-
-class OldOfficeLoader:
-    """Refuses files of office programs before 2007, with advice. A ``.doc`` of Rich Text is read."""
-
-    def load(self, path: Path) -> LoadedFile:
-        """Read the file."""
-        data = path.read_bytes()
-        if data.lstrip().startswith(b"{\\rtf"):
-            return read_rtf(data)
-        found = sniff(path)
-        suffix = found.suffix if found is not None and found.suffix in _SAVE_AS else path.suffix.lower()
-        newer = _SAVE_AS.get(suffix, ".docx or .pptx")
-        command = f"soffice --headless --convert-to {newer.removeprefix('.')} FILE"
-        hint = f"Save the file as {newer}; `{command}` does so for many files. Or register a loader of your own."
-        raise LoadError(f"The format of {suffix} files, of office programs before 2007, is not read. {hint}")

@@ -292,6 +292,8 @@ class Retriever(BaseRetriever[T_co]):
                 params["embed_key"] = embed_key
             if self._lacking:
                 params["without the group"] = ", ".join(map(str, (one.reader for one in self._lacking)))
+            if missing := [part.missing for part in ranked.snapshot.parts if part.missing]:
+                params["without the shards"] = "; ".join(missing)
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text

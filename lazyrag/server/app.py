@@ -37,6 +37,7 @@ from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.shards import routes as shards
 
 log = logging.getLogger("lazyrag.server")
 
@@ -44,6 +45,7 @@ ROUTERS = tuple(
     module.router
     for module in (
         routes_search,  # first: routes are tried in turn
+        shards,
         reader,
         routes_access,
         routes_documents,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
+from lazyrag.server.shards.config import RemoteSet
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -100,7 +101,7 @@ class ModelsConfig(_Section):
     """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
 
 
-class SetConfig(_Section):
+class SetConfig(_Section, RemoteSet):
     """``[sets.NAME]``: a Document, served under a name."""
 
     path: Located | None = None
@@ -110,7 +111,9 @@ class SetConfig(_Section):
     store_conf: dict[str, Any] | None = None
     """The `store_conf` of the Document instead."""
     name: str | None = None
-    """Name of the Document in ``store_conf``."""
+    """Name of the Document in ``store_conf``, or of the set at ``url`` or ``follow``; by default the same one."""
+    shards: int | None = Field(default=None, ge=1)
+    """Number of stores, as for ``lazyrag index --shards``; by default what there is."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -125,6 +128,8 @@ class SetConfig(_Section):
     """Not these files and folders."""
     watch: bool = True
     """Sync when files change; otherwise only at the start, and by jobs."""
+    keep_versions: int = Field(default=1, ge=0)
+    """Number of earlier versions of a document that are stored, to compare and restore."""
     labels: list[str] | dict[str, list[str]] = []
     """Labels of the files, or of those that match a pattern: ``{"hr/*" = ["hr"]}``."""
 
@@ -132,8 +137,8 @@ class SetConfig(_Section):
     def _check(self) -> SetConfig:
         if self.store_conf is not None and self.store is not None:
             raise ValueError("must have store or store_conf, not both")
-        if self.name is not None and self.store_conf is None:
-            raise ValueError("must have a name only with store_conf")
+        if self.name is not None and (self.store_conf or self.url or self.follow) is None:
+            raise ValueError("must have a name only with store_conf, url or follow")
         return self
 
     def labels_of(self, path: Path) -> dict[str, Any] | None:
@@ -262,16 +267,20 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         ConfigError: If the embedding model is not on this machine.
     """
     import lazyrag.document.project as projects
-    from lazyrag.document import Document
     from lazyrag.text.analyzers import term_function
 
+    if chosen.url is not None:
+        return chosen.connect(name)
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    more["shards"] = chosen.shards
+    if write:
+        more["keep_versions"] = chosen.keep_versions
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
-    if chosen.path is not None and chosen.store_conf is None and not own:
+    if chosen.path is not None and chosen.store_conf is None and not own and chosen.shard is None:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
         docs: Document = project.open(write=write, files=path is not None, **more)
         if write:
@@ -283,7 +292,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
-        docs = Document(path, embed, **more)
+        docs = chosen.open(path, embed, more)
     if chosen.setup:
         load_object(chosen.setup)(docs)
     for group in chosen.groups if write else ():

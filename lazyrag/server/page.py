@@ -33,6 +33,7 @@ from lazyrag.document import Document
 from lazyrag.server.access import COOKIE
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, Service, file_name, needs, service_of
+from lazyrag.text.sentences import resolve_language
 
 FOLDER = Path(__file__).parent
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -149,6 +150,19 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
 _UNITS = (("", 0, 45), ("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_400, 4 * 86_400))
 
 
+def format_place(language: str, location: str) -> str:
+    """A node's location in the reader's language: the innermost heading, and pages, lines, rows or slides."""
+    found = _PLACE.fullmatch(location)
+    heading, kind, n = found.groups() if found else (location, "", "")
+    shown = [heading.rpartition(" > ")[2]] if heading else []
+    if kind:
+        shown.append(translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–")))
+    return ("，" if language == "zh" else ", ").join(shown)
+
+
+_PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
+
+
 @functools.cache
 def _environment(language: str) -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(FOLDER / "templates")
@@ -162,7 +176,16 @@ def _environment(language: str) -> jinja2.Environment:
         when=functools.partial(format_when, language),
         duration=functools.partial(format_duration, language),
     )
-    found.globals.update(t=functools.partial(translate, language), lang=language, languages=LANGUAGES)
+    t = functools.partial(translate, language)
+    found.globals.update(
+        t=t,
+        lang=language,
+        languages=LANGUAGES,
+        place=functools.partial(format_place, language),
+        stage_name=lambda name: t(f"stage.{name}").removeprefix("stage."),
+        stage_is_vector=("cosine", "ip", "l2", "vector", "max_sim").__contains__,
+        lang_of=lambda text: "zh-CN" if resolve_language("auto", text) == "zh" else "en",
+    )
     return found
 
 
@@ -360,6 +383,11 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     return response
 
 
+def price_of(text: Any) -> float:
+    """The number in a field for a price; 0 if there is none."""
+    return float(text) if str(text or "").replace(".", "", 1).isdecimal() else 0.0
+
+
 def split_labels(text: str) -> list[str]:
     """The labels in a field of a form, with commas of either language between them."""
     return [one.strip() for one in text.replace("，", ",").split(",") if one.strip()]
@@ -376,24 +404,48 @@ def retrievers_of(docs: Document) -> list[str]:
 def defaults_of(service: Service, name: str) -> dict[str, Any]:
     """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before`` it was changed."""
     found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
-    with suppress(FileNotFoundError):
-        found |= json.loads(_defaults_file(service, name).read_text(encoding="utf-8"))
-    return found
+    return found | notes_of(_defaults_file(service, name))
 
 
-def change_defaults(service: Service, name: str, **values: Any) -> None:
+def change_defaults(service: Service, docs: Document, name: str, **values: Any) -> None:
     """Change the defaults of a set, or take the last change back: without values."""
+    if values:
+        service.retriever(docs, values["group"], values["retriever"], None, None)  # which checks them
     now = defaults_of(service, name)
     new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
-    path = _defaults_file(service, name)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    draft.write_text(json.dumps(new), encoding="utf-8")
-    draft.replace(path)
+    note(_defaults_file(service, name), new)
 
 
 def _defaults_file(service: Service, name: str) -> Path:
     return service.state / "defaults" / f"{file_name(name)}.json"
+
+
+def notes_of(path: Path) -> dict[str, Any]:
+    """A JSON file of the state folder; empty until something is noted."""
+    with suppress(FileNotFoundError):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
+
+
+def note(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a JSON file of the state folder."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.replace(path)
+
+
+def models_file(service: Service) -> Path:
+    """By model its ``price`` of a million tokens, and its last test: ``created``, ``text``, ``is_ok``."""
+    return service.state / "models.json"
+
+
+def page_of_nodes(
+    docs: Document, group: str, offset: int, limit: int, ids: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Some nodes of a group, perhaps of documents with some ids, and the offset of those that follow."""
+    nodes = docs.get_nodes(group, document_ids=ids, limit=limit + 1, offset=offset)
+    return {"nodes": nodes[:limit], "following": offset + limit if len(nodes) > limit else None}
 
 
 # Sets

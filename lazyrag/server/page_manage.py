@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import math
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import ValidationError
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 import lazyrag.server.routes_answers as answers
 import lazyrag.server.routes_documents as documents
@@ -27,19 +27,8 @@ from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
-from lazyrag.server import uploads
-from lazyrag.server.page import (
-    Form,
-    change_defaults,
-    check_csrf,
-    defaults_of,
-    language_of,
-    redirect,
-    render,
-    retrievers_of,
-    split_labels,
-    translate,
-)
+from lazyrag.server import page, uploads
+from lazyrag.server.page import Form
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Scope, SearchOptions
 from lazyrag.server.uploads import Administration, Call, Reading, Writing
@@ -50,7 +39,7 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 _ROWS, _NODES, _MANY = 50, 20, 1_000
 UNDO_S = 10.0
 """How long a deletion can be undone."""
-_LOOK_S, _COMMENT_S = 0.5, 15.0
+_LOOK_S, _COMMENT_S, _HELD_S = 0.5, 15.0, 900.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
 _UNFINISHED: Any = ("WORKING", "WAITING")
@@ -81,7 +70,7 @@ async def _files(
         await _finish_deletions(call, book)
     facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
     facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
-    return await render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
+    return await page.render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
 
 
 def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str) -> dict[str, Any]:
@@ -138,25 +127,27 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     """A page of the documents with a text in their path."""
     found: list[DocumentInfo] = []
     while len(found) <= _ROWS:
-        if call.principal.labels is None:
+        if call.principal.labels is None and not call.whole.shards:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
-            after, page = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
+            names = sorted(read_text(row[0]) for row in _rows(call, _FIND, **values))[: _ROWS + 1]
+            after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
             seen = call.docs.documents(after or None, _MANY)
-            after, page = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
             is_last = len(seen) < _MANY
-        found += [one for one in page if one.status in ((status,) if status else _SHOWN)]
+            after, seen = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
+        found += [one for one in seen if one.status in ((status,) if status else _SHOWN)]
         if is_last:
             break
     return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
 
 
 def _rows(call: Call, query: str, **values: Any) -> list[Any]:
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    found = []
+    for ledger in [one._indexer.ledger for one in call.whole.shards or (call.whole,)]:
+        with ledger.reading() as connection:
+            found += connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+    return found
 
 
 _COUNT = (
@@ -168,13 +159,16 @@ _COUNT = (
 
 def _counts(call: Call) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None:
+    if call.principal.labels is not None or call.whole.shards:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
     indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+        numbers = Counter[str]()
+        for name, number in _rows(call, _COUNT):
+            numbers[name] += number
+        known = _counted[indexer] = state, numbers
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
@@ -218,8 +212,7 @@ async def events(
                 spoke = time.monotonic()
             await asyncio.sleep(_LOOK_S)
 
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+    return answers.event_stream(body())
 
 
 _CHANGED = (
@@ -232,7 +225,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     own = [one["id"] for one in book.records(_scope(call), "deletion")]
-    if call.principal.labels is None:
+    if call.principal.labels is None and not call.whole.shards:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
@@ -243,51 +236,95 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
 
 
 @router.post("/files")
-async def add(call: Writing, next: str = "", csrf: str = "") -> Response:  # noqa: A002  the name in the address
-    """Add files, as the page's form sends them."""
-    check_csrf(call.request, csrf)
+async def add(
+    call: Writing,
+    book: answers.Book,
+    next: str = "",  # noqa: A002  the name in the address
+    csrf: str = "",
+) -> Response:
+    """Add files, as the page's form sends them; or hold them while the page shows what they would cost."""
+    page.check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
-    labels = split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
+    labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
     key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
-    found = json.loads(bytes((await uploads.add_files(call, form.files, metadata, key)).body))["files"]
+    if form.fields.get("dry"):
+        return await _hold(call, book, form.files, metadata, key)
+    return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
+
+
+async def _added(call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files") -> Response:
+    found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
     added = len(found) - len(refused)
     notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
-    return redirect(call.request, "s", call.name, "start" if next == "start" else "files", notice=notice)
+    return page.redirect(call.request, "s", call.name, target, notice=notice)
+
+
+async def _hold(call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str) -> Response:
+    """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
+    estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
+    until = time.time() + _HELD_S
+    for one in files:
+        if one.problem is None:  # `sweep` leaves it until then
+            os.utime(uploads.stored_path(call.folder, one.content_hash, one.name), (until, until))
+    for old in await call.run(book.records, _scope(call), "upload", is_own=True):
+        await call.run(book.take, old["id"])
+    own = [{**one.model_dump(), "content_hash": one.content_hash} for one in files]
+    held = {"files": own, "metadata": metadata, "key": key, "estimate": estimate}
+    number = (await call.run(book.add, _scope(call), "upload", held))["id"]
+    return page.redirect(call.request, "s", call.name, "files", "upload", number=number)
+
+
+@router.get("/files/upload")
+async def show_upload(call: Writing, book: answers.Book, number: str, price: str | None = None) -> Response:
+    """What received files would cost."""
+    held = await call.run(book.record, _scope(call), "upload", number)
+    estimate, price = held["estimate"], _price(call, price)
+    estimate["cost"] = estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
+    return await _files(call, book, dialog="upload", held=held, estimate=estimate, price=price)
+
+
+@router.post("/files/upload")
+async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
+    """Add files that were held."""
+    held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
+    await call.run(book.take, held["id"])
+    files = [uploads.FileResult(**{**one, "problem": None}) for one in held["files"] if not one["problem"]]
+    return await _added(call, files, held["metadata"], held["key"])
+
+
+def _price(call: Call, given: str | None) -> str:
+    """The price that a form has, else the one that Settings have for the set's first model."""
+    if given is not None:
+        return given
+    prices = page.notes_of(page.models_file(call.service))
+    known = (prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.embed_keys)
+    return "".join([f"{one:g}" for one in known if one][:1])
 
 
 def _t(call: Call, key: str, **slots: Any) -> str:
-    return translate(language_of(call.request), key, **slots)
+    return page.translator(call.request)(key, **slots)
 
 
 Chosen = Annotated[list[str], Query(alias="id")]
 
 
 @router.get("/files/add")
-async def show_add(call: Writing, book: answers.Book) -> Response:
-    """The form for new files."""
-    return await _files(call, book, dialog="add")
-
-
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
 async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) -> Response:  # noqa: B006
-    """Ask before chosen files are deleted, or for their labels."""
+    """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
+    if kind == "add":
+        return await _files(call, book, dialog=kind)
     if not chosen:
-        return redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
+        return page.redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.visible(*chosen)
     infos = [await call.run(call.find, one) for one in chosen]
     facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
     return await _files(call, book, dialog=kind, **facts)
-
-
-@router.get("/files/{document_id:path}/delete")
-async def show_delete(call: Writing, document_id: str) -> Response:
-    """Ask before a document is deleted."""
-    return redirect(call.request, "s", call.name, "files", "delete", id=document_id)
 
 
 def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
@@ -300,10 +337,10 @@ def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
 @router.post("/files/labels")
 async def change_labels(call: Writing, form: Form) -> Response:
     """Replace the labels of documents."""
-    labels = split_labels(str(form.get("labels", "")))
+    labels = page.split_labels(str(form.get("labels", "")))
     changes = {str(one): {"labels": labels or None} for one in form.getlist("id")}
     await documents.update_metadata(call, documents.Metadata(changes=changes))
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 @router.post("/files/retry")
@@ -317,7 +354,7 @@ async def retry(call: Writing, form: Form) -> Response:
     else:
         documents.require_all(call)
         await call.accept("retry_failed", {})
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 def _source(call: Call, identity: str) -> str | None:
@@ -345,7 +382,7 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     task = asyncio.create_task(_finish_later(call, book, made))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 def _before(call: Call, identity: str) -> dict[str, Any]:
@@ -387,7 +424,7 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     """Bring deleted documents back."""
     records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
     if not records or not await call.run(book.take, records[0]["id"]):
-        return redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
+        return page.redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
     found = records[0]
     for kind in ("file", "text"):
         given = {name: one[kind] for name, one in found["documents"].items() if kind in one}
@@ -397,18 +434,17 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
         if given:
             await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
     notice = ("ok", _t(call, "files.undone", count=len(found["documents"])))
-    return redirect(call.request, "s", call.name, "files", notice=notice)
+    return page.redirect(call.request, "s", call.name, "files", notice=notice)
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: answers.Book, price: str = "") -> Response:
+async def show_sync(call: Writing, book: answers.Book, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
-    amount = float(price) if price.replace(".", "", 1).isdecimal() else 0.0
-    return await _files(
-        call, book, dialog="sync", plan=plan, estimate=uploads.estimate(call, plan, amount), price=price
-    )
+    price = _price(call, price)
+    estimate = uploads.estimate(call, plan, page.price_of(price))
+    return await _files(call, book, dialog="sync", plan=plan, estimate=estimate, price=price)
 
 
 @router.post("/files/sync")
@@ -416,7 +452,7 @@ async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
     documents.require_all(call)
     await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
-    return redirect(call.request, "s", call.name, "files")
+    return page.redirect(call.request, "s", call.name, "files")
 
 
 # Groups
@@ -429,10 +465,10 @@ async def groups(
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
     if group in facts["by_name"] and facts["by_name"][group]["nodes"]:
-        facts |= await call.run_slow(_some_nodes, call, group, offset)
+        facts |= await call.run_slow(page.page_of_nodes, call.docs, group, offset, _NODES)
     shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
     build = build if build in facts["by_name"] and call.principal.may("admin") else ""
-    return await render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
+    return await page.render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
 
 
 def _tree(call: Call) -> dict[str, Any]:
@@ -456,17 +492,12 @@ def _tree(call: Call) -> dict[str, Any]:
     return {"by_name": found, "root": LAZY_ROOT_NAME}
 
 
-def _some_nodes(call: Call, group: str, offset: int) -> dict[str, Any]:
-    nodes = call.docs.get_nodes(group, limit=_NODES + 1, offset=offset)
-    return {"nodes": nodes[:_NODES], "following": offset + _NODES if len(nodes) > _NODES else None}
-
-
 @router.post("/groups/build")
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
     await call.accept("activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]})
-    return redirect(call.request, "s", call.name, "groups")
+    return page.redirect(call.request, "s", call.name, "groups")
 
 
 @router.get("/nodes/{uid}")
@@ -483,7 +514,7 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
         below = {name: (some[:_NODES], len(some)) for name, some in found.children.items() if some}
         return {"node": found, "line": line[1:], "before": window[:at], "behind": window[at + 1 :], "below": below}
 
-    return await render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
+    return await page.render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
 
 
 # Evaluations
@@ -500,7 +531,7 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> dict[str, Any]:
-        scope, chosen = _scope(call), defaults_of(call.service, call.name)
+        scope, chosen = _scope(call), page.defaults_of(call.service, call.name)
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
         names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
@@ -508,11 +539,11 @@ async def evaluate(
         questions = book.records(scope, "golden")
         found = described(last["rows"], show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
         can_use = call.principal.may("admin") and call.principal.labels is None
-        return {"chosen": chosen, "groups": names, "retrievers": retrievers_of(call.docs), "b": b, "last": last,
+        return {"chosen": chosen, "groups": names, "retrievers": page.retrievers_of(call.docs), "b": b, "last": last,
                 "show": show,
                 "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
 
-    return await render(
+    return await page.render(
         call.request, "evaluate.html", page="evaluate", set=call.name, fragments=("questions",), **await call.run(find)
     )
 
@@ -520,7 +551,7 @@ async def evaluate(
 @router.post("/evaluate")
 async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
-    chosen, scope = defaults_of(call.service, call.name), _scope(call)
+    chosen, scope = page.defaults_of(call.service, call.name), _scope(call)
     a = {one: chosen[one] for one in ("group", "retriever")}
     b = {one: str(form.get(one, a[one])) for one in a}
     options = [SearchOptions.model_validate(one) for one in (a, b)]
@@ -536,7 +567,7 @@ async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Respo
         made = {"a": a, "b": b, "rows": rows, "seconds": round(time.perf_counter() - began, 3)}
         return str(book.add(scope, "comparison", made)["id"])
 
-    return redirect(call.request, "s", call.name, "evaluate", run=await call.run_slow(run))
+    return page.redirect(call.request, "s", call.name, "evaluate", run=await call.run_slow(run))
 
 
 def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
@@ -573,11 +604,9 @@ async def use(call: Administration, form: Form) -> Response:
     """Use a configuration from now on, or take that back."""
     documents.require_all(call)
     values = {} if form.get("undo") else {one: str(form.get(one)) for one in ("group", "retriever")}
-    if values:
-        await call.run(call.service.retriever, call.docs, values["group"], values["retriever"], None, None)
-    await call.run(functools.partial(change_defaults, call.service, call.name, **values))
+    await call.run(page.change_defaults, call.service, call.docs, call.name, **values)
     notice = ("ok", _t(call, "eval.used" if values else "eval.unused"))
-    return redirect(call.request, "s", call.name, "evaluate", notice=notice)
+    return page.redirect(call.request, "s", call.name, "evaluate", notice=notice)
 
 
 @router.get("/evaluate/golden")
@@ -592,33 +621,24 @@ async def golden(call: Writing, book: answers.Book, edit: str = "", question: st
         edited = next((one for one in known if one["id"] == edit), None)
         return {"known": known, "candidates": candidates, "edited": edited, "question": question, "tab": tab}
 
-    return await render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
+    return await page.render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
 
 
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
     scope, action, number = _scope(call), str(form.get("action", "add")), str(form.get("number", ""))
-    before = next(iter(await call.run(book.records, scope, "golden", one=number) if number else ()), None)
-    tab = None
+    tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
         await call.run(book.add, scope, "dismissed", {"feedback": number})
-        tab = "candidates"
-    elif action == "confirm":
-        await answers.add_golden(answers.GoldenBody.model_validate({"feedback": number}), scope, book)
-        tab = "candidates"
-    elif before is not None:
+    elif action == "delete":
         await answers.delete_golden(number, scope, book)
-    if action in ("add", "edit"):
+    else:
         wanted = {one: str(form.get(one, "")).strip() for one in ("question", "answer", "file")}
-        try:
-            await answers.add_golden(await call.run(_labelled, call, wanted), scope, book)
-        except (ProblemError, LazyRAGError):
-            if before is not None:
-                own = {one: before[one] for one in answers.GoldenBody.model_fields}
-                await call.run(book.add, scope, "golden", own)
-            raise
-    return redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
+        wanted |= {"feedback": number} if action == "confirm" else {}
+        body = await call.run(_labelled, call, wanted)
+        await call.run_slow(answers.store_golden, scope, book, body, number if action == "edit" else "")
+    return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
 
 
 def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
@@ -642,7 +662,7 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
     async with request.form(max_files=1) as form:
         file: Any = form.get("file")
         text = await file.read() if hasattr(file, "read") else str(file)
-        check_csrf(request, str(form.get("csrf", "")))
+        page.check_csrf(request, str(form.get("csrf", "")))
     try:
         given = json.loads(text)
         given = given["questions"] if isinstance(given, dict) else given
@@ -657,4 +677,4 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
         except (ProblemError, LazyRAGError) as exc:
             refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")
     notice = ("warn" if refused else "ok", _t(call, "eval.imported", count=added), " ".join(refused[:2])[:400])
-    return redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)
+    return page.redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import json
 import os
 import re
@@ -19,21 +18,12 @@ from starlette.responses import RedirectResponse, Response
 
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
+from lazyrag.server import page
 from lazyrag.server.access import COOKIE, SESSION_S
-from lazyrag.server.page import (
-    Form,
-    change_defaults,
-    defaults_of,
-    language_of,
-    redirect,
-    render,
-    set_cookie,
-    split_labels,
-    translate,
-    translator,
-)
+from lazyrag.server.page import Form
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_access import access_of, require_whole
+from lazyrag.server.routes_answers import Book
 from lazyrag.server.routes_documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.uploads import Administration, Call, Reading, Writing, reply
@@ -56,7 +46,7 @@ async def show_login(request: Request, next: str = "/", other: bool = False) -> 
     """The form for a token; who is signed in, and wants no other token, goes on."""
     if request.state.principal.id != "anonymous" and not other:
         return _onward(request, next)
-    return await render(request, "login.html", page="login", next=_local(next), invalid=False)
+    return await page.render(request, "login.html", page="login", next=_local(next), invalid=False)
 
 
 @router.post("/login")
@@ -66,7 +56,7 @@ async def log_in(request: Request, form: Form) -> Response:
     find = access.take_once if form.get("once") else access.of_token
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
-        return await render(request, "login.html", 401, page="login", next=target, invalid=True)
+        return await page.render(request, "login.html", 401, page="login", next=target, invalid=True)
     is_more = principal.labels is None and principal.may(request.state.principal.scope)
     if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
@@ -76,7 +66,7 @@ async def log_in(request: Request, form: Form) -> Response:
 
 async def _signed_in(request: Request, response: Response, principal: Principal) -> Response:
     session = await service_of(request).run(access_of(request).open_session, principal)
-    set_cookie(request, response, COOKIE, session, max_age=SESSION_S, httponly=True)
+    page.set_cookie(request, response, COOKIE, session, max_age=SESSION_S, httponly=True)
     return response
 
 
@@ -84,7 +74,7 @@ async def _signed_in(request: Request, response: Response, principal: Principal)
 async def log_out(request: Request, _: Form) -> Response:
     """End the session."""
     await service_of(request).run(access_of(request).end_session, request.cookies.get(COOKIE, ""))
-    response = redirect(request, "login")
+    response = page.redirect(request, "login")
     response.delete_cookie(COOKIE, request.scope.get("root_path") or "/")
     return response
 
@@ -102,7 +92,7 @@ def _onward(request: Request, target: str) -> Response:
 @router.get("/more")
 async def more(request: Request, _: _READ) -> Response:
     """The menu of phones."""
-    return await render(request, "more.html", page="more", set=_last_set(request))
+    return await page.render(request, "more.html", page="more", set=_last_set(request))
 
 
 def _last_set(request: Request, chosen: str | None = None) -> str | None:
@@ -125,14 +115,14 @@ async def start(call: Reading) -> Response:
     """The three steps from an empty set to an answer."""
     facts = await call.run(_first_facts, call)
     fragments = ("first_steps",)
-    return await render(call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts)
+    return await page.render(call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts)
 
 
 def _first_facts(call: Call) -> dict[str, Any]:
     ready, failed = (call.docs.documents(limit=100, status=one) for one in ("SUCCESS", "FAILED"))
     jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
     has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
-    questions = suggestions(call.docs, language_of(call.request))
+    questions = suggestions(call.docs, page.language_of(call.request))
     return {"ready": ready, "failed": failed, "jobs": jobs, "questions": questions, "has_folder": has_folder}
 
 
@@ -148,7 +138,9 @@ def suggestions(docs: Document, language: str) -> list[str]:
             fit = [text for text in (_NUMBERING.sub("", title) for title in titles[1:]) if 4 <= len(text) <= 40]
             text = max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
             found[text] = (resolve_language("auto", text) != language, not fit)
-    return [translate(language, "ask.suggestion", heading=text) for text in sorted(found, key=found.__getitem__)[:3]]
+    return [
+        page.translate(language, "ask.suggestion", heading=text) for text in sorted(found, key=found.__getitem__)[:3]
+    ]
 
 
 _NUMBERING = re.compile(r"^(?:[\d.]+|第?[一二三四五六七八九十]+[、章节.])[\s、.]*|^[#\s]+")
@@ -168,7 +160,7 @@ async def activity(call: Writing, after: str | None = None) -> Response:
 async def _activity(call: Call, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
     context |= {"tab": tab, "names": names, "job_id": call.job_id, "submitter": _submitter, "fragments": (tab,)}
-    return await render(call.request, f"activity_{tab}.html", page="activity", set=call.name, **context)
+    return await page.render(call.request, f"activity_{tab}.html", page="activity", set=call.name, **context)
 
 
 def _submitter(job: Any) -> str:
@@ -180,7 +172,7 @@ def _submitter(job: Any) -> str:
 
 def _names(call: Call) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
-    found, access = {"local": translator(call.request)("act.local")}, call.service.access
+    found, access = {"local": page.translator(call.request)("act.local")}, call.service.access
     if access is not None and call.principal.may("admin") and call.principal.labels is None:
         found |= {one.id: one.name or one.id for one in access.tokens()}
     return found
@@ -195,7 +187,7 @@ async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Respon
         await (cancel_job if action == "cancel" else retry_job)(call, job)
     else:
         raise ProblemError(404, f"There is no action {action!a}.")
-    return redirect(call.request, "s", call.name, "activity")
+    return page.redirect(call.request, "s", call.name, "activity")
 
 
 @router.get("/s/{set}/activity/audit")
@@ -258,7 +250,7 @@ async def maintain(call: Administration, form: Form) -> Response:
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
     await call.accept(str(action), {})
-    return redirect(call.request, "s", call.name, "activity")
+    return page.redirect(call.request, "s", call.name, "activity")
 
 
 # Settings
@@ -267,13 +259,13 @@ async def maintain(call: Administration, form: Form) -> Response:
 async def _settings(request: Request, tab: str, status: int = 200, **context: Any) -> Response:
     require_whole(request.state.principal)
     context = {"set": _last_set(request), "tab": tab, **context}
-    return await render(request, f"settings_{tab}.html", status, page="settings", **context)
+    return await page.render(request, f"settings_{tab}.html", status, page="settings", **context)
 
 
 @router.get("/settings")
 async def settings(request: Request, _: _ADMIN) -> Response:
     """The first page of the settings."""
-    return redirect(request, "settings", "tokens")
+    return page.redirect(request, "settings", "tokens")
 
 
 @router.get("/settings/tokens")
@@ -299,18 +291,18 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
     require_whole(principal)
     service, access = service_of(request), access_of(request)
     given = {name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")}
-    labels = split_labels(given["labels"]) or None
+    labels = page.split_labels(given["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
         if is_first and (given["scope"] != "admin" or labels):
-            raise ProblemError(422, translator(request)("set.first_is_admin"))  # noqa: TRY301
+            raise ProblemError(422, page.translator(request)("set.first_is_admin"))  # noqa: TRY301
         chosen = {"name": given["name"], "labels": labels, "expires": given["expires"] or None}
         token, text = await service.run(access.create, given["scope"], **chosen, by=principal.id)
     except (LazyRAGError, ProblemError) as exc:
         return await _tokens(request, 422, given, problem_of(exc))
-    response = redirect(request, "settings", "tokens")
+    response = page.redirect(request, "settings", "tokens")
     path = f"{request.scope.get('root_path', '')}/settings"
-    set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
+    page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
     return await _signed_in(request, response, Principal(token.id)) if is_first else response
 
 
@@ -319,15 +311,29 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
     """Revoke a token and its sessions."""
     require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
-    return redirect(request, "settings", "tokens", notice=("ok", translator(request)("set.revoked")))
+    return page.redirect(request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked")))
 
 
 @router.get("/settings/models")
-async def models(request: Request, _: _ADMIN) -> Response:
-    """The models of all sets."""
+async def models(request: Request, book: Book, _: _ADMIN) -> Response:
+    """The models of all sets, with the state of their last calls."""
     service, name = service_of(request), _last_set(request)
+
+    def find() -> dict[str, Any]:
+        notes, last = page.notes_of(page.models_file(service)), book.rows(_LAST_ANSWER)
+        for created, answer in ((created, json.loads(text)) for created, text in last if service.chat):
+            if created > notes.get("", {}).get("created", 0):
+                is_ok = answer["state"] != "FAILED"
+                own = {"created": created, "text": "" if is_ok else answer["problems"][-1]["detail"], "is_ok": is_ok}
+                notes[""] = {**notes.get("", {}), **own}
+        failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
+        return {"models": _models(service), "notes": notes, "failed": failed}
+
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
-    return await _settings(request, "models", models=_models(service), state=service.state, name=name, folder=folder)
+    return await _settings(request, "models", state=service.state, name=name, folder=folder, **await service.run(find))
+
+
+_LAST_ANSWER = "SELECT created, data FROM event JOIN answer ON id = answer WHERE name = 'done' ORDER BY 1 DESC LIMIT 1"
 
 
 def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
@@ -341,10 +347,15 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
 
 @router.post("/settings/models")
 async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
-    """Call a model once."""
+    """Call a model once, or note its price."""
     require_whole(principal)
-    service, t = service_of(request), translator(request)
-    name, _, model = _models(service).get(str(form.get("model")), ("", "", None))
+    service, t, chosen = service_of(request), page.translator(request), str(form.get("model"))
+    (name, _, model), path = _models(service).get(chosen, ("", "", None)), page.models_file(service)
+    notes = page.notes_of(path)
+    if "price" in form:
+        notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
+        await service.run(page.note, path, notes)
+        return page.redirect(request, "settings", "models", notice=("ok", t("models.price_saved")))
     began = time.perf_counter()
 
     def ask() -> str:
@@ -358,7 +369,9 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     except Exception as exc:  # noqa: BLE001  a model may raise anything, and the page shows it
         notice = ["err", t("models.fails"), f"{type(exc).__name__}: {exc}"]
     notice[1] = notice[1].format(ms=f"{1000 * (time.perf_counter() - began):,.0f}")
-    return redirect(request, "settings", "models", notice=notice)
+    own = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
+    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **own}})
+    return page.redirect(request, "settings", "models", notice=notice)
 
 
 @router.get("/settings/retrieval")
@@ -370,7 +383,7 @@ async def retrieval(request: Request, principal: _ADMIN, set: str | None = None)
 
 
 def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
-    docs, chosen, sample = service.sets[name], defaults_of(service, name), []
+    docs, chosen, sample = service.sets[name], page.defaults_of(service, name), []
     groups = [group.name for group in docs.status().groups if group.nodes] or [chosen["group"]]
     with suppress(LazyRAGError):
         sample = [len(node.text) for node in docs.get_nodes(chosen["group"], limit=50)]
@@ -389,11 +402,9 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):
             raise ProblemError(422, f"topk must be an integer from 1 to 100; got {topk!a:.20}.")
         values = {"group": str(form.get("group")), "retriever": str(form.get("retriever")), "topk": int(topk)}
-        docs = service.view(name, principal)  # which also checks the name
-        await service.run(service.retriever, docs, values["group"], values["retriever"], None, None)
-    await service.run(functools.partial(change_defaults, service, name, **values))
-    text = translator(request)("set.undone" if form.get("undo") else "set.saved")
-    return redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
+    await service.run(page.change_defaults, service, service.view(name, principal), name, **values)
+    text = page.translator(request)("set.undone" if form.get("undo") else "set.saved")
+    return page.redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
 
 
 @router.get("/settings/network")
@@ -413,4 +424,4 @@ async def gallery(request: Request, _: _READ) -> Response:
     """All components in all states."""
     if os.environ.get("LAZYRAG_GALLERY") != "1":
         raise ProblemError(404, f"There is no page {request.url.path}.")
-    return await render(request, "gallery.html", page="gallery")
+    return await page.render(request, "gallery.html", page="gallery")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import bisect
 import difflib
 import functools
 import itertools
@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi import Form as FormFields
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 import lazyrag.server.routes_answers as answers
 import lazyrag.server.routes_documents as documents
@@ -33,7 +33,8 @@ from lazyrag.generation.citations import CLAIM_CHARACTERS, cited_with, claim_bef
 from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
-from lazyrag.server.page import Form, defaults_of, language_of, redirect, render, retrievers_of, translate, url_of
+from lazyrag.server import page
+from lazyrag.server.page import Form
 from lazyrag.server.page_operate import first_run, suggestions
 from lazyrag.server.problems import ProblemError, problem_of
 from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
@@ -47,25 +48,15 @@ WAIT_S = 60.0
 """How long a browser without scripts waits for an answer."""
 _SHOWN, _AROUND = 40_000, 8_000  # characters of a text that is shown at once, and around a mark of a longer one
 _PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
-_SNIPPET, _WIDTH = 240, 1000
+_SNIPPET, _WIDTH, _TOC = 240, 1000, 300
 _TABS = ("nodes", "versions", "details")
 
 # Marked text
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A part of a text: ``p``, ``h3``, ``h4``, ``row`` of a table, ``pre``.
-
-    Args:
-        kind: Which.
-        cells: Of a row its cells, else one: pairs of a text and the number of its mark; 0 for none.
-        is_context: Whether it surrounds what matters.
-    """
-
-    kind: str
-    cells: list[list[tuple[str, int]]]
-    is_context: bool = False
+Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
+"""A part of a text: ``p``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the number of its
+mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
 
 
 def text_blocks(
@@ -73,7 +64,7 @@ def text_blocks(
 ) -> list[Block]:
     """Part of a document's text, with marks (number, start, end); what is in no focus is context."""
     headings = {
-        one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one.label.count(" > ")
+        one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one
         for one in outline
         if one.kind == "heading"
     }
@@ -82,12 +73,12 @@ def text_blocks(
     for line in text[slice(*shown)].splitlines(keepends=True):
         start, end, at = at, at + len(line.rstrip()), at + len(line)
         if not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line)):
-            found += [Block("", [])] if found and found[-1].kind else []
+            found += [("", [], False, 0)] if found and found[-1][0] else []
             continue
         is_context = not any(first < end and start < last for first, last in focus)
         if start in headings:
             start += len(line) - len(line.lstrip("# "))
-            cells, kind = [(start, end)], "h3" if headings[at - len(line)] < 2 else "h4"
+            cells, kind = [(start, end)], "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
         elif " | " in line or line.startswith("|"):
             cuts = [start - 1, *(start + one.start() for one in re.finditer(r"\|", line.rstrip())), end]
             cells, kind = [(one + 1, two) for one, two in itertools.pairwise(cuts)], "row"
@@ -95,11 +86,11 @@ def text_blocks(
         else:
             cells, kind = [(start, end)], "p"
         parts = [_marked(text, one, marks) for one in cells]
-        if kind == "p" and found and (found[-1].kind, found[-1].is_context) == ("p", is_context):
-            found[-1].cells[0].extend([("\n", 0), *parts[0]])
+        if kind == "p" and found and (found[-1][0], found[-1][2]) == ("p", is_context):
+            found[-1][1][0].extend([("\n", 0), *parts[0]])
         else:
-            found.append(Block(kind, parts, is_context))
-    return [one for one in found if one.kind]
+            found.append((kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0))
+    return [one for one in found if one[0]]
 
 
 def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> list[tuple[str, int]]:
@@ -351,38 +342,29 @@ def _styled(text: str, span: Span, bare: Sequence[Span], before: str) -> list[tu
 
 # The book of questions: threads by the id of their first answer
 
-_QUESTION = "INSERT INTO record VALUES ('question', ?, ?, ?, ?, ?)"
-_SELECT = "SELECT id, created, body FROM record WHERE kind = 'question' AND set_name = ? AND principal = ?"
-_PRUNE = (
-    "DELETE FROM record WHERE kind = 'question' AND set_name = ? AND principal = ? AND created <= (SELECT created "
-    "FROM record WHERE kind = 'question' AND set_name = ? AND principal = ? ORDER BY created DESC LIMIT 1 OFFSET ?)"
-)
+
+def _note_question(scope: Scope, book: answers.Notebook, body: Mapping[str, Any]) -> None:
+    book.add(scope, "question", body)
+    for old in _questions(scope, book)[:-_KEPT]:
+        book.take(old["id"])
 
 
-def _note_question(scope: Scope, book: answers.Notebook, answer: str, body: Mapping[str, Any]) -> None:
-    who = scope.name, answers.owner_of(scope)
-    text = json.dumps(body, ensure_ascii=False)
-    book.write(_QUESTION, (who[0], answer, who[1], time.time(), text))
-    book.write(_PRUNE, (*who, *who, _KEPT))
-
-
-def _questions(scope: Scope, book: answers.Notebook, condition: str, *values: Any) -> list[dict[str, Any]]:
+def _questions(scope: Scope, book: answers.Notebook) -> list[dict[str, Any]]:
     """Questions of this principal, oldest first."""
-    rows = book.rows(f"{_SELECT} AND {condition} ORDER BY created", scope.name, answers.owner_of(scope), *values)
-    return [{"id": one, "asked": asked, **json.loads(body)} for one, asked, body in rows]
+    return book.records(scope, "question", is_own=True)
 
 
 def _recent(scope: Scope, book: answers.Notebook) -> list[dict[str, Any]]:
-    asked = _questions(scope, book, "json_extract(body, '$.thread') = id")
+    asked = [one for one in _questions(scope, book) if one["thread"] == one["answer"]]
     return list({one["question"]: one for one in asked}.values())[::-1][:_RECENT]
 
 
 def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE."""
     turns: list[Turn] = []
-    for one in _questions(scope, book, "json_extract(body, '$.thread') = ?", thread):
+    for one in (one for one in _questions(scope, book) if one["thread"] == thread):
         first = 1 + sum(len(before.sources) for before in turns)
-        turn = Turn(one["id"], one["question"], one["options"], one["asked"], dict(_GONE), first)
+        turn = Turn(one["answer"], one["question"], one["options"], one["created"], dict(_GONE), first)
         with suppress(ProblemError):
             book.question(scope, turn.id)
             events = book.events(turn.id)
@@ -448,7 +430,7 @@ Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
     wanted = {"and": [json.loads(one) for one in given.filter]} if given.filter else None
-    return {"group": given.group, "retriever": given.retriever, "filters": wanted}
+    return {"topk": given.topk, "group": given.group, "retriever": given.retriever, "filters": wanted}
 
 
 def _scope(call: Call) -> Scope:
@@ -457,15 +439,13 @@ def _scope(call: Call) -> Scope:
 
 def _groups(call: Call) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
-    counted = documents.status_of(call)["groups"] if call.principal.labels is None else ()
-    nodes = {one["name"]: one["nodes"] or 0 for one in counted}
-    built = [one for one in call.docs.groups if one != LAZY_ROOT_NAME and nodes.get(one, 1)]
-    return [(one, nodes.get(one, 0)) for one in built] or [("MediumChunk", 0)]
+    nodes = {one.name: one.nodes for one in call.whole.status().groups if one.nodes and one.name != LAZY_ROOT_NAME}
+    return [(one, nodes[one] if call.principal.labels is None else 0) for one in nodes] or [("MediumChunk", 0)]
 
 
 def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     """What the query bar and the knobs show."""
-    groups, default = _groups(call), defaults_of(call.service, call.name)
+    groups, default = _groups(call), page.defaults_of(call.service, call.name)
     names = [name for name, _ in groups]
     given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
     given.retriever, given.topk = given.retriever or default["retriever"], given.topk or default["topk"]
@@ -478,38 +458,10 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
     options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
     bar = {"page": "ask", "set": call.name, "given": given, "group_options": options}
-    bar["retrievers"] = retrievers_of(call.docs)
+    bar["retrievers"] = page.retrievers_of(call.docs)
     bar |= {"conditions": [*zip(map(filter_text, found), given.filter, strict=True)], "problem": problem}
     bar |= {"fields": sorted(call.docs.fields), "operators": OPERATORS, "filters": And(*found) if found else None}
-    return {**bar, "has_chat": call.service.chat is not None, **_words_for(call.request)}
-
-
-_PLACE = re.compile(r"(?:(.*), )?(page|line|row|slide|sheet)s? ([\d-]+)", re.DOTALL)
-
-
-def _words_for(request: Request) -> dict[str, Any]:
-    """What templates call: the language of a text, a place and a stage in the reader's language."""
-    language = language_of(request)
-
-    def place(location: str) -> str:
-        found = _PLACE.fullmatch(location)
-        if not found:
-            return location.rpartition(" > ")[2]
-        heading, kind, n = found.groups()
-        text = translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–"))
-        comma = "，" if language == "zh" else ", "
-        return f"{heading.rpartition(' > ')[2]}{comma}{text}" if heading else text
-
-    def stage_name(name: str) -> str:
-        return translate(language, f"stage.{name}").removeprefix("stage.")
-
-    def lang_of(text: str) -> str:
-        return "zh-CN" if resolve_language("auto", text) == "zh" else "en"
-
-    return {"place": place, "stage_name": stage_name, "lang_of": lang_of, "stage_is_vector": _VECTOR.__contains__}
-
-
-_VECTOR = ("cosine", "ip", "l2", "vector", "max_sim")
+    return {**bar, "has_chat": call.service.chat is not None}
 
 
 @router.get("/ask")
@@ -520,10 +472,10 @@ async def ask_page(call: Reading, book: answers.Book, given: Given) -> Response:
         return {
             **_bar(call, given),
             "recent": _recent(_scope(call), book),
-            "suggested": suggestions(call.docs, language_of(call.request)),
+            "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
-    return await first_run(call) or await render(call.request, "ask.html", **await call.run(find))
+    return await first_run(call) or await page.render(call.request, "ask.html", **await call.run(find))
 
 
 @router.post("/ask")
@@ -531,21 +483,22 @@ async def ask(call: Reading, book: answers.Book, form: Form, given: Annotated[Kn
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it is written."""
     scope, thread = _scope(call), str(form.get("thread", ""))
     if not given.q.strip():
-        return redirect(call.request, "s", call.name, "ask")
+        return page.redirect(call.request, "s", call.name, "ask")
     bar = await call.run(_bar, call, given)
     turns = await call.run(_thread, scope, book, thread) if thread else []
     said = [(turn.question, replace_markers(turn.found["text"], "")) for turn in turns[-10:] if turn.found["text"]]
     pairs = [(role, text[:20_000]) for one in said for role, text in zip(("user", "assistant"), one, strict=True)]
     history = [{"role": role, "content": text} for role, text in pairs]
     body = answers.AnswerBody.model_validate(
-        {**_wanted_of(given), "question": given.q, "topk": given.topk, "history": history, "stream": True}
+        {**_wanted_of(given), "question": given.q, "history": history, "stream": True}
     )
     if bar["problem"]:
         raise bar["problem"]
     answer = (await answers.ask(body, scope, book, call.request)).headers["location"].rpartition("/")[2]
-    note = {"question": given.q, "thread": thread or answer, "options": given.query(q="", explain=False, why_not="")}
-    await call.run(_note_question, scope, book, answer, note)
-    response = redirect(call.request, "s", call.name, "ask", thread or answer, wait=form.get("wait"))
+    options = given.query(q="", explain=False, why_not="")
+    note = {"answer": answer, "thread": thread or answer, "question": given.q, "options": options}
+    await call.run(_note_question, scope, book, note)
+    response = page.redirect(call.request, "s", call.name, "ask", thread or answer, wait=form.get("wait"))
     response.headers["location"] += "#turn" if thread else ""
     return response
 
@@ -568,7 +521,7 @@ async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Inde
         async for _ in answers.follow(scope, book, found["turn"].id, found["turn"].last, call.request):
             pass
         found = await call.run(find)
-    response = await render(call.request, "answer.html", fragments=("turn", "source"), **found)
+    response = await page.render(call.request, "answer.html", fragments=("turn", "source"), **found)
     if wait and found["turn"].found["state"] == "WORKING":
         response.headers["Refresh"] = "5"
     return response
@@ -593,9 +546,7 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
                 body = json.dumps(pieces, ensure_ascii=False)
                 yield format_sse_event(data_str=body, event="done" if name == "done" else "text", id=str(number))
 
-    return StreamingResponse(
-        stream(), 200, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}, "text/event-stream"
-    )
+    return answers.event_stream(stream())
 
 
 @router.post("/ask/{thread}/stop")
@@ -603,11 +554,9 @@ async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Re
     """Stop the last answer of a thread."""
     turn = (await call.run(_thread, _scope(call), book, thread))[-1]
     await call.run(book.stop, turn.id)
-    for _ in range(40):
-        if any(name == "done" for _, name, _ in await call.run(book.events, turn.id)):
-            break
-        await asyncio.sleep(0.1)
-    return redirect(call.request, "s", call.name, "ask", thread)
+    async for _ in answers.follow(_scope(call), book, turn.id, turn.last):
+        pass  # until it has ended
+    return page.redirect(call.request, "s", call.name, "ask", thread)
 
 
 @router.post("/ask/{thread}/feedback")
@@ -615,7 +564,7 @@ async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> R
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
     await answers.give_feedback(body, _scope(call), book)
-    return redirect(call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0")
+    return page.redirect(call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0")
 
 
 # Sources
@@ -663,19 +612,14 @@ def _page_sheets(
         missing |= set() if own else {number}
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
-    wanted = sorted({*numbers, *(near for page in boxes for near in (page - 1, page, page + 1))})
-    sheets, size = [], (0, 0)
-    last = call.docs.document(identity).pages or 0
-    for page in wanted:
-        if not 1 <= page <= last:
-            continue
-        if page in boxes or not size[0]:
-            size = struct.unpack(">2I", _image(call.docs, identity, content, page, _WIDTH, file)[16:24])
-        links = {w: url_of(call.request, "s", call.name, "pages", identity, page=page, width=w, v=content[:12])
-                 for w in (_WIDTH, 2 * _WIDTH)}  # fmt: skip
-        sheets.append(
-            {"page": page, "of": last, "width": size[0], "height": size[1], "src": links, "boxes": boxes.get(page, ())}
-        )
+    last, size = call.docs.document(identity).pages or 0, (0, 0)
+    wanted = {*numbers, *(near for at in boxes for near in (at - 1, at, at + 1))} & {*range(1, last + 1)}
+    sheets: list[dict[str, Any]] = []
+    for at in sorted(wanted):
+        if at in boxes or not size[0]:
+            size = struct.unpack(">2I", _image(call.docs, identity, content, at, _WIDTH, file)[16:24])
+        where = {"id": identity, "version": content[:12], "page": at, "of": last}
+        sheets.append({**where, "width": size[0], "height": size[1], "boxes": boxes.get(at, ())})
     return sheets, missing
 
 
@@ -706,33 +650,41 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     if one is None:
         raise ProblemError(404, f"The thread has no citation {number}.", f"It has {len(sources)}.")
     path, info = one.hit.source, call.find(one.hit.source)
-    pane = {"kind": "gone", "n": number, "count": len(sources), "path": path, "place": one.place, "info": info}
-    pane |= {"as_text": False, "older": None}
+    pane = {"n": number, "count": len(sources), "path": path, "place": one.place, "info": info, "older": None}
     if info is None or not info.version:
-        return pane
-    places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
+        return {**pane, "info": None, "as_text": False}
     pane["hash"] = _content_hash(call, path)
-    if number not in places:  # another version, or a text that a group rewrote
-        later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
-        pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
-        marks = [(number, *one.span)]
-        whole = (0, len(one.hit.text))
-        return {**pane, "kind": "text", "as_text": True, "blocks": text_blocks(one.hit.text, whole, marks, (), [whole])}
-    if info.pages:
-        sheets, missing = _page_sheets(call, path, (), places.items())
-        if number not in missing:
-            return {**pane, "kind": "pdf", "sheets": sheets}
-    return {**pane, "kind": "text", "as_text": bool(info.pages), **_marked_text(call.docs, path, places, number)}
+    places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
+    if number in places:
+        return {**pane, **_marked_document(call, info, places, number)}
+    # another version, or a text that a group rewrote
+    later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
+    pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
+    whole = (0, len(one.hit.text))
+    blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
+    return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "shown": whole, "size": whole[1]}
 
 
-def _marked_text(docs: Document, path: str, places: Mapping[int, Span], number: int | None) -> dict[str, Any]:
-    """The text of a document around marks: their sections, and the rest as context."""
-    text, outline = docs.read(path), docs.outline(path)
+def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
+    """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
+
+    Without marks from an offset on, which is a number of pages or characters.
+    """
+    pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
+    with suppress(LazyRAGError):  # the file may have changed, or be gone
+        sheets, missing = _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
+        if sheets and number not in missing:
+            return {"sheets": sheets, "as_text": False}
+    text, outline = call.docs.read(info.path), call.docs.outline(info.path)
     focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [(0, len(text))]
-    middle = places[number][0] if number in places else 0  # type: ignore[index]
-    shown = (0, len(text)) if len(text) <= _SHOWN else (max(0, middle - _AROUND), min(len(text), middle + _AROUND))
-    marks = [(one, *span) for one, span in places.items()]
-    return {"blocks": text_blocks(text, shown, marks, outline, focus), "cut": (shown[0] > 0, shown[1] < len(text))}
+    shown = (0, len(text))
+    if len(text) > _SHOWN and number in places:
+        shown = max(0, places[number][0] - _AROUND), min(len(text), places[number][0] + _AROUND)
+    elif len(text) > _SHOWN:
+        end = text.rfind("\n", offset, offset + _SHOWN) + 1 if offset + _SHOWN < len(text) else len(text)
+        shown = min(offset, len(text)), end or offset + _SHOWN
+    blocks = text_blocks(text, shown, [(one, *span) for one, span in places.items()], outline, focus)
+    return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "shown": shown, "size": len(text)}
 
 
 def _section(outline: Sequence[Location], span: Span) -> Span | None:
@@ -746,23 +698,23 @@ def _section(outline: Sequence[Location], span: Span) -> Span | None:
 
 
 @router.get("/search")
-async def search_page(call: Reading, book: answers.Book, given: Given) -> Response:
+async def search_page(call: Reading, given: Given) -> Response:
     """Search with all knobs, the explanation, and why a passage is not there."""
 
     def find() -> dict[str, Any]:
-        found = {**_bar(call, given), "page": "search", "hits": [], "stages": [], "why": None, "seconds": 0.0}
-        found["total"], found["recent"] = 0, []
+        found = {**_bar(call, given), "page": "search", "hits": [], "stages": [], "why": None, "total": 0}
         if not given.q.strip() or found["problem"]:
-            return {**found, "recent": _recent(_scope(call), book)[:10] if not given.q.strip() else []}
+            return found
         try:
-            return found | _search(_scope(call), given, found["filters"])
+            found |= _search(_scope(call), given, found["filters"])
+            if not found["hits"] and found["filters"] is not None:
+                found["total"] = len(_retriever(_scope(call), given)(given.q, None, 100))
         except (LazyRAGError, ProblemError) as exc:
-            return found | {"problem": problem_of(exc)}
+            found["problem"] = problem_of(exc)
+        return found
 
     found = await call.run(find)
-    if not found["hits"] and found["filters"] is not None and not found["problem"]:
-        found["total"] = await call.run(lambda: len(_retriever(_scope(call), given)(given.q, None, 100)))
-    return await render(call.request, "search.html", fragments=("results",), **found, api=_api_call(call, given))
+    return await page.render(call.request, "search.html", fragments=("results",), **found, api=_wanted_of(given))
 
 
 def _retriever(scope: Scope, given: Knobs) -> Any:
@@ -774,17 +726,7 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
     trace = _retriever(scope, given).trace(given.q, filters, given.topk)
     explained = build_explanation(trace, given.q, filters)
     terms = query_terms(given.q)
-    best = max((hit.fused or hit.score or 0.0 for hit in explained), default=0.0) or 1.0
-    hits = []
-    for hit in explained:
-        named = {one.name: one for one in reversed(hit.standings)}
-        bars = [(name, share, named.get(name)) for name, share in hit.contributions.items()]
-        bars = bars or [(one.name, hit.score or 0.0, one) for one in hit.standings[:1]]
-        edges = [0.0, *itertools.accumulate(100 * max(0.0, share) / best for _, share, _ in bars)]
-        fused = next((one.rank for one in hit.standings if one.kind == "fusion"), None) if given.rerank else None
-        parts = [(*bar, x, x2 - x) for bar, x, x2 in zip(bars, edges, edges[1:], strict=False)]
-        text = _snippet(hit.node.text if hit.node else "", terms)
-        hits.append({"hit": hit, "node": hit.node, "snippet": text, "score": hit.score, "fused": fused, "bars": parts})
+    hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explained]
     stages, last = explained.stages, explained.stages[-1]
     found = {"hits": hits, "stages": stages, "total": last.given + last.dropped, "seconds": explained.seconds}
     return {**found, "why": _why_not(scope, given, filters) if given.why_not.strip() else None}
@@ -860,17 +802,6 @@ def _wanted(scope: Scope, given: Knobs) -> list[DocNode]:
     return list(found.values())[:_CHOICES]
 
 
-def _api_call(call: Call, given: Knobs) -> tuple[str, str]:
-    """The search as a request, and as Python."""
-    body = {"query": given.q, "topk": given.topk, **_wanted_of(given), "explain": True}
-    path, text = f"/api/v1/sets/{call.name}/search", json.dumps(body, ensure_ascii=False, indent=1)
-    headers = '{"Authorization": f"Bearer {token}"}'
-    return (
-        f"POST {path}\n{text}",
-        f"import httpx\n\nhttpx.post(url + {path!r}, headers={headers}, json={body!r}).json()",
-    )
-
-
 # Documents
 
 
@@ -896,15 +827,9 @@ async def document_page(call: Reading, document_id: str, given: Annotated[Part, 
             info = call.find(head) if tab in _TABS else None
         if info is None:
             raise ProblemError(404, f"There is no document {document_id!a:.200}.", "It may have been deleted.")
-        folder, _, name = info.path.rpartition("/")
         versions = call.docs.versions(info.id) if info.version else []
-        context = {"page": "files", "set": call.name, "info": info, "tab": tab, "folder": folder, "name": name}
-        context |= {
-            "groups": _own_groups(info),
-            "versions": versions,
-            "offset": given.offset,
-            **_words_for(call.request),
-        }
+        context = {"page": "files", "set": call.name, "info": info, "tab": tab, "groups": _own_groups(info)}
+        context |= {"versions": versions, "offset": given.offset}
         if not info.version:
             return {**context, "tab": "details", "metadata": {}, "hash": ""}
         if tab == "nodes":
@@ -916,7 +841,7 @@ async def document_page(call: Reading, document_id: str, given: Annotated[Part, 
             return {**context, "metadata": root[0].metadata if root else {}, "hash": _content_hash(call, info.id)}
         return {**context, **_source(call, info, given.uid, given.offset)}
 
-    return await render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
+    return await page.render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
 
 
 def _own_groups(info: Any) -> list[tuple[str, int]]:
@@ -925,30 +850,21 @@ def _own_groups(info: Any) -> list[tuple[str, int]]:
 
 def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
     """The text or pages of a document, with a node of it marked."""
-    node: DocNode | None = None
-    places: dict[int, Span] = {}
+    node, place = None, None
     with suppress(ProblemError):
-        node = found_node = _scope(call).node(uid)
-        place = _root_span(found_node, (0, len(found_node.text))) if found_node.path == info.path else None
-        places = {} if place is None else {1: place}
-    found: dict[str, Any] = {"node": node, "sheets": [], "blocks": [], "cut": (False, False), "as_text": False}
-    if info.pages:
-        pages = range(offset + 1, min(offset + _PAGES, info.pages) + 1) if not places else ()
-        with suppress(LazyRAGError):  # the file may have changed, or be gone
-            sheets, missing = _page_sheets(call, info.id, pages, places.items())
-            found["sheets"], found["missing"] = sheets, bool(missing)
-    if not found["sheets"] or found.get("missing"):
-        text = _marked_text(call.docs, info.path, places, 1)
-        found |= {**text, "sheets": [], "as_text": bool(info.pages)}
-    return {**found, "is_part": bool(places and found["sheets"]), "next": offset + _PAGES}
+        node = found = _scope(call).node(uid)
+        place = _root_span(found, (0, len(found.text))) if found.path == info.path else None
+    shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
+    outline = call.docs.outline(info.path)
+    pages = [one.start for one in outline if one.kind == "page"]
+    toc = [(one.start, one.label, bisect.bisect(pages, one.start)) for one in outline if one.kind == "heading"]
+    return {"node": node, **shown, "is_part": place is not None, "next": offset + _PAGES, "toc": toc[:_TOC]}
 
 
 def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
     names = [one for one, _ in _own_groups(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
-    nodes = call.docs.get_nodes(chosen, document_ids=[root_uid(info.id)], limit=_NODES + 1, offset=offset)
-    following = offset + _NODES if len(nodes) > _NODES else None
-    return {"group": chosen, "nodes": nodes[:_NODES], "following": following}
+    return {"group": chosen, **page.page_of_nodes(call.docs, chosen, offset, _NODES, [root_uid(info.id)])}
 
 
 def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[str, Any]:
@@ -998,5 +914,5 @@ async def restore(call: Writing, document_id: str, form: Form) -> Response:
     number = str(form.get("version", ""))
     wanted = documents.Rollback(document=document_id, version=int(number) if number.isdecimal() else None)
     await documents.roll_back(call, wanted)
-    notice = "info", translate(language_of(call.request), "doc.restored", version=number)
-    return redirect(call.request, "s", call.name, "files", document_id, "versions", notice=notice)
+    notice = "info", page.translate(page.language_of(call.request), "doc.restored", version=number)
+    return page.redirect(call.request, "s", call.name, "files", document_id, "versions", notice=notice)

@@ -26,6 +26,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import PAGE, SearchMode
 from lazyrag.document.reader import Reader
 from lazyrag.document.remote import StateGoneError, content_digest, decode_vector, encode_segment, encode_vector
+from lazyrag.document.shards import shard_mark
 from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
@@ -34,6 +35,7 @@ from lazyrag.models.protocols import InputType
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of
 from lazyrag.server.service import Principal, needs, service_of
+from lazyrag.server.shards.routes import reader_of
 from lazyrag.text.analyzers import term_function
 
 router = APIRouter(prefix="/api/v1", tags=["reader"])
@@ -105,7 +107,7 @@ def _schema(docs: Document) -> Json:
     keys = docs.embed_keys
     identities = {one.key: one.embedder.identity for one in docs.reader.embedders(keys)} if keys else {}
     groups = {name: docs.reader.line(name) for name in docs.groups}
-    return {"fields": schema_text(docs.fields), "groups": groups, "embed": identities}
+    return {"fields": schema_text(docs.fields), "groups": groups, "embed": identities, "shard": shard_mark(docs)}
 
 
 @router.post("/sets/{set}/_embed")
@@ -363,7 +365,7 @@ async def read(set: str, method: Method, body: Call, request: Request, principal
     service = service_of(request)
 
     def run() -> Response:
-        reader = service.view(set, principal).reader
+        reader = reader_of(service.view(set, principal))
         if method not in _METHODS:
             raise ProblemError(404, f"There is no method {method!a}.", known_names(method, _METHODS))
         seen, scope = reader.scope, parse_filter(filter_of(body.scope))

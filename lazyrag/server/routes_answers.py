@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
+from lazyrag.document.remote_shards import missing_shards
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -241,10 +242,17 @@ class Notebook:
         return {**made, "principal": scope.principal.id, **body}
 
     def records(
-        self, scope: Scope, kind: str, after: str = "", limit: int = 1_000, one: str | None = None
+        self,
+        scope: Scope,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        one: str | None = None,
+        *,
+        is_own: bool = False,
     ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
-        own = None if scope.principal.labels is None else scope.principal.id
+        own = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
             "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
@@ -364,7 +372,7 @@ async def _write(
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
-    state, stored, lock = "SUCCESS", 0, asyncio.Lock()
+    state, stored, lock, missing = "SUCCESS", 0, asyncio.Lock(), missing_shards()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
@@ -393,6 +401,8 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
+    for one in sorted(missing):
+        add("problem", detail=f"The answer lacks the shard {one}, which is down.")
     add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 
@@ -461,8 +471,13 @@ def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Respo
         async for number, name, data in events:
             yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
 
-    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=more)
+    return event_stream(body(), headers)
+
+
+def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> Response:
+    """A stream of server-sent events, which no proxy holds back."""
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return StreamingResponse(body, media_type="text/event-stream", headers=more)
 
 
 # Feedback, golden questions, evaluations
@@ -523,23 +538,30 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
 async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
     """Add a golden question, or make one of a good judgement, whose sources must be found."""
+    return await scope.respond(store_golden, scope, book, body, status=201, slow=True)
 
-    def store() -> dict[str, Any]:
-        given = body.model_dump()
-        if body.feedback is not None:
-            judged = book.record(scope, "feedback", body.feedback)
-            if not judged["good"]:
-                raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
-            given["question"] = body.question or judged["query"]
-            given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
-        if not given["question"].strip() or not any(given[name] for name in _LABELS):
-            raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
-        if any(given["question"] == one["question"] for one in book.records(scope, "golden")):
-            raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
-        judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
-        return book.add(scope, "golden", given)
 
-    return await scope.respond(store, status=201, slow=True)
+def store_golden(scope: Scope, book: Notebook, body: GoldenBody, replaces: str = "") -> dict[str, Any]:
+    """Store a golden question whose labels are in the documents, perhaps in place of the one with an id.
+
+    Raises:
+        ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
+    """
+    given = body.model_dump()
+    if body.feedback is not None:
+        judged = book.record(scope, "feedback", body.feedback)
+        if not judged["good"]:
+            raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
+        given["question"] = body.question or judged["query"]
+        given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
+    if not given["question"].strip() or not any(given[name] for name in _LABELS):
+        raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
+    known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
+    if given["question"] in known:
+        raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
+    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+    book.take(replaces)
+    return book.add(scope, "golden", given)
 
 
 @router.delete("/golden/{number}", status_code=204, **_as_writer)

@@ -246,6 +246,9 @@ class Limited:
         self._on_node = on_node
         self._calls = BoundedCalls(limit)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Limited, (self._on_node, self._calls.limit)
+
     def __call__(self, node: DocNode) -> Any:
         """Transform a node."""
         return next(self._calls.map(self._read, [node]))
@@ -270,6 +273,9 @@ class Memo:
     def __init__(self, on_node: Callable[[DocNode], Any]) -> None:
         self._on_node = on_node
         self._results: dict[tuple[str, str], list[Any]] = {}  # of the last texts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memo, (self._on_node,)
 
     def __call__(self, node: DocNode) -> Any:
         """Transform a node."""

@@ -53,7 +53,7 @@ CALLS = {
     "a folder that is not there": (lambda lib: Document("no such folder"), "DatasetPathError", "no such folder"),
     "a keyword nobody takes": (lambda lib: Document(embd=len), "UnknownKeywordError", "embed"),
     "the manager": (lambda lib: Document(manager="page"), "ConfigError", "manager"),
-    "the launcher": (lambda lib: Document(launcher="cluster"), "NotBuiltError", "launcher"),
+    "the launcher": (lambda lib: Document(launcher="cluster"), "ConfigError", "launcher"),
     "a blank name": (lambda lib: Document(name=" "), "ConfigError", "name"),
     "no callable as embed": (lambda lib: Document(embed=3), "ConfigError", "embed"),
     "no workers": (lambda lib: Document(workers=0), "ConfigError", "workers"),

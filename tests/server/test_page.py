@@ -11,10 +11,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.server import page, page_operate
 from lazyrag.server.app import create_app
+from lazyrag.server.service import Service
 
 TEMPLATES = sorted((page.FOLDER / "templates").rglob("*.html"))
 SCRIPTS = sorted((page.FOLDER / "static" / "js").glob("*.js"))
@@ -381,8 +383,30 @@ def test_a_model_is_tested_by_one_call(browser, service):
     """The page says how long it took, or exactly what failed."""
     service.chat = lambda prompt: "OK"
     assert "The model answered in" in send(browser, "/settings/models", model="").text
+    assert "Answered" in browser.get("/settings/models").text
     service.chat = lambda prompt: 1 / 0
-    assert "ZeroDivisionError: division by zero" in unescape(send(browser, "/settings/models", model="").text)
+    for _ in range(2):  # above the page, and later as the last call
+        assert "ZeroDivisionError: division by zero" in unescape(send(browser, "/settings/models", model="").text)
+    assert "Failed" in browser.get("/settings/models").text
+
+
+def test_a_price_of_a_model_is_that_of_dry_runs(tmp_path):
+    """What Settings have for the model of a set stands in the form of its dry runs, and in their cost."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "tea.txt").write_text("Green tea. " * 500)
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(folder, embed=lambda text: [float(len(text)), 1.0], store_conf=conf) as docs:
+        docs.activate_group("MediumChunk", embed_keys=["default"])
+        (folder / "new.txt").write_text("White tea. " * 500)
+        app = create_app(Service({"notes": docs}, tmp_path / "state"))
+        local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000), "headers": HTML}
+        with TestClient(app, **local) as browser:
+            assert "The price is saved." in send(browser, "/settings/models", model="notes/default", price="250").text
+            assert 'value="250"' in browser.get("/settings/models").text
+            found = browser.get("/s/notes/files/sync").text
+            assert 'value="250"' in found
+            assert re.search(r"<dt>Cost</dt><dd>\d\.\d{4}", found)
 
 
 def test_the_first_steps_suggest_questions_about_headings(browser):

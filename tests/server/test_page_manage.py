@@ -93,6 +93,33 @@ def test_failed_files_come_first_with_stage_error_and_remedy(client, work):
     assert (work().kind, names(page(client, "files?status=failed"))) == ("add_files", ["zz.pdf"])
 
 
+def test_failures_are_told_in_the_readers_language(client, work):
+    """In Chinese the kind of the error and its remedy are Chinese, with the exact message in the details."""
+    upload(client, {"zz.pdf": b"%PDF-1.4 broken"})
+    work()
+    client.headers["Accept-Language"] = "zh"
+    for path in ("files", "files/zz.pdf", "activity"):
+        text = page(client, path)
+        assert "文件已损坏" in text, path
+        assert re.search("<details class=.orig.*?PdfLoader could not read the file", text, re.DOTALL), path
+    assert "另存后重试" in page(client, "files")
+
+
+def test_an_upload_is_priced_first(client, docs, work):
+    """With the box ticked, files wait until what they would cost is confirmed; and only once."""
+    parts = [("file", ("oolong.txt", io.BytesIO(b"Oolong is half oxidised."), "text/plain"))]
+    path = f"{SET}/files?csrf={token(client)}"
+    found = client.post(path, files=parts, data={"dry": "1", "labels": "staff"}, headers=HTML)
+    assert "Add 1 file?" in found.text
+    assert docs.jobs.list() == []
+    assert "oolong.txt" not in names(found.text)
+    number = re.search(r'name="number" value="(\w+)"', found.text)[1]
+    assert "1 file was added." in post(client, "files/upload", number=number).text
+    assert work().state == "SUCCESS"
+    assert "oolong.txt" in names(page(client, "files?status=success"))
+    assert post(client, "files/upload", number=number).status_code == 404
+
+
 def test_filters_by_name_and_status(client):
     """The table is filtered by a part of the path in any case, and by status."""
     assert names(page(client, "files?q=TEA")) == ["tea.md"]

@@ -196,6 +196,48 @@ def test_a_failing_model_is_a_notice(client, service):
     assert "The library does not answer this." in found
 
 
+def test_a_cut_answer_is_continued(client, service):
+    """Where the model stopped, the thread goes on with what was written as its history."""
+    prompts = []
+
+    async def stop(prompt):
+        yield "It is brewed at "
+        raise OSError("no connection")
+
+    service.chat = stop
+    where = ask(client)
+    found = read(client, where)
+    more = found[found.index("data-continue") :].partition("</form>")[0]
+    given = dict(re.findall(r'name="(\w+)" value="([^"]*)"', more))
+    assert given["q"] == "How hot is green tea brewed? (Continue the answer.)"
+    replies = iter(['{"query": "green tea degrees"}', "eighty degrees [1]."])
+    service.chat = lambda prompt: prompts.append(prompt) or next(replies)
+    ask(client, given["q"], thread=given["thread"])
+    assert "It is brewed at" in str(prompts[0])  # the history
+    found = read(client, where)
+    assert "data-continue" not in found
+    assert "eighty degrees." in words(found)
+
+
+def test_a_long_document_has_its_contents(client, docs, tmp_path):
+    """Headings are links to their place, also where the text goes on in another part of the page."""
+    text = "\n\n".join(f"# Part {n}\n\n" + f"Tea of part {n} is green. " * 400 for n in range(1, 8))
+    (tmp_path / "files" / "long.md").write_text(text)
+    docs.sync()
+    found = read(client, f"{SET}/files/long.md")
+    toc = found[found.index('class="toc"') :].partition("</nav>")[0]
+    links = [html.unescape(one) for one in re.findall(r'href="([^"]+)"', toc)]
+    assert len(links) == 7
+    assert f'id="{links[1][1:]}"' in found  # within the part that is shown
+    assert "Tea of part 7" not in found
+    beyond = read(client, links[-1].partition("#")[0])
+    assert f'id="{links[-1].partition("#")[2]}"' in beyond
+    assert "Tea of part 7" in beyond
+    after = re.search(r'href="([^"]+)">Show the part that follows', found)
+    assert "Tea of part 6" in read(client, html.unescape(after[1]))
+    assert 'class="toc"' not in read(client, f"{SET}/files/tea.md")
+
+
 def events(text):
     """Events of a stream: number, name, pieces."""
     found = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,8 @@ import pptx
 import pytest
 
 from lazyrag import DocNode, Document, IngestionWarning, Reranker, Retriever, register_loader
-from lazyrag.errors import ConfigError, DatasetPathError, LoadError, NotBuiltError
+from lazyrag.errors import ConfigError, DatasetPathError, LoadError
+from tests.scale import scale_work
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 
@@ -346,10 +349,19 @@ def test_one_machine_needs_no_launcher(folder):
     assert by_path(Document(path)) == by_path(Document(path, launcher=None)) == {"a.txt": "茶"}
 
 
-def test_launcher_is_not_built(folder):
+def test_launcher_says_where_the_service_ingests(folder, tmp_path, monkeypatch):
     """「`launcher`：启动服务的方式，集群应用会用到这个参数，单机应用可以忽略」
 
-    A launcher asks for what this release does not contain: the error says so and what to give instead.
+    The launcher starts what ingests for the Document and its service, here a process, which embeds a text that is
+    added. Nodes are what they are without one.
     """
-    with pytest.raises(NotBuiltError, match=r"not built yet\. Leave it None"):
-        Document(folder({"a.txt": "茶"}), launcher=object())
+    monkeypatch.setenv("SCALE_LOG", str(tmp_path))
+    with Document(folder({"a.txt": "茶"}), embed=scale_work.embed, manager=True, launcher=1) as docs:
+        docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
+        job = docs.jobs.submit("add_texts", {"texts": {"b": "coffee"}}, key="b")
+        while docs.jobs.get(job.id).state in ("WAITING", "WORKING"):
+            time.sleep(0.02)
+        assert by_path(docs) == {"a.txt": "茶", "b": "coffee"}
+    workers = {int(line.split()[0]) for line in (tmp_path / "embed").read_text().splitlines()}
+    assert len(workers) == 1
+    assert os.getpid() not in workers

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from lazyrag import Condition, DataType, DocField, DocNode, Document, LazyRAGError, Retriever
-from lazyrag.errors import ConfigError, NotBuiltError, NotRegisteredError, StaleNodeError, UnknownKeywordError
+from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError, UnknownKeywordError
 
 FILES = {
     "a.txt": "One is first. Two is second.\nThree is third.",
@@ -34,7 +37,9 @@ def embed(text):
     [
         ({"manager": "page"}, ConfigError, "manager must be True, False or 'ui'; got 'page'"),
         ({"server": 70_000}, ConfigError, "server must be an integer from 0 to 65535"),
-        ({"launcher": object()}, NotBuiltError, "launcher is .*Leave it None"),
+        ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
+        ({"launcher": 0}, ConfigError, "launcher must be an integer >= 1"),
+        ({"launcher": 2, "embed": lambda text: [1.0]}, ConfigError, "<lambda>, which other processes cannot import"),
         ({"embed": "bge-large"}, ConfigError, "embed of key 'default'"),
         ({"embed": {}}, ConfigError, "embed must be a callable"),
         ({"embed": {"a": embed, "b": 5}}, ConfigError, "embed of key 'b'"),
@@ -497,7 +502,8 @@ def test_all_seven_arguments_of_the_specification_by_position(folder):
 
 def test_what_a_document_has(docs):
     """groups, embed_keys and fields tell what may be asked of a Document, before anything is read."""
-    assert docs.groups == ("CoarseChunk", "FineChunk", "MediumChunk", "line", "sentence", "word", "lazyllm_root")
+    built_in = ("CoarseChunk", "FineChunk", "MediumChunk")
+    assert docs.groups == (*built_in, "line", "sentence", "table", "word", "lazyllm_root")
     assert docs.embed_keys == ()
     made = Document(embed={"b": embed, "a": embed}, doc_fields={"year": DocField(DataType.INT32)})
     assert made.embed_keys == ("b", "a")
@@ -505,8 +511,7 @@ def test_what_a_document_has(docs):
     assert {"year", "file_name", "file_type"} <= set(made.fields)
     assert "year" not in docs.fields
     assert docs.last_report is None
-    for group in docs.groups:
-        assert docs.get_nodes(group)
+    assert [group for group in docs.groups if not docs.get_nodes(group)] == ["table"]
 
 
 def test_a_limit_reads_no_more_than_it_needs(folder):
@@ -532,3 +537,20 @@ def test_unknown_keywords_of_get_nodes(docs, wrong):
         docs.get_nodes(**wrong)
     assert isinstance(caught.value, ConfigError)
     assert isinstance(caught.value, TypeError)
+
+
+def test_one_worker_embeds_one_text_at_a_time(tmp_path):
+    """With workers=1 and a store, no two threads call an embed function, which need not be thread-safe."""
+    threads = set()
+
+    def slow(text):
+        threads.add(threading.get_ident())
+        time.sleep(0.005)
+        return [len(text), 1.0]
+
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(embed=slow, workers=1, store_conf=conf) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.add_texts({"a": "\n".join(f"tea {number}" for number in range(10))})
+        docs.activate_group("line", embed_keys=docs.embed_keys)
+    assert threads == {threading.get_ident()}

@@ -120,24 +120,24 @@ def test_rows_without_text_are_left_out(word, load):
 
 
 def test_nested_tables(word, load):
-    """A table inside a cell is read inside that cell, each of its texts once."""
+    """A table inside a cell is read inside that cell, each of its texts once, and adds no columns to the outer one."""
     table = word.table([["outer a", "outer b"], ["outer c", "outer d"]])
     inner = table.cell(0, 1).add_table(2, 2)
     for number, one in enumerate(one for row in inner.rows for one in row.cells):
         one.text = f"inner {number}"
     text = load(word).text
     assert [line for line in text.splitlines() if line] == [
-        "outer a | outer b inner 0 | inner 1 inner 2 | inner 3",
+        "outer a | outer b inner 0, inner 1; inner 2, inner 3",
         "outer c | outer d",
     ]
 
 
-def test_merged_cells_are_read_once(word, load):
-    """Cells merged across columns or rows give their text once, where they begin."""
+def test_merged_cells_keep_their_columns(word, load):
+    """The text of cells merged across columns or rows stands in each column and row that they cover."""
     table = word.table([["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]])
     table.cell(0, 0).merge(table.cell(0, 1)).text = "across"
     table.cell(1, 2).merge(table.cell(2, 2)).text = "down"
-    assert load(word).text.strip().splitlines() == ["across | c", "d | e | down", "g | h"]
+    assert load(word).text.strip().splitlines() == ["across | across | c", "d | e | down", "g | h | down"]
 
 
 def test_content_controls(word, load):

@@ -134,7 +134,7 @@ def test_preformatted_text_keeps_its_white_space(markup, text):
 
 
 def test_tables_are_read_row_by_row():
-    """Each row is a line with | between its filled cells; empty ones leave no mark."""
+    """Each row is a line with | between its cells, which keep their columns; empty ones at its end leave no mark."""
     markup = """
     <table><caption>Prices</caption>
       <thead><tr><th>Tea</th><th>Price</th></tr></thead>
@@ -142,7 +142,7 @@ def test_tables_are_read_row_by_row():
       <tr><td></td><td>20</td><td> </td></tr>
       <tr><td>red</td><td></td><td>30</td></tr></tbody>
     </table>after"""
-    assert text_of(markup) == "Prices\nTea | Price\ngreen | 10\n20\nred | 30\n\nafter"
+    assert text_of(markup) == "Prices\nTea | Price\ngreen | 10\n | 20\nred |  | 30\n\nafter"
 
 
 def test_cells_stay_on_their_row_s_line():

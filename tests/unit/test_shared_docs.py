@@ -36,10 +36,12 @@ LINES = {
         "Lorem ipsum | A link example",
         "Nested Table",
         "a | >b< | c",
-        "d | e | f g&t | h | i",  # the table within the table stands in its cell
+        "d | e, f; g&t, h | i",  # the table within the table stands in its cell
         "j | k | l",
         "Table with merged cells",
-        "a | b",
+        "a | b | b",
+        "a | c | d",
+        "e | e | d",
     ],
     "equations.docx": ["For m=1,", "From Eq. 36.1.3,"],
     "fake-doc.rtf": ["My First Heading", "Column 1 | Column 2", "Row 2, Cell 1 | Row 2, Cell 2"],

@@ -64,7 +64,7 @@ def test_the_password_of_the_manifest_opens():
 
 def test_an_arabic_word_of_one_glyph_is_in_reading_order():
     """The letters that one glyph stands for are not reversed."""
-    assert PdfLoader().load(shared("data", "docs", "habibi.pdf")).text.split()[1] == "ح\u064eبيبي"
+    assert "ح\u064eبيبي" in PdfLoader().load(shared("data", "docs", "habibi.pdf")).text.split()
 
 
 def test_columns_of_a_paper_are_read_in_order():

@@ -1,233 +1,590 @@
-"""Nodes that are kept in memory for similarity functions: the same as the stores', as long as the same builds live."""
+"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them alone."""
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import io
 import random
-import threading
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
+import docx
+import openpyxl
+import pptx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from openpyxl.comments import Comment
+from pptx.util import Inches
+from reportlab.lib.pagesizes import A4
+from reportlab.pdfgen import canvas
 
-from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever, register_similarity
-from lazyrag.document.nodes import NodeCache
-from lazyrag.errors import StaleNodeError
-from lazyrag.retrieval.similarity import Similarity, _best
+from lazyrag import DataType, DocField, Document, Retriever
+from lazyrag.data.segment import TABLE
+from lazyrag.data.tables import FoundTable
+from lazyrag.errors import ConfigError
+from lazyrag.loaders import load_file
+from lazyrag.loaders.html import read_html
 
-FILES = {f"{kind}/{number}.txt": f"tea {number}\nwater {number} tea\n{kind}" for kind in "ab" for number in range(4)}
-
-
-def embed(text):
-    """A vector for a text; none for one that cannot be embedded."""
-    if "broken" in text:
-        msg = "no vector today"
-        raise ValueError(msg)
-    return [float(len(text)), float(text.count("e")), 1.0]
+Block = tuple[int, int, int, int]  # top, left, height, width
 
 
-def document(path, **arguments):
-    """The files in lines, with a field by folder."""
-    docs = Document(
-        path,
-        doc_fields={"kind": DocField(DataType.VARCHAR)},
-        file_metadata=lambda file: {"kind": file.parent.name},
-        embed=embed,
-        **arguments,
+def tables_of(loaded) -> list[FoundTable]:
+    """The tables that a loader found."""
+    return [FoundTable.read(one.label) for one in loaded.tables]
+
+
+# Random grids: each writer's own model of merged cells is the oracle.
+
+
+def drawn_blocks(draw: random.Random, rows: int, columns: int) -> list[Block]:
+    """Rectangles that fill a grid below its header; none fills a row."""
+    free = {(row, column) for row in range(1, rows) for column in range(columns)}
+    blocks = [(0, column, 1, 1) for column in range(columns)]
+    while free:
+        top, left = min(free)
+        width = height = 1
+        while draw.random() < 0.4 and width < columns - 1 and (top, left + width) in free:
+            width += 1
+        while draw.random() < 0.4 and all((top + height, left + at) in free for at in range(width)):
+            height += 1
+        free -= {(top + down, left + right) for down in range(height) for right in range(width)}
+        blocks.append((top, left, height, width))
+    return sorted(blocks)
+
+
+def name_of(block: Block) -> str:
+    """The text of a rectangle."""
+    return f"{'hv'[block[0] > 0]}{block[0]}x{block[1]}"
+
+
+def html_file(path: Path, blocks: list[Block]) -> list[list[str]]:
+    """Write rowspan and colspan; the grid is what they were drawn as."""
+    rows: dict[int, str] = {}
+    grid: dict[tuple[int, int], str] = {}
+    for top, left, height, width in blocks:
+        name = name_of((top, left, height, width))
+        cell = f"<td rowspan={height} colspan={width}>{name}</td>" if top else f"<th>{name}</th>"
+        rows[top] = rows.get(top, "") + cell
+        grid |= {(top + down, left + right): name for down in range(height) for right in range(width)}
+    last, right = max(grid)
+    markup = "".join(f"<tr>{rows.get(at, '')}</tr>" for at in range(last + 1))
+    path.write_text(f"<table>{markup}</table>", encoding="utf-8")
+    return [[grid[row, column] for column in range(right + 1)] for row in range(last + 1)]
+
+
+def docx_file(path: Path, blocks: list[Block]) -> list[list[str]]:
+    """Merge with python-docx, which also reads the grid."""
+    document = docx.Document()
+    rows, columns = (max(block[at] + block[at + 2] for block in blocks) for at in (0, 1))
+    table = document.add_table(rows, columns)
+    for top, left, height, width in blocks:
+        cell = table.cell(top, left).merge(table.cell(top + height - 1, left + width - 1))
+        cell.text = name_of((top, left, height, width))
+    document.save(path)
+    return [[table.cell(row, column).text for column in range(columns)] for row in range(rows)]
+
+
+def pptx_file(path: Path, blocks: list[Block]) -> list[list[str]]:
+    """Merge with python-pptx, whose cells know their merge."""
+    deck = pptx.Presentation()
+    rows, columns = (max(block[at] + block[at + 2] for block in blocks) for at in (0, 1))
+    shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
+    table = shapes.add_table(rows, columns, Inches(1), Inches(1), Inches(6), Inches(3)).table
+    for top, left, height, width in blocks:
+        table.cell(top, left).text = name_of((top, left, height, width))
+        if (height, width) != (1, 1):
+            table.cell(top, left).merge(table.cell(top + height - 1, left + width - 1))
+    grid = {}
+    for row in range(rows):
+        for column in range(columns):
+            cell = table.cell(row, column)
+            if not cell.is_spanned:
+                reach = (cell.span_height, cell.span_width) if cell.is_merge_origin else (1, 1)
+                grid |= {(row + a, column + b): cell.text for a in range(reach[0]) for b in range(reach[1])}
+    deck.save(path)
+    return [[grid[row, column] for column in range(columns)] for row in range(rows)]
+
+
+def xlsx_file(path: Path, blocks: list[Block]) -> list[list[str]]:
+    """Merge with openpyxl, which lists merged ranges."""
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for top, left, height, width in blocks:
+        sheet.cell(top + 1, left + 1, name_of((top, left, height, width)))
+        if (height, width) != (1, 1):
+            sheet.merge_cells(None, top + 1, left + 1, top + height, left + width)
+    book.save(path)
+    grid = [[str(cell.value) for cell in row] for row in sheet.iter_rows()]
+    filled = [at for at, row in enumerate(grid) if {*row} != {"None"}]
+    for merged in sheet.merged_cells.ranges:
+        for row, column in merged.cells:
+            grid[row - 1][column - 1] = sheet.cell(merged.min_row, merged.min_col).value
+    return [grid[at] for at in filled]
+
+
+def open_document(path: Path, blocks: list[Block], kind: str) -> list[list[str]]:
+    """Write spans and covered cells; the grid is what they were drawn as."""
+    grid = {
+        (top + down, left + right): ((top, left, height, width), down or right)
+        for top, left, height, width in blocks
+        for down in range(height)
+        for right in range(width)
+    }
+    rows, columns = (at + 1 for at in max(grid))
+    markup = ""
+    for row in range(rows):
+        markup += "<table:table-row>"
+        for column in range(columns):
+            block, is_covered = grid[row, column]
+            spans = f'table:number-rows-spanned="{block[2]}" table:number-columns-spanned="{block[3]}"'
+            cell = f"<table:table-cell {spans}><text:p>{name_of(block)}</text:p></table:table-cell>"
+            markup += "<table:covered-table-cell/>" if is_covered else cell
+        markup += "</table:table-row>"
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
     )
-    docs.create_node_group("line", transform=str.splitlines)
-    return docs
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {names}><office:body><office:{kind}><table:table table:name='s'>{markup}"
+            f"</table:table></office:{kind}></office:body></office:document-content>",
+        )
+    own = [row for row in range(rows) if kind == "text" or any(not grid[row, column][1] for column in range(columns))]
+    return [[name_of(grid[row, column][0]) for column in range(columns)] for row in own]
+
+
+WRITERS: dict[str, Callable[[Path, list[Block]], list[list[str]]]] = {
+    "docx": docx_file,
+    "html": html_file,
+    "ods": lambda path, blocks: open_document(path, blocks, "spreadsheet"),
+    "odt": lambda path, blocks: open_document(path, blocks, "text"),
+    "pptx": pptx_file,
+    "xlsx": xlsx_file,
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_random_spans(tmp_path, suffix):
+    """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
+    draw = random.Random(suffix)
+    merged = 0
+    for _ in range(6):
+        blocks = drawn_blocks(draw, draw.randint(3, 6), draw.randint(2, 5))
+        merged += any(block[2:] != (1, 1) for block in blocks)
+        path = tmp_path / f"grid.{suffix}"
+        expected = WRITERS[suffix](path, blocks)
+        [table] = tables_of(load_file(path))
+        assert [list(table.names), *map(list, table.rows)] == expected
+    assert merged > 3
+
+
+# One fixture for each repair
+
+
+def test_word_spans_and_caption(tmp_path):
+    """vMerge, gridSpan and gridBefore keep columns; declared header rows are joined; the caption is found."""
+    document = docx.Document()
+    document.add_paragraph("Table 1: Harvest", "Caption")
+    table = document.add_table(4, 4)
+    texts = [["town", "kg", "", "note"], ["", "spring", "autumn", ""], ["Uji", "1", "2", "x"], ["", "3", "4", ""]]
+    for row, line in zip(table.rows, texts, strict=True):
+        for cell, text in zip(row.cells, line, strict=True):
+            cell.text = text
+    table.cell(0, 1).merge(table.cell(0, 2)).text = "kg"
+    table.cell(0, 0).merge(table.cell(1, 0)).text = "town"
+    table.cell(0, 3).merge(table.cell(1, 3)).text = "note"
+    table.cell(2, 0).merge(table.cell(3, 0)).text = "Uji"
+    for row in (table.rows[0], table.rows[1]):
+        row._tr.get_or_add_trPr().append(docx.oxml.OxmlElement("w:tblHeader"))
+    late = table.add_row()
+    late._tr.remove(late._tr.tc_lst[0])
+    before = docx.oxml.OxmlElement("w:gridBefore")
+    before.set(docx.oxml.ns.qn("w:val"), "1")
+    late._tr.get_or_add_trPr().append(before)
+    late._tr.tc_lst[0].p_lst[0].add_r().text = "5"
+    document.save(tmp_path / "a.docx")
+    loaded = load_file(tmp_path / "a.docx")
+    assert loaded.text.splitlines() == [
+        "Table 1: Harvest",
+        "town | kg | kg | note",
+        "town | spring | autumn | note",
+        "Uji | 1 | 2 | x",
+        "Uji | 3 | 4",
+        " | 5",
+    ]
+    [found] = tables_of(loaded)
+    assert (found.caption, found.names) == ("Table 1: Harvest", ("town", "kg > spring", "kg > autumn", "note"))
+    assert found.rows == (("Uji", "1", "2", "x"), ("Uji", "3", "4", ""), ("", "5", "", ""))
+    [place] = loaded.tables
+    assert loaded.text[place.start : place.end].splitlines()[0] == "town | kg | kg | note"
+    assert all(one.kind != TABLE for one in loaded.locations)
+
+
+def test_html_spans_caption_and_nested_tables():
+    """rowspan and colspan keep columns, up to the end of their row group; a table around tables is no grid."""
+    markup = (
+        "<table><tr><td><h2>Report</h2><table><caption>Sales</caption>"
+        "<thead><tr><th rowspan=2>tea<th colspan=2>2024</tr><tr><th>kg<th>EUR</tr></thead>"
+        "<tbody><tr><td rowspan=9>Sencha<td>1<td>2</tr><tr><td>3<td>4</tr></tbody>"
+        "<tbody><tr><td>Assam<td><td>5</tr><tr><td colspan=3>all prices with tax</tr></tbody></table></td></tr></table>"
+    )
+    loaded = read_html(markup)
+    assert loaded.text.splitlines() == [
+        "Report",
+        "",
+        "Sales",
+        "tea | 2024 | 2024",
+        "tea | kg | EUR",
+        "Sencha | 1 | 2",
+        "Sencha | 3 | 4",
+        "Assam |  | 5",
+        "all prices with tax",
+    ]
+    [found] = tables_of(loaded)
+    assert (found.caption, found.names) == ("Sales", ("tea", "2024 > kg", "2024 > EUR"))
+    assert found.rows[2:] == (("Assam", "", "5"), ("all prices with tax", "", ""))
+
+
+def test_slide_tables(tmp_path):
+    """Merged cells of a slide keep their columns; the table's place is in the text of its slide."""
+    deck = pptx.Presentation()
+    for title in ("One", "Two"):
+        shapes = deck.slides.add_slide(deck.slide_layouts[5]).shapes
+        shapes.title.text = title
+        table = shapes.add_table(3, 2, Inches(1), Inches(1), Inches(6), Inches(3)).table
+        for at, text in enumerate(["tea", "kg", title, "1", "", "2"]):
+            table.cell(at // 2, at % 2).text = text
+        table.cell(1, 0).merge(table.cell(2, 0))
+    deck.save(tmp_path / "a.pptx")
+    loaded = load_file(tmp_path / "a.pptx")
+    assert [loaded.text[one.start : one.end].splitlines() for one in loaded.tables] == [
+        ["tea | kg", "One | 1", "One | 2"],
+        ["tea | kg", "Two | 1", "Two | 2"],
+    ]
+
+
+@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
+def test_spans_are_no_bomb(markup):
+    """A small page with cells over millions of places becomes a text that is not much longer than it."""
+    loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 900}</table>")
+    assert len(loaded.text) < 2 * len(markup) + (1 << 21)
+
+
+# Workbooks
 
 
 @pytest.fixture
-def docs(folder):
-    """A Document with a few files in lines."""
-    return document(folder(FILES))
+def load(tmp_path):
+    """A function that fills a workbook's first sheet and loads it."""
+
+    def saved_and_loaded(fill):
+        book = openpyxl.Workbook()
+        book.active.title = "S"
+        book.properties.creator = None
+        fill(book.active)
+        book.save(tmp_path / "a.xlsx")
+        return load_file(tmp_path / "a.xlsx")
+
+    return saved_and_loaded
 
 
-def pages(docs, embed_key=None, filters=None):
-    """What a similarity function is given."""
-    return docs.reader.read(lambda snapshot: list(snapshot.scan("line", filters, embed_key)))
+def at(sheet, cell: str, rows) -> None:
+    """Write rows from a cell on."""
+    first = sheet[cell]
+    for down, row in enumerate(rows):
+        for right, value in enumerate(row):
+            sheet.cell(first.row + down, first.column + right, value)
 
 
-def read(docs, embed_key=None, filters=None):
-    """The same, read from the stores."""
-    kept = docs._indexer.node_cache
-    docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=0)
-    try:
-        return pages(docs, embed_key, filters)
-    finally:
-        docs._indexer.node_cache = kept
+def test_islands_of_a_sheet(load):
+    """Tables below each other and side by side have column names and titles of their own."""
+
+    def fill(sheet):
+        at(sheet, "A1", [["Prices"], ["tea", "EUR"], ["Sencha", 12], [], ["Assam", 8]])
+        at(sheet, "A8", [["town", "km"], ["Uji", 3], ["Kyoto", 9]])
+        at(sheet, "D8", [["garden", "kg"], ["north", 120]])
+        sheet.merge_cells("A1:B1")
+
+    loaded = load(fill)
+    assert loaded.text.splitlines() == [
+        "S",
+        "Prices",
+        "tea | EUR",
+        "tea: Sencha; EUR: 12",
+        "tea: Assam; EUR: 8",
+        "town | km",
+        "town: Uji; km: 3",
+        "town: Kyoto; km: 9",
+        "garden | kg",
+        "garden: north; kg: 120",
+    ]
+    prices, towns, gardens = tables_of(loaded)
+    assert [(one.caption, one.cells) for one in (prices, towns, gardens)] == [
+        ("Prices", "A2:B5"),
+        ("", "A8:B10"),
+        ("", "D8:E9"),
+    ]
+    assert prices.numbers == ((2, 3), (5, 5))
 
 
-def told(pages):
-    """All that can be seen of nodes, page by page."""
-    return [[(one.segment, {key: v.tolist() for key, v in one.embeddings.items()}) for one in page] for page in pages]
+def test_groups_of_columns(load):
+    """A row of merged names above the names of columns is part of them; a merged line within is a line."""
+
+    def fill(sheet):
+        at(sheet, "A1", [["tea", "2024", None], [None, "kg", "EUR"], ["from Japan"], ["Sencha", 1, 2]])
+        for cells in ("A1:A2", "B1:C1", "A3:C3"):
+            sheet.merge_cells(cells)
+
+    loaded = load(fill)
+    assert loaded.text.splitlines()[1:] == [
+        "tea | 2024 | 2024",
+        "tea | kg | EUR",
+        "from Japan",
+        "tea: Sencha; 2024 > kg: 1; 2024 > EUR: 2",
+    ]
 
 
-def identities(pages):
-    """Which objects stand for the nodes, by uid and build."""
-    return {node.segment.key: id(node) for page in pages for node in page}
+def test_a_space_between_columns_is_no_border(load):
+    """An empty column within one table does not cut its rows apart."""
+    loaded = load(lambda sheet: at(sheet, "A1", [["tea", "EUR", None, "town", "km"], ["Sencha", 12, None, "Uji", 3]]))
+    assert loaded.text.splitlines()[2:] == ["tea: Sencha; EUR: 12; town: Uji; km: 3"]
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("embed_key", [None, "default"])
-@pytest.mark.parametrize("filters", [None, {"kind": ["a"]}, {"kind": ["none"]}], ids=["all", "some", "none"])
-@pytest.mark.parametrize("scope", [None, {"kind": ["a"]}], ids=["whole", "restricted"])
-def test_kept_nodes_are_those_of_the_stores(docs, embed_key, filters, scope):
-    """The same nodes in the same order, with the same vectors, whatever filter or scope there is."""
-    key = embed_key and docs.embed_keys[0]
-    seen = docs if scope is None else docs.restricted(scope)
-    expected = told(read(seen, key, filters))
-    for _ in range(2):
-        assert told(pages(seen, key, filters)) == expected
-    assert bool(expected) == (filters != {"kind": ["none"]})
+def test_values_as_a_person_sees_them(load):
+    """Durations, percentages, dates and booleans, by the number format of their cell."""
+
+    def fill(sheet):
+        values = [dt.timedelta(hours=26, minutes=5), dt.timedelta(minutes=90, seconds=7), 0.125, dt.date(2024, 4, 5)]
+        at(sheet, "A1", [["h", "m", "share", "day", "ok"], [*values, True]])
+        sheet["A2"].number_format, sheet["B2"].number_format, sheet["C2"].number_format = "[h]:mm", "[mm]:ss", "0.0%"
+
+    assert load(fill).text.splitlines()[2] == "h: 26:05; m: 90:07; share: 12.5%; day: 2024-04-05; ok: TRUE"
 
 
-def test_nodes_are_read_once_for_each_state(docs, folder):
-    """What did not change stays the same object; a changed file's nodes are read, a deleted one's are gone."""
-    before = identities(pages(docs))
-    assert identities(pages(docs)) == before
-    path = folder({"a/0.txt": "another tea"})
-    (path / "b/1.txt").unlink()
-    docs.sync()
-    after = pages(docs)
-    assert told(after) == told(read(docs))
-    kept = before.keys() & identities(after).keys()
-    assert all(identities(after)[key] == before[key] for key in kept)
-    assert [node.text for page in after for node in page if node.path == "a/0.txt"] == ["another tea"]
+def test_formulas_without_value_comments_and_hidden_sheets(load):
+    """A formula that was never computed is read as such and listed; comments and hidden sheets are marked."""
+
+    def fill(sheet):
+        at(sheet, "A1", [["tea", "kg"], ["Sencha", 12], ["total", "=SUM(B2:B2)"]])
+        sheet["B2"].comment = Comment("Weighed twice.", "Li")
+        sheet.sheet_state = "hidden"
+        sheet.parent.create_sheet("T").append(["Notes"])
+
+    loaded = load(fill)
+    assert loaded.text.split("\n\n")[0].splitlines()[-2:] == [
+        "tea: total; kg: =SUM(B2:B2)",
+        "Comment on B2: Weighed twice.",
+    ]
+    assert ("comment", "S > B2") in {(one.kind, one.label) for one in loaded.locations}
+    assert loaded.metadata["formulas_without_values"] == ["S!B3"]
+    assert loaded.metadata["hidden_sheets"] == ["S"]
 
 
-def test_a_group_that_is_too_large_is_read_with_each_question(docs):
-    """Where nodes do not fit into the bound, they are read anew, and the answers are the same."""
-    expected = told(pages(docs))
-    docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=1_000)
-    first, second = pages(docs), pages(docs)
-    assert told(first) == told(second) == expected
-    assert not set(identities(first).values()) & set(identities(second).values())
-
-
-def test_tables_share_their_bound(docs):
-    """The table that was not used for the longest time makes room for another one."""
-    docs.create_node_group("word", transform=str.split)
-    tables = docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=40_000)
-    for group in ("line", "word", "line", "word"):
-        docs.reader.read(lambda snapshot, group=group: list(snapshot.scan(group, None)))
-        assert len(tables._tables) == 1
-
-
-def test_a_node_that_gets_its_vector_later_is_seen_then(folder):
-    """A node without a vector is left out, and is there once a retry has embedded it."""
-    path = folder({"a/0.txt": "good", "a/1.txt": "broken"})
-    trouble = ["broken"]
-
-    def unsteady(text):
-        if text in trouble:
-            msg = "no vector today"
-            raise ValueError(msg)
-        return [float(len(text)), 1.0]
-
-    docs = Document(path, embed=unsteady)
-    docs.create_node_group("line", transform=str.splitlines)
-    key = docs.embed_keys[0]
-    with pytest.warns(IngestionWarning, match="1 of 2"):
-        assert [node.text for page in pages(docs, key) for node in page] == ["good"]
-    trouble.clear()
-    docs.retry_failed()
-    assert [node.text for page in pages(docs, key) for node in page] == ["good", "broken"]
-
-
-def test_nodes_in_a_scope_keep_to_it(docs):
-    """What a restricted Document's function is given reaches nothing outside, though the nodes are kept for all."""
-    root = docs.get_nodes("lazyllm_root")[-1]
-    assert root.path.startswith("b/")
-    every = [node for page in pages(docs) for node in page]
-    seen = [node for page in pages(docs.restricted({"kind": ["a"]})) for node in page]
-    assert {node.path[0] for node in every} == {"a", "b"}
-    assert {node.path[0] for node in seen} == {"a"}
-    with pytest.raises(StaleNodeError, match="hides"):
-        seen[0].reader.show(root.segment)
-    assert every[0].reader.show(root.segment) == root
-
-
-def test_a_function_may_do_what_it_likes_with_its_list(docs):
-    """A list of nodes that a function empties is its own: the next question is asked over all of them."""
-
-    def emptying(query, nodes):
-        scored = [(node, float(len(node.text))) for node in nodes]
-        nodes.clear()
-        return scored
-
-    register_similarity(emptying, batch=True)
-    ask = Retriever(docs, "line", similarity="emptying", topk=3)
-    assert [node.uid for node in ask("tea")] == [node.uid for node in ask("tea")]
-    assert sum(map(len, pages(docs))) == 24
-    for page in pages(docs):
-        page.clear()
-    assert sum(map(len, pages(docs))) == 24
-
-
-@pytest.mark.slow
-def test_questions_see_one_state_while_documents_change(docs, folder):
-    """Every file always has three lines or one: whoever asks in between sees all lines of one version."""
-    wrong, stop = [], threading.Event()
-
-    def ask():
-        while not stop.is_set():
-            found = [node for page in pages(docs) for node in page]
-            by_path = {node.path: [one.text for one in found if one.path == node.path] for node in found}
-            wrong.extend(lines for lines in by_path.values() if len({line.rsplit("~", 1)[-1] for line in lines}) > 1)
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    folder(dict.fromkeys(FILES, "~0\nmore ~0\nlines ~0"))
-    docs.sync()
-    for thread in threads:
-        thread.start()
-    for number in range(1, 8):
-        folder({name: "\n".join(f"{i} ~{number}" for i in range(1 + number % 3)) for name in FILES})
-        docs.sync()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
-def test_a_program_that_only_reads_keeps_nodes_too(folder, tmp_path):
-    """A read-only Document answers by a function as the one that writes does, and sees what that one changes."""
-    path = folder(FILES)
-    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
-    with document(path, store_conf=conf) as docs:
-        expected = told(pages(docs))
-        with document(path, store_conf=conf, read_only=True) as reading:
-            assert told(pages(reading)) == expected
-            folder({**FILES, "a/0.txt": "changed"})
-            docs.sync()
-            assert told(pages(reading)) == told(pages(docs)) != expected
-
-
-@given(
-    scores=st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, float("inf"), -3.5]), max_size=30),
-    topk=st.integers(1, 12),
-    descend=st.booleans(),
+# A workbook that xlwt wrote: a merged title, a merged cell, durations, percentages and dates.
+OLD_WORKBOOK = (
+    "c-rk)T}TvB6#nj=S>0X#R#QuZMIx<C&GJP8oeIjQ#F8lbp;mW6(_Lc~!XC;pACsV`q8Gu6UaVgFp^|zKf&!x+f*{bOr=Em@9@OdFGc%<&"
+    "f(vC7^9}dRz2Cj(+_U$dIdgYjkLOMd-7B8NBGf~}oEbpcJWfyvIE@gf-!xU#x%;V@9{wo={Irp2K0MBPm9F+s?e`=k?&{A;0w1Xy#VIs)"
+    "C1NEjh+XVML?|EXND5phCL2ZURUXS$maACa;gL^R?qKE;%Q_l6Ar52QXe_U_qxg_q$9>sQb|0|LduFzx054P&pSvuqu|DifwnsX>j^%fR"
+    "^-K(dqNyR4h$U4!12<G)9ceqZJsuD10o;TRR997(hV>lWLJ;UBRL0|#(dY#7Y49+<nkB#&C*3?N@%WYH1&IH)kWXKN_tOTu@oJ~t_#kb%"
+    "8=tX+olLUi#%H<MxgsgH`e2^mtT8~E>wQ*yHqT%SCpcAzYmRirx@mAv*Xaa>a2rwGZINV51EP^$k_S$<2h}@|b7W{ij?CiRkx4R&9Ioeb"
+    "1_{wx%-o)Sv$v(mIL=HTzZb2yXQ}cHCeAAjQqJZc{f8`Pjm<1Cu+_C(FJ_rfPSd@tslcx6>E|&QxwnkwsbRb|Hq5JUr24?;eGkI}Q^qE$"
+    "k2Fl4$sc)V3}GFuO_cQ2)sG5MA+B9jcw{(tVQ1P8EQ@~0x_%k5eK+kRLJnrt<4nk9IZA5;ULAF5tRY-91Zya1wVd^|T9S30mPRezo?W`w"
+    "l59(Dx+bk0pNE>ksoKHTX~SY9`ESRIaaJk~jaIj6OtMXFk<C$BHO>A-PqBvTf^y$WY87%Utj4x6W#JRAmgKPxG}OyH+*dBqd+8^F@ZiCN"
+    "2M-=Rc=$U|Coak76zc@)v(LBb_II6GDs$dvlK&R_(M4Ae{fF9(1l^P9O(}i~;S-K6u}mH3d!fQXnmvgQw6Gr?DaS9JxW)Y6vuwrC?|Xz&"
+    "oqsMBKmYLj-vJZ@5Ni"
 )
-def test_the_best_are_those_of_a_whole_sort(scores, topk, descend):
-    """Only what can be among the best is sorted, and that is the head of a sort of everything, ties by key."""
-    nodes = [DocNode(text=str(number)) for number in range(len(scores))]
-    random.Random(len(scores)).shuffle(nodes)
-    sign = -1.0 if descend else 1.0
-    pairs = [(node.segment.key, score) for node, score in zip(nodes, scores, strict=True)]
-    expected = sorted(pairs, key=lambda pair: (sign * pair[1], pair[0]))[:topk]
-    assert _best(nodes, np.array(scores, np.float64), topk, descend=descend) == expected
 
 
-@given(st.lists(st.integers(0, 5), max_size=6), st.booleans())
-def test_a_batch_function_may_return_its_nodes_in_any_order(order, as_list):
-    """Each node gets the score that stands beside it, wherever the function put it; some may be left out."""
-    nodes = [DocNode(text=str(number)) for number in range(6)]
-    chosen = list(dict.fromkeys(order))
+def test_old_workbooks(tmp_path):
+    """Merged cells, durations and percentages of the old format are read as of the new one."""
+    (tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(OLD_WORKBOOK)))
+    loaded = load_file(tmp_path / "a.xls")
+    assert loaded.text.splitlines() == [
+        "S",
+        "Sales",
+        "town | h | share | day",
+        "town: Uji; h: 26:05; share: 12.5%; day: 2024-04-05",
+        "town: Uji; h: 12:00; share: 100%; day: 2024-04-06",
+    ]
+    [table] = tables_of(loaded)
+    assert (table.caption, table.cells) == ("Sales", "A2:D4")
 
-    def chosen_ones(query, nodes):
-        return [[nodes[at], at] if as_list else (nodes[at], at) for at in chosen]
 
-    found = Similarity("chosen", chosen_ones, "text", descend=True, batch=True).rank("q", nodes)
-    assert found == [(nodes[at], float(at)) for at in sorted(chosen, reverse=True)]
+# Tables of a Document, and SQL
+
+
+SALES = r"""| tea | kg | since |
+|---|---:|---|
+| Sencha | 12 | 2024-04-05 |
+| Assam | 30 | |
+| Uji \| Matcha | 2 | 2023-01-02 |"""
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A Document with tables of several formats."""
+    (tmp_path / "sales.md").write_text(f"# Shop\n\n{SALES}\n\nEnd.", encoding="utf-8")
+    (tmp_path / "towns.csv").write_text("tea,town\nSencha,Uji\nAssam,Jorhat\n", encoding="utf-8")
+    book = openpyxl.Workbook()
+    book.active.title = "Stock"
+    at(book.active, "B3", [["tea", "boxes"], ["Sencha", 7], ["Assam", 5]])
+    at(book.active, "B8", [["shelf", "boxes"], ["top", 12]])
+    book.save(tmp_path / "stock.xlsx")
+    page = canvas.Canvas(str(tmp_path / "report.pdf"), pagesize=A4)
+    for row, cells in enumerate([("garden", "slope", "tons"), ("Himeji", "north", "41"), ("Nara", "south", "17")]):
+        for column, text in enumerate(cells):
+            page.drawString(80 + 150 * column, 700 - 20 * row, text)
+    page.save()
+    return Document(tmp_path)
+
+
+def test_a_retriever_finds_a_table_by_any_cell(docs):
+    """The hit is the whole table as CSV, and says where it is."""
+    for query, path, location in (
+        ("Jorhat", "towns.csv", "rows 2-3"),
+        ("Matcha", "sales.md", "Shop, lines 3-7"),
+        ("shelf top", "stock.xlsx", "sheet Stock, cells B8:C9"),
+        ("Himeji", "report.pdf", "page 1"),
+    ):
+        [hit] = Retriever(docs, "table", similarity="bm25", topk=1)(query)
+        assert (hit.path, hit.location) == (path, location)
+    assert Retriever(docs, "table", similarity="bm25", topk=1)("Assam Matcha")[0].text.splitlines() == [
+        "tea,kg,since",
+        "Sencha,12,2024-04-05",
+        "Assam,30,",
+        "Uji | Matcha,2,2023-01-02",
+    ]
+
+
+def test_tables_are_listed(docs):
+    """With the names and the places that SQL uses."""
+    assert [(one.name, one.columns, str(one.location)) for one in docs.tables()] == [
+        ("report", ("garden", "slope", "tons"), "report.pdf, page 1"),
+        ("sales", ("tea", "kg", "since"), "sales.md, Shop, lines 3-7"),
+        ("stock_stock", ("tea", "boxes"), "stock.xlsx, sheet Stock, cells B3:C5"),
+        ("stock_stock_2", ("shelf", "boxes"), "stock.xlsx, sheet Stock, cells B8:C9"),
+        ("towns", ("tea", "town"), "towns.csv, rows 2-3"),
+    ]
+
+
+def test_a_join_cell_by_cell(docs):
+    """Values have the types of their columns; each row names the rows of both tables that it is made of."""
+    rows = docs.sql(
+        "SELECT s.tea, kg, since, boxes, kg / boxes AS each "
+        "FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
+    )
+    assert rows == [
+        {"tea": "Sencha", "kg": 12, "since": dt.date(2024, 4, 5), "boxes": 7, "each": 12 / 7},
+        {"tea": "Assam", "kg": 30, "since": None, "boxes": 5, "each": 6.0},
+    ]
+    sales, stock = rows[1].locations
+    assert docs.read(sales.path, sales.span) == "| Assam | 30 | |"
+    assert (stock.path, stock.sheet, stock.cells, str(stock)) == (
+        "stock.xlsx",
+        "Stock",
+        "B5:C5",
+        "stock.xlsx, row Stock > 5",
+    )
+    assert docs.read(stock.path, stock.span) == "tea: Assam; boxes: 5"
+
+
+def test_an_aggregate_cell_by_cell(docs):
+    """A group names all of its rows, on the page of a PDF with boxes; what has no rows of its own names the tables."""
+    [row] = docs.sql("SELECT sum(tons) AS tons, max(garden) AS last FROM report WHERE tons > 1")
+    assert row == {"tons": 58, "last": "Nara"}
+    boxes = [docs.marks(one.path, one.span).boxes for one in row.locations]
+    assert [{box.page for box in some} for some in boxes] == [{1}, {1}]
+    assert boxes[0][0].y0 < boxes[1][0].y0
+    [row] = docs.sql("WITH big AS (SELECT * FROM report) SELECT count(*) AS n FROM big")
+    assert (row, [str(one) for one in row.locations]) == ({"n": 2}, ["report.pdf, page 1"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM read_csv('http://127.0.0.1:9/a.csv')",
+        "COPY sales TO '{file}.out'",
+        "COPY (SELECT 1) TO '{file}.out'",
+        "EXPORT DATABASE '{file}.out'",
+        "ATTACH '{file}.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "PRAGMA database_list",
+        "SET enable_external_access = true",
+        "SET lock_configuration = false",
+        "CREATE TABLE t AS SELECT 1",
+        "INSERT INTO sales VALUES ('x', 1, NULL)",
+        "SELECT 1; SELECT 2",
+        "CALL pragma_version()",
+        "EXPLAIN SELECT 1",
+        "SELECT * FROM secret_variable",
+        "SELECT * FROM query('COPY sales TO ''{file}.out''')",
+        "SELECT * FROM towns_of_others",
+        "SELEC 1",
+    ],
+)
+def test_sql_reaches_tables_only(docs, tmp_path, query):
+    """Files, the network, extensions, settings, variables and writing are refused."""
+    secret_variable = [{"key": "hidden"}]
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=r"one SELECT statement|The query fails") as caught:
+        docs.sql(query.format(file=tmp_path / "towns.csv"))
+    assert "Jorhat" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before
+    assert secret_variable
+
+
+def test_sql_is_limited(docs, monkeypatch):
+    """A query without end is interrupted; a result has at most `limit` rows."""
+    monkeypatch.setattr("lazyrag.document.tables._TIME_LIMIT_S", 0.2)
+    with pytest.raises(ConfigError, match=r"(?i)interrupt"):
+        docs.sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7")
+    assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
+    with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
+        docs.sql("SELECT 1", limit=0)
+
+
+def test_a_restricted_document_has_its_tables_only():
+    """Lists, names, results and errors are those of a Document without the hidden documents."""
+    texts = {"a.md": SALES.replace("Assam", "Secret"), "b/a.md": SALES, "c.md": SALES}
+    label = {"label": DocField(DataType.VARCHAR)}
+    docs, alone = Document(doc_fields=label), Document(doc_fields=label)
+    docs.add_texts(texts, metadata={name: {"label": "staff" if name == "a.md" else "guest"} for name in texts})
+    del texts["a.md"]
+    alone.add_texts(texts, metadata={name: {"label": "guest"} for name in texts})
+    assert [one.name for one in docs.tables()] == ["a", "a_2", "c"]
+    view = docs.restricted({"label": "guest"})
+    assert view.tables() == alone.tables()
+    for query in ("SELECT * FROM a", "SELECT x.kg FROM a x JOIN c USING (tea)", "SELECT * FROM a UNION FROM c"):
+        ours, theirs = view.sql(query), alone.sql(query)
+        assert [(row, row.locations) for row in ours] == [(row, row.locations) for row in theirs] != []
+    for query in ("SELECT * FROM a_2", "SELECT nothing FROM a"):
+        errors = []
+        for one in (view, alone):
+            with pytest.raises(ConfigError) as caught:
+                one.sql(query)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
+
+
+def test_tables_of_files_in_files(tmp_path):
+    """A table in an archive's member is at its place in the archive's text."""
+    inner = io.BytesIO()
+    book = openpyxl.Workbook()
+    at(book.active, "A1", [["tea", "kg"], ["Sencha", 1]])
+    book.save(inner)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("note.txt", "A note.")
+        archive.writestr("a.xlsx", inner.getvalue())
+    docs = Document(tmp_path)
+    [table] = docs.tables()
+    assert docs.read("all.zip", table.location.span) == "tea | kg\ntea: Sencha; kg: 1"
+    [row] = docs.sql("SELECT kg FROM all_")
+    assert (row, str(*row.locations)) == ({"kg": 1}, "all.zip, row Sheet > 2")

@@ -1,5 +1,7 @@
 // Replaces a part of the page by the server's HTML of it. `<form data-fragment="results">` and `<a data-fragment=...>`
 // load their URL and replace the element with the id `results`; the address changes with it, and Back loads it again.
+import { make } from "./main.js";
+
 const parse = new DOMParser();
 let running = null;
 
@@ -18,16 +20,34 @@ async function go(url, name, push = true) {
   running?.abort();
   running = new AbortController();
   const part = document.getElementById(name);
-  part.setAttribute("aria-busy", "true");
+  part.ariaBusy = "true";
   try {
     if (!(await load(url, name, running))) return;
     if (push) history.pushState({ fragment: name }, "", url);
-    part.removeAttribute("aria-busy");
+    recent();
+    part.ariaBusy = null;
     const said = part.querySelector("[data-say]");
     if (said) document.getElementById("live").textContent = said.textContent;
   } catch (error) {
     if (error.name !== "AbortError") location.assign(url);
   }
+}
+
+// The last ten searches of a token in this browser, in its storage alone; shown while nothing is searched.
+function recent() {
+  const who = document.getElementById("results")?.dataset.who;
+  if (!who) return;
+  const store = `lazyrag.recent:${who}${location.pathname}`;
+  try {
+    const query = new URLSearchParams(location.search).get("q")?.trim();
+    const known = (JSON.parse(localStorage.getItem(store)) ?? []).filter((one) => one !== query);
+    if (query) localStorage.setItem(store, JSON.stringify([query, ...known].slice(0, 10)));
+    const part = document.querySelector("[data-recent]");
+    if (!part || !known.length) return;
+    part.hidden = false;
+    const link = (q) => make("li", {}, make("a", { href: `?${new URLSearchParams({ q })}`, dir: "auto" }, q));
+    part.querySelector("ul").replaceChildren(...known.map(link));
+  } catch { /* storage is blocked */ }
 }
 
 const address = (form) => {
@@ -52,6 +72,7 @@ export function fragment() {
     event.preventDefault();
     go(link.href, link.dataset.fragment);
   });
+  recent();
   const first = document.querySelector("[data-fragment]")?.dataset.fragment;
   if (first) history.replaceState({ fragment: first }, "");
   addEventListener("popstate", (event) => { if (event.state?.fragment) go(location.href, event.state.fragment, false); });

@@ -1,6 +1,6 @@
 // Keeps [data-live] as the server has it: one EventSource says that something has changed; then the fragment is loaded, at
 // most once a second, and only rows and parts that differ are replaced. So the focus, selections and open details stay.
-import { say } from "./main.js";
+import { make, say } from "./main.js";
 
 const parse = new DOMParser();
 const LEAST_MS = 1000;
@@ -83,7 +83,7 @@ export function live() {
   };
   source.onerror = () => {
     timer ||= setTimeout(() => {
-      line = Object.assign(document.createElement("p"), { className: "note warn offline", textContent: lost });
+      line = make("p", { className: "note warn offline" }, lost);
       part.before(line);
       say(lost);
     }, LOST_MS);

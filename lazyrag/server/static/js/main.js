@@ -4,6 +4,19 @@ import { keys } from "./keys.js";
 
 export const root = document.documentElement.dataset.root;
 export const say = (text) => { document.getElementById("live").textContent = text; };
+export const make = (tag, values, ...inside) => {
+  const made = Object.assign(document.createElement(tag), values);
+  made.append(...inside);
+  return made;
+};
+// Copies a text, and says so on the button for two seconds.
+export async function copy(text, button, label = button) {
+  await navigator.clipboard.writeText(text);
+  const before = label.textContent;
+  label.textContent = button.dataset.done;
+  say(button.dataset.done);
+  setTimeout(() => { label.textContent = before; }, 2000);
+}
 
 const MODULES = {
   "[data-source-root]": "source",
@@ -26,11 +39,10 @@ document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest
 const once = /^#token=(lrg_\w+)$/.exec(location.hash);
 const login = document.querySelector("[data-login]");
 if (once) {
-  const form = document.createElement("form");
-  Object.assign(form, { method: "post", action: `${root}/login`, hidden: true });
+  const form = make("form", { method: "post", action: `${root}/login`, hidden: true });
   const next = login ? login.dataset.login.slice(root.length) : "/";
   for (const [name, value] of Object.entries({ csrf: document.querySelector("meta[name=csrf]").content, token: once[1], once: 1, next })) {
-    form.append(Object.assign(document.createElement("input"), { name, value }));
+    form.append(make("input", { name, value }));
   }
   history.replaceState(null, "", location.pathname + location.search);
   document.body.append(form);
@@ -51,15 +63,10 @@ document.addEventListener("click", (event) => {
   document.cookie = `lazyrag_theme=${html.dataset.theme}; path=${root || "/"}; max-age=31536000; samesite=strict`;
 });
 
-// [data-copy=ID] copies a text, and says so on the button.
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
-  say(button.dataset.done);
-  const before = button.textContent;
-  button.textContent = button.dataset.done;
-  setTimeout(() => { button.textContent = before; }, 2000);
+// [data-copy=ID] copies a text.
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-copy]");
+  if (button) copy(document.getElementById(button.dataset.copy).textContent.trim(), button, button.querySelector("span") ?? button);
 });
 // [data-dismiss] closes the notice that it stands in.
 document.addEventListener("click", (event) => {
@@ -78,8 +85,8 @@ document.addEventListener("change", ({ target }) => {
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (event.defaultPrevented || event.target.method !== "post" || !button) return;
-  setTimeout(() => { button.disabled = true; button.setAttribute("aria-busy", "true"); });
+  setTimeout(() => { button.disabled = true; button.ariaBusy = "true"; });
 });
 addEventListener("pageshow", (event) => {
-  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.removeAttribute("aria-busy"); }
+  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.ariaBusy = null; }
 });

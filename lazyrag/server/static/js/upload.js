@@ -1,6 +1,6 @@
 // Uploads: choose, drop (folders, too) or paste. Small files go in one request each; large ones in parts that are checked
 // by SHA-256 and continue after a cut, also when the same file is chosen again after a reload.
-import { root, say } from "./main.js";
+import { make, root, say } from "./main.js";
 
 const PART = 8 * 1024 * 1024;
 const AT_ONCE = 3;
@@ -26,33 +26,29 @@ async function entries(entry, prefix, found) {
 
 export function upload() {
   const form = document.querySelector("[data-upload]");
-  const texts = form.dataset;
   const input = form.querySelector("input[type=file]");
   const api = form.action.split("?")[0].replace(`${root}/s/`, `${root}/api/v1/sets/`).replace(/\/files$/, "");
-  const text = (key) => texts[`t${key[0].toUpperCase()}${key.slice(1)}`] ?? "";
+  const text = (key) => form.getAttribute(`data-t-${key}`);
   let list = document.getElementById("uploads");
-  if (!list) form.after(list = Object.assign(document.createElement("section"), { id: "uploads", hidden: true }));
+  if (!list) form.after(list = make("section", { id: "uploads", hidden: true }));
   const queue = [];
   let running = 0;
 
   function row(name) {
-    const line = Object.assign(document.createElement("div"), { className: "upl" });
-    const bar = Object.assign(document.createElement("progress"), { max: 1, value: 0 });
-    bar.setAttribute("aria-label", name);
-    const label = Object.assign(document.createElement("span"), { textContent: name, title: name });
-    const state = Object.assign(document.createElement("span"), { className: "st wait", textContent: text("waiting") });
-    const button = Object.assign(document.createElement("button"), { className: "btn quiet", type: "button", textContent: text("cancel") });
-    button.setAttribute("aria-label", `${text("cancel")}: ${name}`);
-    line.append(label, bar, state, button);
+    const bar = make("progress", { max: 1, value: 0, ariaLabel: name });
+    const state = make("span", { className: "st wait" }, text("waiting"));
+    const button = make("button", { className: "btn quiet", type: "button", ariaLabel: `${text("cancel")}: ${name}` }, text("cancel"));
+    const line = make("div", { className: "upl" }, make("span", { title: name }, name), bar, state, button);
     list.append(line);
     list.hidden = false;
     const show = (kind, word, share) => {
       state.className = `st ${kind}`;
-      state.textContent = word;
+      state.textContent = share > 0 && share < 1 ? `${word} ${Math.floor(100 * share)} %` : word;
       if (share !== undefined) bar.value = share;
       line.classList.toggle("err", kind === "err");
     };
-    return { line, show, button };
+    const remove = () => { line.remove(); list.hidden = !list.childElementCount; };
+    return { line, show, button, remove };
   }
 
   function send(method, url, body, headers, progress, signal) {
@@ -127,15 +123,13 @@ export function upload() {
       if (problem) throw new Refused(`${problem.detail} ${problem.remedy}`);
       view.show("ok", text("sent"), 1);
       view.button.remove();
-      setTimeout(() => { view.line.remove(); list.hidden = !list.childElementCount; }, 2500);
+      setTimeout(view.remove, 2500);
       dispatchEvent(new Event("lazyrag:changed"));
     } catch (error) {
-      if (error.name === "AbortError") { view.line.remove(); list.hidden = !list.childElementCount; return; }
+      if (error.name === "AbortError") { view.remove(); return; }
       view.show("err", error instanceof Refused ? `${text("refused")}: ${error.message}` : text("failed"));
-      view.button.textContent = text("again");
-      view.button.setAttribute("aria-label", `${text("again")}: ${name}`);
-      view.button.onclick = () => { view.line.remove(); add([[name, item.file]]); };
-      item.isBad = true;
+      Object.assign(view.button, { textContent: text("again"), ariaLabel: `${text("again")}: ${name}` });
+      view.button.onclick = () => { view.remove(); add([[name, item.file]]); };
     }
   }
 
@@ -148,7 +142,7 @@ export function upload() {
         if (queue.length) { pump(); return; }
         if (running) return;
         say(text("all_sent"));
-        if (texts.uploadNext && !list.querySelector(".err")) location.assign(texts.uploadNext);
+        if (form.dataset.uploadNext && !list.querySelector(".err")) location.assign(form.dataset.uploadNext);
       });
     }
   }
@@ -158,7 +152,7 @@ export function upload() {
     for (const [name, file] of files) {
       const view = row(name);
       const item = { name, file, view, labels, abort: new AbortController() };
-      view.button.onclick = () => { item.abort.abort(); if (queue.includes(item)) { queue.splice(queue.indexOf(item), 1); view.line.remove(); list.hidden = !list.childElementCount; } };
+      view.button.onclick = () => { item.abort.abort(); if (queue.includes(item)) { queue.splice(queue.indexOf(item), 1); view.remove(); } };
       queue.push(item);
     }
     form.closest("dialog")?.close();
@@ -166,9 +160,10 @@ export function upload() {
   }
   const named = (files) => [...files].map((file) => [file.webkitRelativePath || file.name, file]);
 
-  input.addEventListener("change", () => { add(named(input.files)); input.value = ""; input.webkitdirectory = false; });
+  const isDry = () => form.elements.dry?.checked; // the server estimates first, and shows what it would cost
+  input.addEventListener("change", () => { if (isDry()) { form.requestSubmit(); return; } add(named(input.files)); input.value = ""; input.webkitdirectory = false; });
   form.querySelector("[data-folder]")?.addEventListener("click", () => { input.webkitdirectory = true; input.click(); });
-  form.addEventListener("submit", (event) => { if (input.files.length) { event.preventDefault(); add(named(input.files)); } });
+  form.addEventListener("submit", (event) => { if (input.files.length && !isDry()) { event.preventDefault(); add(named(input.files)); } });
   addEventListener("paste", (event) => { if (event.clipboardData.files.length) add(named(event.clipboardData.files)); });
 
   const carries = (event) => event.dataTransfer?.types.includes("Files");

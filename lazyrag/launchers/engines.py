@@ -1,0 +1,77 @@
+"""Clusters as launchers: Dask and Ray. Their packages are imported here alone, when a launcher names them."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from lazyrag.errors import IngestionError, missing_package
+from lazyrag.launchers.executors import Engine
+
+_TRIES = 3  # of a task whose worker ends, within Ray
+
+
+def connect(launcher: str) -> Engine:
+    """Connect to a cluster.
+
+    Args:
+        launcher: ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        IngestionError: If the cluster does not answer.
+    """
+    kind, _, where = launcher.partition("://")
+    try:
+        return _dask(where) if kind == "dask" else _ray(launcher if where else None)
+    except (OSError, ConnectionError) as exc:
+        raise IngestionError(f"The launcher {launcher!r} does not answer: {exc}. Start its cluster first.") from exc
+
+
+def _dask(where: str) -> Engine:
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as exc:
+        raise missing_package("launcher='dask://...'", exc, "dask") from exc
+    client = Client(f"tcp://{where}", set_as_default=False)
+    engine = of_dask(client.get_executor(pure=False), client)
+    engine.close = client.close
+    return engine
+
+
+def of_dask(executor: Executor, client: Any = None) -> Engine:
+    """The engine of an executor of dask.distributed; it sends a task of a worker that ended to another one itself."""
+    from distributed.protocol.pickle import dumps
+    from distributed.scheduler import KilledWorker
+
+    client = client or executor._client  # type: ignore[attr-defined]
+    return Engine(executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,))
+
+
+def _ray(address: str | None) -> Engine:
+    try:
+        import ray
+    except ModuleNotFoundError as exc:
+        raise missing_package("launcher='ray'", exc, "ray") from exc
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(address, log_to_driver=False, logging_level="error")
+    lost = ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError
+    width = lambda: int(ray.cluster_resources().get("CPU", 1))  # noqa: E731
+    close = ray.shutdown if is_ours else lambda: None
+    return Engine(_Ray(ray), width, ray.cloudpickle.dumps, lost, close)
+
+
+class _Ray:
+    """Ray's tasks as an executor."""
+
+    def __init__(self, ray: Any) -> None:
+        self._remote = ray.remote(_call).options(num_cpus=1, max_retries=_TRIES)
+
+    def submit(self, function: Any, /, *given: Any) -> Future[Any]:
+        future: Future[Any] = self._remote.remote(function, *given).future()
+        return future
+
+
+def _call(function: Any, *given: Any) -> Any:
+    return function(*given)

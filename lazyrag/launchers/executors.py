@@ -1,0 +1,358 @@
+"""Send work in batches to an executor, and keep its results by their keys until they are live."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import traceback
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from lazyrag import errors
+from lazyrag.data.segment import digest
+from lazyrag.document.nodes import batches_reaching
+from lazyrag.document.report import raise_if_canceled
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
+from lazyrag.validation import validate_integer
+
+_AHEAD = 2  # batches in flight for each worker: one that it works on, and one that waits for it
+_POLL_S = 0.1
+_TRIES = 3  # of a single item whose workers end
+_ENDED = f"The workers that had it ended, {_TRIES} times: it makes them crash, or needs more memory than they have."
+_UNKNOWN_WIDTH = 8
+_HELD = 16  # models and transforms that a worker holds
+_EXPECTED = "None, an integer, a concurrent.futures.Executor, 'dask://HOST:PORT', 'ray' or 'ray://HOST:PORT'"
+
+
+class Task(NamedTuple):
+    """One item of work.
+
+    Args:
+        item: How the caller recognises it.
+        key: Digest of everything that its result depends on.
+        size: Its bytes.
+        payload: What is sent.
+    """
+
+    item: Any
+    key: str
+    size: int
+    payload: Any
+
+
+class Work(NamedTuple):
+    """What is done with tasks.
+
+    Args:
+        function: An importable function from what is called, and payloads, to results; see `lazyrag.launchers.work`.
+        token: Identifies what is called: a worker uses the first object that it gets.
+        call: What is called: a model, a transform, readers.
+        size: Bytes of a batch.
+        error: The error of a task that ends its workers.
+    """
+
+    function: Callable[[Any, list[Any]], Iterable[bytes]]
+    token: str
+    call: Any
+    size: int
+    error: Callable[[str], Exception]
+
+
+# In the worker
+
+
+def perform(
+    function: Callable[[Any, list[Any]], Iterable[bytes]], token: str, call: Any, keys: list[str], given: list[Any]
+) -> bytes:
+    """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file."""
+    try:
+        found = list(function(_first(token, call), given))
+    except LazyRAGError as exc:
+        found = [encode_error(exc)] * len(keys)
+    except Exception as exc:  # noqa: BLE001  raised by the program that sent the work
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        msg = f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
+        found = [encode_error(IngestionError(msg))] * len(keys)
+    return pack(keys, found)
+
+
+def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
+    """Results with their keys as the bytes of an .npz file."""
+    file, ends = io.BytesIO(), np.cumsum([len(one) for one in results])
+    np.savez(file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8))
+    return file.getvalue()
+
+
+_calls: dict[str, Any] = {}
+
+
+def _first(token: str, call: Any) -> Any:
+    """The first object that this process got for a token: a model stays open."""
+    if token not in _calls:
+        while len(_calls) >= _HELD:
+            _calls.pop(next(iter(_calls)), None)
+        _calls.setdefault(token, call.open() if isinstance(call, Recipe) else call)
+    return _calls[token]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A model that each worker opens itself.
+
+    Args:
+        cls: Its class.
+        args: The arguments that it was made with.
+        kwargs: Those by name.
+    """
+
+    cls: type
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def open(self) -> Any:
+        """Make the model."""
+        return self.cls(*self.args, **self.kwargs)
+
+
+def encode_error(error: Exception, **more: str) -> bytes:
+    """An error as a result; it is not kept."""
+    names = ("path", "loader", "uid", "group", "embed_key")
+    own = {name: getattr(error, name) for name in names if getattr(error, name, "")}
+    return b"e" + json.dumps({"type": type(error).__name__, "message": str(error), "own": own | more}).encode()
+
+
+def decode_error(result: bytes) -> Any:
+    """The error in a result of `encode_error`; one of another package has its name and message."""
+    stored = json.loads(result[1:])
+    known = getattr(errors, stored["type"], None)
+    made: Exception = (known or type(stored["type"], (Exception,), {}))(stored["message"])
+    for name, value in stored["own"].items():
+        setattr(made, name, value)
+    return made
+
+
+# In the program that sends
+
+
+class Results:
+    """Results by key, in .npz files of a folder.
+
+    Args:
+        folder: The folder; None keeps nothing.
+        temporary: Whether `clear` removes them.
+    """
+
+    def __init__(self, folder: Path | None = None, *, temporary: bool = True) -> None:
+        self.folder, self._temporary = folder, temporary
+        self._where: dict[str, tuple[Path, int]] | None = None
+        self._read = lru_cache(maxsize=64)(lambda path: unpack(path.read_bytes()))
+
+    def get(self, key: str) -> bytes | None:
+        """The result of a key; None if there is none."""
+        if self.folder is None:
+            return None
+        if self._where is None:
+            self._where = {}
+            for path in sorted(self.folder.glob("*.npz")):
+                with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+                    self._add(path, _read(path.read_bytes())[0])
+        if (place := self._where.get(key)) is None:
+            return None
+        path, at = place
+        try:
+            found = self._read(path)[at]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # torn by a crash of the machine
+            return None
+        return None if is_error(found) else found
+
+    def put(self, packed: bytes) -> None:
+        """Keep what `perform` returned."""
+        if self.folder is None:
+            return
+        keys, _ = _read(packed)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{digest(keys)}.npz"
+        draft = path.with_suffix(".new")
+        draft.write_bytes(packed)
+        draft.replace(path)
+        if self._where is not None:
+            self._add(path, keys)
+
+    def _add(self, path: Path, keys: Sequence[str]) -> None:
+        if self._where is not None:
+            self._where.update((key, (path, at)) for at, key in enumerate(keys))
+
+    def clear(self) -> None:
+        """Remove temporary results: what was made of them is live."""
+        if self.folder is None or not self._temporary:
+            return
+        for path in self.folder.glob("*.n??"):
+            path.unlink(missing_ok=True)
+        self._where = {}
+
+
+def is_error(result: bytes) -> bool:
+    """Whether a result is an error."""
+    return result.startswith(b"e")
+
+
+def unpack(packed: bytes) -> list[bytes]:
+    """The results in what `pack` returned."""
+    return _read(packed)[1]
+
+
+def _read(packed: bytes) -> tuple[list[str], list[bytes]]:
+    with np.load(io.BytesIO(packed)) as file:
+        keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
+    return [key.decode() for key in keys], [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class Processes:
+    """The processes of a Document as an executor.
+
+    Args:
+        threads: One thread for each process.
+        call: Calls a function in a process, and raises OSError if that ends.
+    """
+
+    def __init__(self, threads: Executor, call: Callable[..., Any]) -> None:
+        self._threads, self._call = threads, call
+
+    def submit(self, *given: Any) -> Future[Any]:
+        """Call a function with its arguments."""
+        return self._threads.submit(self._call, *given)
+
+
+@dataclass(slots=True)
+class Engine:
+    """What runs the work.
+
+    Args:
+        executor: Calls `perform`; None if it is set later.
+        width: Returns the number of its workers.
+        dumps: The serializer that carries callables; None for a portable one.
+        lost: Errors that mean that a worker ended, and that the work may be sent again.
+        close: Releases what was opened for it.
+        processes: The number of processes of this machine, if it is those.
+    """
+
+    executor: Any
+    width: Callable[[], int]
+    dumps: Callable[[Any], bytes] | None = None
+    lost: tuple[type[Exception], ...] = ()
+    close: Callable[[], object] = field(default=lambda: None)
+    processes: int = 0
+
+    def run(self, work: Work, tasks: Iterable[Task], results: Results) -> Iterator[list[tuple[Task, bytes]]]:
+        """Yield tasks with their results as they finish, in groups; a bounded number of batches is in flight.
+
+        A batch whose worker ends is sent again in halves, so that what kills workers fails alone.
+
+        Args:
+            work: What is done with them.
+            tasks: Any number; read as they are sent.
+            results: Where results are found, and kept.
+        """
+        batches = batches_reaching(tasks, lambda task: task.size, work.size)
+        again: list[tuple[list[Task], int]] = []
+        waiting: dict[Future[bytes], tuple[list[Task], int]] = {}
+        most = _AHEAD * max(1, self.width())
+        try:
+            while True:
+                while len(waiting) < most:
+                    batch, tries = again.pop() if again else (next(batches, []), 1)
+                    if not batch:
+                        break
+                    found = [(task, one) for task in batch if (one := results.get(task.key)) is not None]
+                    yield found
+                    if new := [task for task in batch if len(found) < len(batch) and task not in dict(found)]:
+                        waiting[self._submit(work, new)] = new, tries
+                if not waiting:
+                    return
+                done, _ = wait(waiting, _POLL_S, FIRST_COMPLETED)
+                raise_if_canceled()
+                for future in done:
+                    batch, tries = waiting.pop(future)
+                    packed = self._received(future)
+                    if packed is not None:
+                        results.put(packed)
+                        yield list(zip(batch, unpack(packed), strict=True))
+                    elif len(batch) == 1 and tries == _TRIES:
+                        yield [(batch[0], encode_error(work.error(_ENDED)))]
+                    else:
+                        again += _to_send_again(batch, tries)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _received(self, future: Future[bytes]) -> bytes | None:
+        """What came back; None if the worker ended."""
+        try:
+            return future.result()
+        except self.lost:
+            return None
+        except (Exception, CancelledError) as exc:
+            raise _broken(exc) from exc
+
+    def _submit(self, work: Work, tasks: Sequence[Task]) -> Future[bytes]:
+        keys, given = [task.key for task in tasks], [task.payload for task in tasks]
+        try:
+            future: Future[bytes] = self.executor.submit(perform, work.function, work.token, work.call, keys, given)
+        except (RuntimeError, BrokenExecutor) as exc:  # shut down
+            raise _broken(exc) from exc
+        return future
+
+
+def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]]:
+    middle = len(batch) // 2
+    return [(batch[:middle], 1), (batch[middle:], 1)] if middle else [(batch, tries + 1)]
+
+
+def _broken(exc: BaseException) -> IngestionError:
+    what = f"{type(exc).__name__}: {exc}"
+    return IngestionError(
+        f"The launcher failed: {what}. What was finished is stored. Check its workers, then sync again."
+    )
+
+
+def _not_sent(given: object) -> bytes:  # noqa: ARG001
+    return b""
+
+
+def make_engine(launcher: Any) -> Engine:
+    """The engine of the argument ``launcher``.
+
+    Raises:
+        ConfigError: If it is something else.
+        MissingDependencyError: If its package is not installed.
+    """
+    if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
+        return cast("Engine", importlib.import_module("lazyrag.launchers.engines").connect(launcher))
+    if isinstance(launcher, Executor):
+        if type(launcher).__module__.startswith("distributed."):
+            return cast("Engine", importlib.import_module("lazyrag.launchers.engines").of_dask(launcher))
+        width: int = getattr(launcher, "_max_workers", _UNKNOWN_WIDTH)
+        is_here = isinstance(launcher, ThreadPoolExecutor)
+        return Engine(launcher, lambda: width, dumps=_not_sent if is_here else None)
+    if isinstance(launcher, int) and not isinstance(launcher, bool):
+        count = validate_integer("launcher", launcher, 1)
+        threads = ThreadPoolExecutor(count, "lazyrag launcher")
+        return Engine(threads, lambda: count, lost=(OSError,), close=threads.shutdown, processes=count)
+    raise ConfigError(f"launcher must be {_EXPECTED}; got {launcher!r:.80}.")

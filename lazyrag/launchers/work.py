@@ -1,0 +1,353 @@
+"""Launcher: what travels (loads, transforms, embeddings), and what is refused before anything does."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import Location, Segment, check_metadata, digest
+from lazyrag.document.build_plan import BuildPlan, GroupTarget
+from lazyrag.document.export import decode_node, encode_node
+from lazyrag.document.groups import embed_identity
+from lazyrag.document.ingest import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
+from lazyrag.document.ledger import BuildRow, DocumentRow
+from lazyrag.document.load_files import Loading, as_reader, importable_loaders, matches, portable
+from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
+from lazyrag.launchers.executors import (
+    Processes,
+    Recipe,
+    Results,
+    Task,
+    Work,
+    decode_error,
+    encode_error,
+    is_error,
+    make_engine,
+)
+from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders
+from lazyrag.loaders.directory import FoundFile
+from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
+from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.models.protocols import EmbeddedBatch, Embedder, InputType
+from lazyrag.transforms.base import Draft, run_transforms
+
+# By size, since a batch is what a lost worker costs.
+_LOAD_BYTES = 1 << 19
+_FILE_BYTES = 1 << 12  # what opening a file costs, in bytes
+_TRANSFORM_BYTES = 1 << 18
+_EMBED_BYTES = 1 << 15  # also of transforms that call models
+
+
+class Launcher:
+    """Loads, transforms and embeds for a Document by an engine.
+
+    Args:
+        launcher: As of `lazyrag.Document`.
+        results: Where results are kept; None keeps them beside the store's file until they are live.
+    """
+
+    def __init__(self, launcher: Any, results: Results | None = None) -> None:
+        self.engine = make_engine(launcher)
+        self.results = results or Results()
+        self._keeps_results = results is not None
+        self._loading: Loading | None = None  # whose processes do the work
+        self._token = uuid.uuid4().hex
+        self._running = ExitStack()
+
+    @property
+    def processes(self) -> int:
+        """Processes of this machine, which also load files one by one; 0 for none."""
+        return self.engine.processes
+
+    @property
+    def width(self) -> int:
+        """The number of workers."""
+        return max(1, self.engine.width())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether work can be sent: processes run while files are ingested."""
+        return self._loading is None or self._loading.is_running
+
+    def bind(self, loading: Loading, file: Path | None) -> None:
+        """Use the processes of a Document, and keep results beside its store's file."""
+        if self.processes:
+            self._loading = loading
+            self.engine.executor = Processes(self.engine.executor, loading.call)
+        if file is not None and not self._keeps_results:
+            self.results = Results(Path(f"{file}.results"))
+
+    def close(self) -> None:
+        """Release what was opened for the engine; an Executor that was passed stays open."""
+        atexit.unregister(self.close)
+        self._running.close()
+        self.engine.close()
+
+    # What can be sent
+
+    def require_sendable(self, name: str, given: Any) -> None:
+        """Refuse a callable that other processes cannot import.
+
+        Raises:
+            ConfigError: If it is one; the message names it.
+        """
+        if self.engine.dumps is None:
+            sent = portable(given)
+            is_sendable = sent is not None and b"__main__" not in sent
+        else:
+            try:
+                is_sendable = bool(self.engine.dumps(given) or True)
+            except Exception:  # noqa: BLE001  serializers raise what they like
+                is_sendable = False
+        if not is_sendable:
+            msg = f"{name} is {_name_of(given)}, which other processes cannot import."
+            raise ConfigError(f"{msg} Define it in a module of its own, outside of functions, or pass launcher=None.")
+
+    def require(self, plan: BuildPlan, loading: Loading) -> None:
+        """Refuse readers, loaders and transforms that cannot be sent, before anything is.
+
+        Raises:
+            ConfigError: If there is one.
+        """
+        for reader in loading.readers.all():
+            self.require_sendable(f"The reader of {reader.pattern!r}", reader.given)
+        for suffix, target in importable_loaders():
+            if target is None and self.engine.dumps is None:
+                self.require_sendable(f"The loader of {suffix!r}", loaders[suffix])
+        for group in plan.groups:
+            self.require_sendable(f"The transform of {group.name!r}", group.transform)
+        if self.processes and not loading.is_running:  # until the Document is closed, since they start slowly
+            import multiprocessing.util  # noqa: F401  whose own atexit function would wait for them
+
+            self._running.enter_context(loading.running(1))
+            atexit.register(self.close)
+
+    def embedder(self, checked: CheckedEmbedder) -> CheckedEmbedder:
+        """An embedder whose documents are embedded by the engine; queries are embedded here.
+
+        Raises:
+            ConfigError: If it cannot be sent.
+        """
+        cached = checked.embedder if isinstance(checked.embedder, CachedEmbedder) else None
+        inner = checked.embedder if cached is None else cached.embedder
+        launched: Any = LaunchedEmbedder(inner, self, checked)
+        self.require_sendable(checked.name, getattr(inner, "function", launched.sent))
+        if cached is not None:
+            launched = CachedEmbedder(launched, cached.cache, identity=cached.identity)
+        made = CheckedEmbedder(launched, checked.name, checked.key, checked.workers)
+        made.user_object = checked.user_object
+        return made
+
+    # What is sent
+
+    def load(self, roots: Iterable[Any], loading: Loading) -> dict[FoundFile, LoadedFile | LazyRAGError]:
+        """Load the files of new root nodes; processes load them one by one instead, within their limits."""
+        if self.processes:
+            return {}
+        tasks = []
+        for file, row in (make.args[1:3] for make in roots if getattr(make, "func", None) is file_root):
+            key = digest(["load", row.config_hash, row.content_hash, file.identity, repr(loading.limits)])
+            size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
+            tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
+        call = [(one.pattern, one.given) for one in loading.readers.all()], importable_loaders(), loading.limits
+        token = uuid.uuid4().hex
+        found: dict[FoundFile, LoadedFile | LazyRAGError] = {}
+        work = Work(load_files, token, call, _LOAD_BYTES, LoadError)
+        for some in self.engine.run(work, tasks, self.results):
+            for task, result in some:
+                loaded = _decode_file(result)
+                if isinstance(loaded, LoadError):
+                    loaded.path = str(task.item.path)
+                found[task.item] = loaded
+        return found
+
+    def transform(
+        self, engine: IngestionEngine, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
+    ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
+        """Transform documents; yields each with its nodes or its error, in order."""
+        line = plan.made_of(target)
+        near = [replace(one, transform=_not_sent, path_key=None) for one in plan.groups if one.id in line]
+        sent = replace(target, path_key=None)
+        names = {row: plan.names[row] for row in (*line, target.id)}
+        call = sent, BuildPlan(plan.root, plan.root_collection, names, [*near, sent])
+        done: dict[int, bytes | Exception] = {}
+
+        def tasks() -> Iterator[Task]:
+            for at, (version, row, reusable) in enumerate(to_do):
+                parents = version.segments[target.parent]
+                new = [number for number, one in enumerate(parents) if content_key(one) not in reusable]
+                try:
+                    source = engine.source(version, version.segments[plan.root][0]) if target.reads_source else ()
+                except LazyRAGError as exc:
+                    done[at] = exc
+                    continue
+                rows = {group: list(map(encode_node, version.segments[group])) for group in line}
+                text = json.dumps([rows, new, list(source)])
+                key = digest(["transform", target.fingerprint, version.row.uid, row.input, *map(str, new)])
+                yield Task(at, key, len(text), text)
+
+        size, position = _EMBED_BYTES if target.reuses_texts else _TRANSFORM_BYTES, 0
+        token = digest([self._token, str(target.id), target.fingerprint])
+        batches = self.engine.run(Work(transform_nodes, token, call, size, TransformError), tasks(), self.results)
+        for some in itertools.chain(batches, [[]]):
+            done.update((task.item, result) for task, result in some)
+            while position in done:
+                item, result = to_do[position], done.pop(position)
+                position += 1
+                try:
+                    drafts = iter(_decode_drafts(result))
+                    yield item, engine.run_transform(target, item[0], item[1].number, plan, item[2], drafts)
+                except Exception as exc:  # noqa: BLE001  it is the item's result
+                    yield item, exc
+
+    def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
+        """Embed texts; yields batches as they finish."""
+        results = self.results if self._keeps_results else Results()  # else the embedding cache keeps them
+        tasks = (
+            Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
+            for at, text in enumerate(texts)
+        )
+        work = functools.partial(embed_texts, embedder.workers)
+        token = digest([self._token, embedder.key])
+        for some in self.engine.run(Work(work, token, embedder.sent, _EMBED_BYTES, EmbeddingError), tasks, results):
+            yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
+
+
+def _not_sent(node: object) -> NoReturn:
+    raise AssertionError(node)
+
+
+def _name_of(given: Any) -> str:
+    while isinstance(given, functools.partial):
+        given = given.args[0]
+    named = given if hasattr(given, "__qualname__") else type(given)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+class LaunchedEmbedder:
+    """Embedder whose documents are embedded by a launcher.
+
+    Args:
+        embedder: The embedder; queries are embedded by it here.
+        launcher: The launcher.
+        checked: What checks its vectors.
+    """
+
+    def __init__(self, embedder: Embedder, launcher: Launcher, checked: CheckedEmbedder) -> None:
+        self.embedder = embedder
+        self.workers = checked.workers
+        self.key = embed_identity(checked.user_object, embedder.identity)
+        arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
+        self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
+        self._launcher, self._here = launcher, CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.embedder, name)
+
+    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Any:
+        """Embed texts here."""
+        return self.embedder.embed(texts, input_type)
+
+    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+        """Embed documents by the launcher, and queries here."""
+        is_sent = input_type == "document" and self._launcher.is_running
+        return self._launcher.embed(self, texts) if is_sent else self._here.batches(texts, 0, input_type)
+
+
+def as_launcher(launcher: Any) -> Launcher:
+    """The launcher of a Document's argument."""
+    return launcher if isinstance(launcher, Launcher) else Launcher(launcher)
+
+
+# In the worker
+
+
+def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Iterator[bytes]:
+    """Load files, given their paths and identities, by the sender's readers and loaders."""
+    readers, table, limits = call
+    for suffix, target in table:
+        if target is not None and (suffix not in loaders or loaders.target(suffix) not in (None, target)):
+            loaders.declare(suffix, target, replace=True)
+
+    def find(*names: str) -> FileReader | None:
+        return next((as_reader(pattern, one) for pattern, one in readers if matches(pattern, names)), None)
+
+    for path, name in given:
+        try:
+            found = load_file(path, name=name, limits=limits, readers=find)
+            locations = [[one.start, one.end, one.kind, one.label] for one in found.locations]
+            yield json.dumps([found.text, locations, check_metadata(found.metadata)]).encode()
+        except (LoadError, ConfigError) as exc:
+            yield encode_error(exc)
+
+
+def _decode_file(result: bytes) -> LoadedFile | LazyRAGError:
+    if is_error(result):
+        error: LazyRAGError = decode_error(result)
+        return error
+    text, locations, metadata = json.loads(result)
+    return LoadedFile(text, tuple(Location(*one) for one in locations), metadata)
+
+
+def transform_nodes(call: tuple[GroupTarget, BuildPlan], given: Iterable[str]) -> Iterator[bytes]:
+    """Transform documents, given their nodes above the group, the numbers of those to transform, and source texts."""
+    target, plan = call
+    for text in given:
+        rows, new, source = json.loads(text)
+        version = PendingVersion(DocumentRow(0, "", ""))
+        version.segments = {int(row): [decode_node(one, 0) for one in nodes] for row, nodes in rows.items()}
+        version.current = dict.fromkeys(version.segments, cast("BuildRow", None))
+        texts = [tuple(one) for one in source]
+        reader = PendingSource(call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, target)
+        parents = [DocNode.from_segment(version.segments[target.parent][at], reader) for at in new]
+        made: list[Any] = []
+        try:
+            for drafts in run_transforms(target.transform, parents):
+                made += [[[one.content, check_metadata(one.metadata), one.span] for one in drafts]]
+        except (TransformError, ConfigError) as exc:
+            uid = getattr(exc, "uid", "") or parents[len(made)].uid
+            yield encode_error(TransformError(str(exc), group=target.name, uid=uid))
+        else:
+            yield json.dumps(made).encode()
+
+
+def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
+    if isinstance(result, Exception):
+        raise result
+    if is_error(result):
+        raise decode_error(result)
+    made = json.loads(result)
+    return [[Draft(content, metadata, span and tuple(span)) for content, metadata, span in one] for one in made]
+
+
+def embed_texts(workers: int, embedder: Any, given: Sequence[str]) -> Iterator[bytes]:
+    """Embed texts by an embedder, with a number of threads."""
+    for one in CheckedEmbedder(embedder, "", "", workers).embed_each(given):
+        if isinstance(one, EmbeddingError):
+            cause = one.__cause__
+            yield encode_error(cause if isinstance(cause, Exception) else EmbeddingError(str(one).strip(" .")))
+        elif isinstance(one, dict):
+            yield b"s" + json.dumps(one).encode()
+        else:
+            yield b"d" + one.astype("<f4", copy=False).tobytes()
+
+
+def _decode_vector(result: bytes) -> Any:
+    """A vector, or an exception like the one that the embedder raised."""
+    if not is_error(result):
+        return json.loads(result[1:]) if result.startswith(b"s") else np.frombuffer(result, "<f4", offset=1)
+    error = decode_error(result)
+    if isinstance(error, NON_TEXT_ERRORS):
+        raise error
+    return error

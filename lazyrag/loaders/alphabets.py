@@ -1,0 +1,215 @@
+"""Encodings that bytes alone hardly show: of alphabets in the upper half of a byte, of escapes, UTF-16 without a mark.
+
+A candidate is judged by its words: whether each is of one script and spelled as that script allows, and how many
+letters are frequent ones.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from typing import NamedTuple
+
+_SAMPLE = 1 << 14
+
+
+class Guess(NamedTuple):
+    """A text, its encoding by Python's name, and how sure that is, from 0 to 1."""
+
+    text: str
+    encoding: str
+    confidence: float = 1.0
+
+
+class _Alphabet(NamedTuple):
+    """A pattern of well-formed words, and the letters, the most frequent ones first."""
+
+    word: re.Pattern[str]
+    letters: str
+
+
+_FINAL = "ךםןףץ"  # Hebrew letters at the end of a word alone
+_ARABIC = "ءآأؤإئابتثجحخدذرزسشصضطظعغفقكلمنهويپچژکگی"
+_THAI_TAIL = "\u0e30-\u0e39\u0e45\u0e47-\u0e4d"  # vowels and marks behind or above a consonant
+_THAI = rf"(?:[\u0e40-\u0e44]?[\u0e01\u0e02\u0e04\u0e06-\u0e2e][{_THAI_TAIL}]*[\u0e2f\u0e46]?)"
+_ALPHABETS = {
+    "Cyrillic": _Alphabet(
+        re.compile(r"[А-ЯЁЂ-Џ]?[а-яёђ-џґ]+|[А-ЯЁЂ-Џ]+"), "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ"
+    ),
+    "Greek": _Alphabet(
+        re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"), "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ"
+    ),
+    "Hebrew": _Alphabet(
+        re.compile(rf"(?:[א-ת](?<![{_FINAL}])[\u05b0-\u05c7]*)*[א-ת][\u05b0-\u05c7]*"), "יוהלארתבשמםנעחדקןפכגטצסזךףץ"
+    ),
+    "Arabic": _Alphabet(
+        re.compile(rf"(?:[{_ARABIC}][\u064b-\u0652]*)*[{_ARABIC}ةى][\u064b-\u0652]*"),
+        "اليمنوترهبةعدسفكقحجأشصىخطذضغثزظئءإؤآیکپگچژ",
+    ),
+    "Thai": _Alphabet(re.compile(rf"{_THAI}+"), "านรอกเงมยลวดท่ส้ตะปบคิีหัแจใไพำช์ขูุ็ืโซถผึญณธศภฟษฉฝ๊ๆฐ๋ฎฮฬฏฆฒฑฌ"),
+}
+_CANDIDATES = {
+    "cp1251": "Cyrillic", "koi8_r": "Cyrillic", "iso8859_5": "Cyrillic", "cp866": "Cyrillic",
+    "cp1253": "Greek", "iso8859_7": "Greek", "cp1255": "Hebrew", "cp862": "Hebrew", "cp1256": "Arabic",
+    "iso8859_6": "Arabic", "cp874": "Thai",
+}  # fmt: skip
+_FOREIGN = re.compile(r"[^\W\d_]+(?:[^\W\d_]|[\u05b0-\u05c7\u064b-\u0652\u0e30-\u0e4e])*|[^\x00-\x7f]")
+_PUNCTUATION = frozenset("«»“”„‘’–—…•№·°©®\xa0€§،؛؟\u200e\u200f־״׳₪\u0e3f")
+_LEAST = 0.35
+_FREQUENT = 0.78  # how near to the most frequent letter those of a text are on average
+_CAPITALS = 0.6  # a text in capitals is rarer than one in another encoding
+_SHARPNESS = 6
+
+
+def by_alphabet(data: bytes) -> Guess | None:
+    """The text in an encoding in which nearly all words are of one alphabet and well spelled; None if there is none."""
+    sample = data[:_SAMPLE]
+    high = sum(byte > 0x7F for byte in sample)
+    scores: dict[str, float] = {}
+    for encoding, script in _CANDIDATES.items():
+        text = sample.decode(encoding, "replace")
+        score = _score(text, _ALPHABETS[script])
+        if score >= _LEAST and text.count("\ufffd") <= high // 100 and (script != "Thai" or _is_thai(text)):
+            scores[encoding] = score
+    if not scores:
+        return None
+    best = max(scores, key=scores.__getitem__)
+    own = _letters(sample, best)
+    rival = max((score for name, score in scores.items() if _letters(sample, name) != own), default=0.0)
+    text = data.decode(best, "replace")
+    sure = scores[best] ** _SHARPNESS / (scores[best] ** _SHARPNESS + rival**_SHARPNESS)
+    return Guess(_in_logical_order(text) if best == "cp1255" else text, best, round(scores[best] * sure, 2))
+
+
+def _is_thai(text: str) -> bool:
+    """Whether Thai letters carry as many marks as in words: two bytes of Chinese or Japanese are Thai letters, too."""
+    counts = Counter(one for one in text if "\u0e01" <= one <= "\u0e5b")
+    letters = counts.total()
+    vowels = sum(count for one, count in counts.items() if one in "ะาำเแโใไ" or unicodedata.category(one) == "Mn")
+    return letters > 4 and 0.25 <= vowels / letters <= 0.65 and max(counts.values()) <= max(2, letters // 4)
+
+
+def _letters(sample: bytes, encoding: str) -> str:
+    return "".join(one for one in sample.decode(encoding, "replace") if one.isalpha())
+
+
+def _score(text: str, alphabet: _Alphabet) -> float:
+    """From 0 to 1: the share of letters beyond ASCII in well-formed words, by how usual the letters are."""
+    letters = good = frequent = 0.0
+    for found in _FOREIGN.finditer(text):
+        word = found[0]
+        if word.isascii() or word in _PUNCTUATION:
+            continue
+        letters += len(word)
+        if alphabet.word.fullmatch(word):
+            good += len(word) * (_CAPITALS if len(word) > 1 and word.isupper() else 1.0)
+            frequent += sum(1 - max(0, alphabet.letters.find(one)) / len(alphabet.letters) for one in word.lower())
+    if not letters:
+        return 0.0
+    return good / letters * min(1.0, frequent / letters / _FREQUENT) ** 3 * (1 - 0.5 / letters)
+
+
+def _in_logical_order(text: str) -> str:
+    """Hebrew text; that of old pages is stored as it stands on paper, so that words begin with their last letters."""
+    words = re.findall("[א-ת]{2,}", text[:_SAMPLE])
+    first, last = (sum(word[at] in _FINAL for word in words) for at in (0, -1))
+    if first <= 2 * last + 1:
+        return text
+    from lazyrag.loaders.bidi import logical_order, mirrored  # rarely needed
+
+    lines = text.splitlines(keepends=True)
+    turned = []
+    for line in lines:
+        body = line.rstrip("\r\n")
+        ordered = mirrored([body[at] for at in logical_order(body, right_to_left=True)])
+        turned.append("".join(ordered) + line[len(body) :])
+    return "".join(turned)
+
+
+_HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
+
+
+def by_escapes(data: bytes) -> Guess | None:
+    """The text of 7-bit encodings with escapes: ISO-2022-JP, ISO-2022-KR, HZ; None without any."""
+    names = []
+    if b"\x1b$)C" in data:
+        names = ["iso2022_kr"]
+    elif b"\x1b$" in data or b"\x1b(I" in data:
+        names = ["iso2022_jp_2", "iso2022_jp_ext", "iso2022_jp_2004"]
+    elif b"~{" in data and data.isascii() and data.count(b"~{") == len(_HZ.findall(data)):
+        names = ["hz"]
+    for name in names:
+        try:
+            text = data.decode(name)
+        except UnicodeDecodeError:
+            continue
+        if name != "hz" or _is_everyday([one for one in text if not one.isascii()], "CJK", 0.5):
+            return Guess(text, name if name != "iso2022_jp_2" else "iso2022_jp")
+    return None
+
+
+_COMMON_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI", "LATIN")
+
+
+def utf16_or_32(data: bytes) -> Guess | None:
+    """The text in UTF-16 or UTF-32 without a mark, in any script; None if it does not look like one."""
+    if len(data) % 2 or len(data) < 4:
+        return None
+    found = []
+    for name in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
+        try:
+            sample = data[: _SAMPLE // 4 * 4].decode(name)
+        except UnicodeDecodeError as exc:
+            if exc.start < _SAMPLE - 4 or len(data) < _SAMPLE:
+                continue
+            sample = data[: exc.start].decode(name)
+        if sample and _is_usual(sample):
+            found.append(name)
+    try:
+        return Guess(data.decode(found[0]), found[0], 1 / len(found)) if found else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_usual(text: str) -> bool:
+    """Whether a text is of everyday letters of one or two scripts."""
+    letters = [one for one in text if ord(one) > 0x7F]
+    kinds = Counter(unicodedata.name(one, "NONE").partition(" ")[0].partition("-")[0] for one in letters)
+    scripts = {kind: count for kind, count in kinds.items() if kind in _COMMON_SCRIPTS}
+    if not scripts:
+        return False
+    punctuation = sum(one in _PUNCTUATION or unicodedata.category(one)[0] in "PNZS" for one in letters)
+    main = max(scripts, key=scripts.__getitem__)
+    own = scripts[main] + sum(
+        scripts.get(kind, 0) for kind in ("CJK", "HIRAGANA", "KATAKANA") if main not in (kind, "HANGUL")
+    )
+    if any(ord(one) < 0x20 and one not in "\t\n\r\f" for one in text) or own + punctuation < 0.97 * len(letters):
+        return False
+    if main not in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL"):
+        return own >= 2
+    return _is_everyday(letters, main)
+
+
+def _is_everyday(letters: list[str], main: str, least: float = 0.85) -> bool:
+    """Whether East Asian characters are frequent ones: any bytes are some character in UTF-16."""
+    if main == "HANGUL":
+        return sum(one in _SYLLABLES for one in letters) >= 0.15 * len(letters)
+    known = sum(_is_common(one) for one in letters)
+    return known >= (least if len(letters) > 4 else 1.0) * len(letters)
+
+
+_SYLLABLES = frozenset("이다는의에을를가은도고하지로한기어사리인나서자해시대과있그니수정으만한들")
+
+
+def _is_common(character: str) -> bool:
+    """Whether a character is kana, punctuation or in the frequent part of GB 2312, Big5 or Shift-JIS."""
+    if "\u3000" <= character <= "\u30ff" or "\uff01" <= character <= "\uff5e":
+        return True
+    for encoding, first, last in (("gb2312", 0xB0, 0xD7), ("big5", 0xA4, 0xB8), ("shift_jis", 0x88, 0x97)):
+        try:
+            if first <= character.encode(encoding)[0] <= last:
+                return True
+        except UnicodeEncodeError:
+            continue
+    return False

@@ -1,0 +1,1 @@
+"""Sets on several machines: gateways to shards, shards, and replicas."""
