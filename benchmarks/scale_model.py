@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import heapq
 import http.client
 import itertools
@@ -179,7 +180,11 @@ class Service:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._ask, self._answers = self._process.stdin, self._process.stdout
-        self.url = self._answers.readline().strip()
+
+    @functools.cached_property
+    def url(self) -> str:
+        """Its address, once it listens."""
+        return self._answers.readline().strip()
 
     def usage(self) -> dict[str, float]:
         """CPU seconds and private memory so far."""
@@ -208,7 +213,8 @@ def measure(stores: Sequence[tuple[Path, int]], queries: Sequence[str]) -> tuple
         retrievers, shards = [], []
         for folder, count in stores:
             shards.append([stack.enter_context(closing(Service(folder, count, at))) for at in range(count)])
-            docs = stack.enter_context(closing(Document(url=[shard.url for shard in shards[-1]])))
+        for own in shards:
+            docs = stack.enter_context(closing(Document(url=[shard.url for shard in own])))
             retrievers.append(Retriever(docs, "line", similarity="bm25", topk=10))
             for query in queries[:30]:
                 retrievers[-1](query)
