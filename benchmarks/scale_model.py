@@ -53,6 +53,7 @@ WORST = 0.5
 BUSY = 0.5  # of a machine's time, at most
 BLOCK = 10  # queries, before it is another's turn
 KEY_BYTES = 40
+LEAST = 4 * scale.BLOCK  # nodes, of which a quarter is measured, too
 ROUNDS = 2  # of requests to each shard: statistics, then ranking
 
 
@@ -478,7 +479,7 @@ def plan(known: dict[str, Any], nodes: int, options: argparse.Namespace) -> Row:
 def main() -> int:
     """Calibrate, validate, model."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=40_000, help="that unit costs are measured with")
+    parser.add_argument("--nodes", type=int, default=40_000, help="that unit costs are measured with; 40,000 times n")
     parser.add_argument("--queries", type=int, default=400)
     parser.add_argument("--costs", type=Path, help="unit costs of an earlier run, instead of measuring them")
     parser.add_argument("--shard-nodes", type=int, default=10_000_000, help="of a shard, at most")
@@ -498,7 +499,7 @@ def main() -> int:
         known = json.loads(options.costs.read_text(encoding="utf-8"))["known"]
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            known = calibrate(Path(temporary), options.nodes, options.queries)
+            known = calibrate(Path(temporary), max(1, options.nodes // LEAST) * LEAST, options.queries)
     print(
         table([{"unit cost": name, "value": value} for name, value in known["costs"].items()], ("unit cost", "value"))
     )
