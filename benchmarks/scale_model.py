@@ -394,6 +394,10 @@ def calibrate(folder: Path, nodes: int, count: int) -> dict[str, Any]:
         fits["bm25"] = line_through(*((one["nodes"] / 1e6, one["cpu_ms"]) for one in (least, most)))
     gateway, per_shard = line_through((1, rows[0]["gateway_ms"]), (2, rows[1]["gateway_ms"]))
     cost = found["large"]
+    for run in load("scale"):  # without the files of parts that were merged a moment ago
+        share = run["rows"][-1]["store_mb"] * 1e6 / run["rows"][-1]["nodes"]
+        share /= sum(cost[f"{name}_bytes"] for name in ("read", "split", "terms"))
+        cost |= {f"{name}_bytes": share * cost[f"{name}_bytes"] for name in ("read", "split", "terms")}
     costs = Costs(
         **{name: cost[name] for name in ("read_ms", "split_ms", "terms_ms", "vectors_ms")},
         embed_ms=embed_ms(),
