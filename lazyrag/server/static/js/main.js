@@ -9,14 +9,6 @@ export const make = (tag, values, ...inside) => {
   made.append(...inside);
   return made;
 };
-// Copies a text, and says so on the button for two seconds.
-export async function copy(text, button, label = button) {
-  await navigator.clipboard.writeText(text);
-  const before = label.textContent;
-  label.textContent = button.dataset.done;
-  say(button.dataset.done);
-  setTimeout(() => { label.textContent = before; }, 2000);
-}
 
 const MODULES = {
   "[data-source-root]": "source",
@@ -48,7 +40,7 @@ if (once) {
   document.body.append(form);
   form.submit();
 } else if (login && !location.search.includes("other=")) {
-  // A link from another site arrives without the cookie; from here it is sent, and with a session there is nothing to ask.
+  // A link from another site comes without the cookie.
   fetch(location.href).then((answer) => { if (answer.redirected) location.replace(login.dataset.login); });
 }
 
@@ -64,9 +56,15 @@ document.addEventListener("click", (event) => {
 });
 
 // [data-copy=ID] copies a text.
-document.addEventListener("click", ({ target }) => {
+document.addEventListener("click", async ({ target }) => {
   const button = target.closest("[data-copy]");
-  if (button) copy(document.getElementById(button.dataset.copy).textContent.trim(), button, button.querySelector("span") ?? button);
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
+  const label = button.querySelector("span") ?? button;
+  const before = label.textContent;
+  label.textContent = button.dataset.done;
+  say(button.dataset.done);
+  setTimeout(() => { label.textContent = before; }, 2000);
 });
 // [data-dismiss] closes the notice that it stands in.
 document.addEventListener("click", (event) => {
