@@ -30,10 +30,10 @@ from tests.behaviour.store_kinds import STORES
 
 
 @contextmanager
-def served(sets, state, access=None):
+def served(sets, state, access=None, port=0):
     """The address of a running service."""
     app = create_app(Service(sets, state, access=access))
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
