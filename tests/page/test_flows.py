@@ -628,7 +628,7 @@ def scripts_off(me):
     me.type("#why_not", "zeppelin")
     me.use("#results .card .btn")
     me.see(".card .note", "whynot.unknown")
-    me.go("files/plain.txt/delete")
+    me.go("files/delete?id=plain.txt")
     me.use("#ask .danger")
     page.locator("[data-undo-key]").wait_for()
 
