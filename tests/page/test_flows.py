@@ -1,6 +1,6 @@
 """What people do with the page, from beginning to end: each flow in English and Chinese, with a mouse and by keyboard.
 
-`FLOWS` has them all; the first line of each says what it shows. CI runs a part; all of them, in 15 minutes:
+`FLOWS` has them all, and README.md a table of them. CI runs a slice; all of them:
 
     pytest -m browser tests/page/test_flows.py
 """
