@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.alphabets import by_alphabet, by_escapes, utf16_or_32
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -118,6 +117,8 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
     if found is None and _control_share(data) < 0.01:
         found = _by_language(data)
     if found is None:
+        from lazyrag.loaders.alphabets import utf16_or_32
+
         found = utf16_or_32(data)
     if found is None:
         raise LoadError(_BINARY)
@@ -131,7 +132,11 @@ def _as_utf8(data: bytes) -> _Found | None:
     except UnicodeDecodeError:
         return None
     controls = _control_share(data)
-    found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
+    found: _Found | None = None
+    if controls > 0.01 or b"\x1b" in data or b"~{" in data:
+        from lazyrag.loaders.alphabets import by_escapes, utf16_or_32  # rarely needed
+
+        found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
     if found is None and controls > 0.3:
         raise LoadError(_BINARY)
     return found or (text, "utf-8")
@@ -139,6 +144,8 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
+    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled

@@ -43,7 +43,9 @@ def office(start, tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus") / "files"
     shutil.copytree(CORPUS, folder)
     (folder / BROKEN).write_bytes(b"PK\x03\x04 no zip")
-    return start(folder, config="watch = false\nlabels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'")
+    return start(
+        folder, config="watch = false\nlabels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'"
+    )
 
 
 @dataclass
