@@ -228,7 +228,8 @@ def test_without_scripts(browse, closed):
 
 
 VISITED = ("/s/qingshan/ask", "/s/qingshan/search?q=tea&explain=1", "/s/qingshan/files", "/s/qingshan/groups",
-           "/s/qingshan/evaluate", "/s/qingshan/activity", "/s/qingshan/activity/health", "/settings/tokens")  # fmt: skip
+           "/s/qingshan/evaluate", "/s/qingshan/activity", "/s/qingshan/activity/health",
+           "/settings/tokens")  # fmt: skip
 
 
 def test_a_first_visit_is_small(browse, shop):
