@@ -78,8 +78,7 @@ export function fragment() {
   addEventListener("popstate", (event) => { if (event.state?.fragment) go(location.href, event.state.fragment, false); });
 }
 
-// [data-poll=NAME] is loaded again every two seconds as long as it has something [data-unfinished]; nothing moves while a
-// person is in it.
+// [data-poll=NAME] is loaded again every two seconds while it has something [data-unfinished], and nobody is in it.
 export function poll() {
   const part = document.querySelector("[data-poll]");
   const busy = () => part.contains(document.activeElement) || document.hidden;
