@@ -7,9 +7,10 @@
    embedding (all-MiniLM-L6-v2 if the shared data has it), bytes on disk and in a reader, CPU time of a query, fixed and
    for a million nodes. --costs takes those of an earlier run instead.
 2. Validate: the same nodes in 1, 2 and 4 shards, each a service (`Document(manager=True)`) in a process of its own,
-   read by `Document(url=[...])`; the simulation gets the costs of 1 and 2 shards and this machine's cores, and one
-   factor, wall-clock time by CPU time, from one shard. Printed: its error for each number of shards; --check fails
-   where it is more than 50 % for 4 shards.
+   read by `Document(url=[...])`; queries take turns, and between them requests that do nothing, whose times are the
+   simulation's network (and the load of the machine). The simulation gets the CPU costs of 1 and 2 shards, and a factor
+   from what it says of 1. Printed: its error for each number of shards; --check fails where p50 is more than 50 % off
+   for 4 shards, which it has not seen. CPU time is compared, too: it says something on a busy machine as well.
 3. Model: shards, machines, disk, hours and money from a million nodes to a billion, with prices as inputs; p50 and p99
    of queries that arrive at random, with stragglers (1 % of requests take 10 times as long) and with hedging (a request
    that takes longer than the 95th percentile is sent to a replica as well).
@@ -19,24 +20,27 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import http.client
 import itertools
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import scale
-from results import Row, save, table
+from results import Row, load, save, table
 from vectors import MODEL
 
 from lazyrag import Document, Retriever
@@ -45,6 +49,9 @@ SIZES = [10**power for power in range(6, 10)]
 SHARDS = (1, 2, 4)
 STRAGGLERS, SLOWER, HEDGE_QUANTILE = 0.01, 10.0, 0.95
 WORST = 0.5
+BUSY = 0.5  # of a machine's time, at most
+BLOCK = 10  # queries, before it is another's turn
+KEY_BYTES = 40
 ROUNDS = 2  # of requests to each shard: statistics, then ranking
 
 
@@ -126,6 +133,7 @@ def ingest_costs(folder: Path, nodes: int) -> dict[str, float]:
         )
         found[f"{name}_bytes"] = (size - before) * 1e6 / nodes
     found["vectors_ms"] = max(0.0, found["vectors_ms"] - embedding)
+    found["vectors_bytes"] = 5.0 * scale.DIMENSION + 28 + KEY_BYTES  # float32 and a code each, and facts of a row
     queries = scale.queries()
     for name, similarity in (("bm25", "bm25"), ("dense", "cosine")):
         found[f"{name}_ms"] = statistics.mean(query_ms(Retriever(docs, "line", similarity=similarity), queries[:100]))
@@ -142,23 +150,31 @@ def line_through(small: tuple[float, float], large: tuple[float, float]) -> tupl
 # Shards that are measured
 
 
-def serve(folder: Path) -> None:
-    """Be the service of a shard until the standard input ends."""
+def opened(folder: Path, shards: int, *, read_only: bool = False) -> Document:
+    """The Document of a folder, in so many shards."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
-    docs = Document(store_conf=conf, manager=True)
+    docs = Document(store_conf=conf, shards=shards, read_only=read_only)
     docs.create_node_group("line", transform=scale.lines)
-    docs.activate_group("line", analysers=["en"])
-    print(docs.url, flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({"cpu_s": time.process_time(), "mb": scale.memory_mb("RssAnon")}), flush=True)
-    docs.close()
+    return docs
 
 
-class Shard:
+def serve(folder: Path, shards: int, number: int) -> None:
+    """Be the service of a shard until the standard input ends."""
+    from lazyrag.server.supervisor import HostedService
+
+    with opened(folder, shards, read_only=True) as docs:
+        service = HostedService(docs.shards[number])
+        print(service.url, flush=True)
+        for _ in sys.stdin:
+            print(json.dumps({"cpu_s": time.process_time(), "mb": scale.memory_mb("RssAnon")}), flush=True)
+        service.close()
+
+
+class Service:
     """The service of a shard, in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        words = [sys.executable, __file__, "--serve", str(folder)]
+    def __init__(self, folder: Path, shards: int, number: int) -> None:
+        words = [sys.executable, __file__, "--serve", str(folder), str(shards), str(number)]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -178,48 +194,55 @@ class Shard:
         self._process.wait()
 
 
-@contextmanager
-def running(folders: Sequence[Path]) -> Iterator[tuple[Retriever, list[Shard]]]:
-    """Services of shards, and a Retriever over all of them."""
+def measure(stores: Sequence[tuple[Path, int]], queries: Sequence[str]) -> tuple[list[Row], list[float]]:
+    """Latency of queries, and the CPU time that shards and gateway take for one, of several stores that take turns; and
+    the seconds of requests that do nothing.
+
+    Args:
+        stores: The folder of each, and its number of shards.
+        queries: Each is asked of every store.
+    """
+    rows: list[Row] = [{"shards": shards, "seconds": [], "cpu": 0.0, "used": 0.0} for _, shards in stores]
+    pings: list[float] = []
     with ExitStack() as stack:
-        shards = [Shard(folder) for folder in folders]
-        for shard in shards:
-            stack.callback(shard.close)
-        docs = Document(url=[shard.url for shard in shards])
-        stack.callback(docs.close)
-        yield Retriever(docs, "line", similarity="bm25", topk=10), shards
+        retrievers, shards = [], []
+        for folder, count in stores:
+            shards.append([stack.enter_context(closing(Service(folder, count, at))) for at in range(count)])
+            docs = stack.enter_context(closing(Document(url=[shard.url for shard in shards[-1]])))
+            retrievers.append(Retriever(docs, "line", similarity="bm25", topk=10))
+            for query in queries[:30]:
+                retrievers[-1](query)
+        address = urlsplit(shards[0][0].url).netloc
+        connection = stack.enter_context(closing(http.client.HTTPConnection(address)))
+        for start in range(0, len(queries), BLOCK):
+            for row, retriever, own in zip(rows, retrievers, shards, strict=True):
+                used, cpu = [shard.usage() for shard in own], time.process_time()
+                for query in queries[start : start + BLOCK]:
+                    began = time.perf_counter()
+                    retriever(query)
+                    row["seconds"].append(time.perf_counter() - began)
+                row["cpu"] += time.process_time() - cpu
+                row["used"] += sum(shard.usage()["cpu_s"] for shard in own) - sum(one["cpu_s"] for one in used)
+            for _ in range(BLOCK):
+                began = time.perf_counter()
+                connection.request("GET", "/healthz")
+                connection.getresponse().read()
+                pings.append(time.perf_counter() - began)
+        for row, own in zip(rows, shards, strict=True):
+            per_query = 1_000 / len(queries)
+            row["p50_ms"], row["p99_ms"] = (np.percentile(row.pop("seconds"), [50, 99]) * 1_000).tolist()
+            row["gateway_ms"], row["shard_ms"] = row.pop("cpu") * per_query, row.pop("used") * per_query / len(own)
+            row["mb"] = statistics.mean(shard.usage()["mb"] for shard in own)
+    return rows, pings
 
 
-def measure(folders: Sequence[Path], queries: Sequence[str]) -> Row:
-    """Latency of queries, one after the other, and the CPU time that shards and gateway take for one."""
-    with running(folders) as (retriever, shards):
-        for query in queries[:50]:
-            retriever(query)
-        before, cpu, seconds = [shard.usage() for shard in shards], time.process_time(), []
-        for query in queries:
-            began = time.perf_counter()
-            retriever(query)
-            seconds.append(time.perf_counter() - began)
-        cpu = time.process_time() - cpu
-        after = [shard.usage() for shard in shards]
-    p50, p99 = (np.percentile(seconds, [50, 99]) * 1_000).tolist()
-    used = [late["cpu_s"] - early["cpu_s"] for early, late in zip(before, after, strict=True)]
-    per_query = 1_000 / len(queries)
-    return {
-        "shards": len(folders), "p50_ms": p50, "p99_ms": p99, "gateway_ms": cpu * per_query,
-        "shard_ms": statistics.mean(used) * per_query, "mb": statistics.mean(one["mb"] for one in after),
-    }  # fmt: skip
-
-
-def fill(folder: Path, nodes: int, shards: int) -> list[Path]:
-    """Stores with the documents of so many nodes, in turn."""
-    folders = [folder / f"{number}-of-{shards}" for number in range(shards)]
-    for number, own in enumerate(folders):
-        own.mkdir()
-        with scale.opened(own, dense=False) as docs:
-            for texts in scale.documents(0, nodes):
-                docs.add_texts(dict(list(texts.items())[number::shards]))
-    return folders
+def fill(folder: Path, nodes: int, shards: int) -> None:
+    """Stores of shards with the documents of so many nodes."""
+    folder.mkdir()
+    with opened(folder, shards) as docs:
+        docs.activate_group("line", analysers=["en"])
+        for texts in scale.documents(0, nodes):
+            docs.add_texts(texts)
 
 
 # Simulate
@@ -230,10 +253,11 @@ class Simulation:
 
     Args:
         shards: How many.
-        cores: Of each machine: those of the shards and their replicas, and the gateway.
-        shared: Whether all of them are on one machine.
+        cores: Of each shard and of its replica.
+        gateway_cores: Of the gateway; 0 if everything is on one machine.
         replicas: Of each shard; the second one gets hedged requests.
         gateway_s: CPU time of the gateway for each round of a query.
+        network: Seconds that a request takes beside the time it is served, to draw from.
         hedge_s: After so long a request is sent to another replica as well.
     """
 
@@ -242,16 +266,19 @@ class Simulation:
         shards: int,
         *,
         cores: int,
+        gateway_cores: int,
         gateway_s: float,
-        shared: bool = False,
+        network: Sequence[float],
         replicas: int = 1,
         hedge_s: float = math.inf,
     ) -> None:
         self.shards, self.gateway_s, self.hedge_s = shards, gateway_s, hedge_s
-        self.waits: list[float] = []
-        machines = 1 if shared else shards * replicas + 1
-        self._free = [[0.0] * cores for _ in range(machines)]
-        self._replicas, self._shared = replicas, shared
+        self._network, self._chance = network, random.Random(3)
+        self._free = [[0.0] * cores for _ in range(shards * replicas)]
+        self._gateway = [0.0] * gateway_cores or self._free[0]
+        if not gateway_cores:
+            self._free = self._free[:1] * len(self._free)
+        self._replicas = replicas
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
 
@@ -260,7 +287,7 @@ class Simulation:
 
         Args:
             arrivals: When queries come, ascending; with none of them waiting for another one.
-            demands: CPU seconds of the next query's requests, (ROUNDS, shards).
+            demands: CPU seconds of the next query's requests, and of those that are hedged, (2, ROUNDS, shards).
         """
         done: list[float] = []
         for at in arrivals:
@@ -273,9 +300,9 @@ class Simulation:
     def _at(self, when: float, act: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (when, next(self._order), act))
 
-    def _serve(self, machine: int, now: float, demand: float) -> float:
-        """When a request is done that comes now."""
-        cores = self._free[0 if self._shared else machine]
+    @staticmethod
+    def _serve(cores: list[float], now: float, demand: float) -> float:
+        """When a request is done that comes now; of the cores it is known when they are free."""
         end = max(now, cores[0]) + demand
         heapq.heapreplace(cores, end)
         return end
@@ -293,19 +320,21 @@ class Simulation:
                     self._begin(later, came, demand, number + 1, done)
 
         def send(shard: int, replica: int, later: float, seconds: float) -> None:
-            end = self._serve(1 + shard * self._replicas + replica, later, seconds)
-            self.waits.append(end - later)
+            end = self._serve(self._free[shard * self._replicas + replica], later, seconds)
+            end += self._chance.choice(self._network)
             self._at(end, lambda now: reply(shard, now))
             if not replica and self._replicas > 1 and end - later > self.hedge_s:
-                usual = float(np.median(demand[number]))
+                usual = float(demand[1, number, shard])
                 self._at(later + self.hedge_s, lambda now: shard in missing and send(shard, 1, now, usual))
 
-        ready = self._serve(0, now, self.gateway_s)
+        ready = self._serve(self._gateway, now, self.gateway_s)
         for shard in range(self.shards):
-            self._at(ready, lambda later, shard=shard: send(shard, 0, later, float(demand[number, shard])))
+            self._at(ready, lambda later, shard=shard: send(shard, 0, later, float(demand[0, number, shard])))
 
 
-def sampler(costs: Costs, shape: np.ndarray, nodes: float, shards: int, seed: int, *, stragglers: float = 0.0) -> Any:
+def sampler(
+    costs: Costs, shape: Sequence[float], nodes: float, shards: int, seed: int, *, stragglers: float = 0.0
+) -> Any:
     """Draws the CPU seconds of a query's requests: a query is as heavy for each shard, relatively."""
     chance = np.random.default_rng(seed)
     request = costs.request_ms / 1_000
@@ -313,13 +342,13 @@ def sampler(costs: Costs, shape: np.ndarray, nodes: float, shards: int, seed: in
 
     def draw() -> np.ndarray:
         found = (request + search * chance.choice(shape) / ROUNDS) * np.ones((ROUNDS, shards))
-        return np.where(chance.random(found.shape) < stragglers, found * SLOWER, found)
+        return np.stack([np.where(chance.random(found.shape) < stragglers, found * SLOWER, found), found])
 
     return draw
 
 
 def simulated(
-    costs: Costs, shape: np.ndarray, nodes: float, shards: int, count: int, *, rate: float = 0.0, **options: Any
+    costs: Costs, shape: Sequence[float], nodes: float, shards: int, count: int, *, rate: float = 0.0, **options: Any
 ) -> tuple[float, float]:
     """p50 and p99 in milliseconds of so many queries: at a rate for each second, or, at 0, one after the other."""
     stragglers = options.pop("stragglers", 0.0)
@@ -331,8 +360,8 @@ def simulated(
     return p50, p99
 
 
-def calibrate(folder: Path, nodes: int, count: int) -> tuple[Costs, list[Row], np.ndarray]:
-    """Unit costs, what 1, 2 and 4 shards took, and how heavy queries are, relatively."""
+def calibrate(folder: Path, nodes: int, count: int) -> dict[str, Any]:
+    """Unit costs, what 1, 2 and 4 shards took, how heavy queries are, relatively, and seconds of empty requests."""
     large, small = nodes, nodes // 4
     found = {}
     for name, size in (("large", large), ("small", small)):
@@ -343,12 +372,19 @@ def calibrate(folder: Path, nodes: int, count: int) -> tuple[Costs, list[Row], n
         ends = [(size / 1e6, found[which][f"{name}_ms"]) for which, size in (("small", small), ("large", large))]
         fits[name] = line_through(*ends)
     queries = (scale.queries() * (1 + count // scale.QUERIES))[:count]
-    folders = {shards: fill(folder, nodes, shards) for shards in SHARDS}
-    rows = [measure(folders[shards], queries) for shards in SHARDS]
-    quarter = measure(folders[SHARDS[-1]][:1], queries)
-    with scale.opened(folders[1][0], dense=False, read_only=True) as docs:
+    stores = [(folder / f"{shards}-shards", shards) for shards in SHARDS]
+    for own, shards in stores:
+        fill(own, large, shards)
+    fill(folder / "quarter", small, 1)
+    (*rows, quarter), pings = measure([*stores, (folder / "quarter", 1)], queries)
+    with opened(*stores[0], read_only=True) as docs:
         each = query_ms(Retriever(docs, "line", similarity="bm25", topk=10), queries)
-    _, per_node = line_through((small, quarter["mb"] * 1e6), (large, rows[0]["mb"] * 1e6))
+    _, per_node = line_through((small, quarter["mb"] * 2**20), (large, rows[0]["mb"] * 2**20))
+    readings = [one for run in load("scale") for one in run["readings"] if one["similarity"] == "bm25"]
+    if len(readings) > 1:  # of stores that are much larger
+        least, most = (pick(readings, key=lambda one: one["nodes"]) for pick in (min, max))
+        _, per_node = line_through(*((one["nodes"], one["private_mb"] * 2**20) for one in (least, most)))
+        fits["bm25"] = line_through(*((one["nodes"] / 1e6, one["cpu_ms"]) for one in (least, most)))
     gateway, per_shard = line_through((1, rows[0]["gateway_ms"]), (2, rows[1]["gateway_ms"]))
     cost = found["large"]
     costs = Costs(
@@ -366,42 +402,69 @@ def calibrate(folder: Path, nodes: int, count: int) -> tuple[Costs, list[Row], n
         gateway_ms=gateway,
         gateway_ms_per_shard=per_shard,
     )
-    return costs, rows, np.array(each) / statistics.mean(each)
+    usual = float(np.quantile(pings, 0.1))  # on a machine without other work
+    shape = [one / statistics.mean(each) for one in each]
+    return {
+        "costs": asdict(costs),
+        "measured": rows,
+        "measured_nodes": nodes,
+        "shape": shape,
+        "pings": pings,
+        "ping": usual,
+    }
 
 
-def validate(costs: Costs, rows: Sequence[Row], shape: np.ndarray, nodes: int) -> list[Row]:
-    """What was measured beside what is simulated; all of it scaled by one factor, from one shard."""
-    cores = os.cpu_count() or 1
+def validate(known: dict[str, Any]) -> list[Row]:
+    """What was measured beside what is simulated, times what makes it right for one shard."""
+    costs = Costs(**known["costs"])
+    network = [max(0.0, one - costs.request_ms / 1_000) for one in known["pings"]]
+    cores = (os.cpu_count() or 1) / max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # what others leave of them
+    common = {"cores": max(1, round(cores)), "gateway_cores": 0, "network": network}
     found = []
-    for row in rows:
-        p50, p99 = simulated(costs, shape, nodes, row["shards"], 2_000, cores=cores, shared=True)
-        found.append({**row, "raw_p50_ms": p50, "raw_p99_ms": p99})
-    factor = {name: found[0][f"{name}_ms"] / found[0][f"raw_{name}_ms"] for name in ("p50", "p99")}
-    for row in found:
-        for name in ("p50", "p99"):
-            row[f"model_{name}_ms"] = factor[name] * row[f"raw_{name}_ms"]
+    for row in known["measured"]:
+        p50, p99 = simulated(costs, known["shape"], known["measured_nodes"], row["shards"], 4_000, **common)
+        search = costs.bm25_ms + costs.bm25_ms_per_million * known["measured_nodes"] / row["shards"] / 1e6
+        shard = ROUNDS * costs.request_ms + search
+        modelled = row["shards"] * shard + costs.gateway_ms + costs.gateway_ms_per_shard * row["shards"]
+        cpu = row["shards"] * row["shard_ms"] + row["gateway_ms"]
+        more = {"cpu_ms": cpu, "model_cpu_ms": modelled, "cpu_error": modelled / cpu - 1.0}
+        found.append({**row, **more, "model_p50_ms": p50, "model_p99_ms": p99})
+    for name in ("p50", "p99"):
+        factor = found[0][f"{name}_ms"] / found[0][f"model_{name}_ms"]
+        for row in found:
+            row[f"{name}_factor"] = factor
+            row[f"model_{name}_ms"] *= factor
             row[f"{name}_error"] = row[f"model_{name}_ms"] / row[f"{name}_ms"] - 1.0
     return found
 
 
-def plan(costs: Costs, shape: np.ndarray, nodes: int, options: argparse.Namespace) -> Row:
+def plan(known: dict[str, Any], nodes: int, options: argparse.Namespace) -> Row:
     """Machines, disk, hours, money and latency for so many nodes."""
+    costs, shape = Costs(**known["costs"]), known["shape"]
     shards = math.ceil(nodes / options.shard_nodes)
-    ingest_h = nodes / 1_000 * (costs.read_ms + costs.split_ms + costs.terms_ms + costs.vectors_ms) / 3.6e6
-    embed_h = nodes / 1_000 * costs.embed_ms / 3.6e6
+    thousands = nodes / 1_000
+    ingest_h = thousands * (costs.read_ms + costs.split_ms + costs.terms_ms + costs.vectors_ms) / 3.6e6
+    embed_h = thousands * costs.embed_ms / 3.6e6
     disk_gb = nodes * (costs.text_bytes + costs.terms_bytes + costs.vector_bytes) / 1e9
-    serving = (shards + 1) * options.cores * 730 * options.core_hour + disk_gb * options.gb_month
-    usual = {"rate": options.rate, "cores": options.cores, "count": options.simulated}
-    even = simulated(costs, shape, nodes, shards, **usual)
-    uneven = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, **usual)
     search = costs.bm25_ms + costs.bm25_ms_per_million * nodes / shards / 1e6
-    hedge_s = (costs.request_ms + search * float(np.quantile(shape, HEDGE_QUANTILE)) / ROUNDS) / 1_000
-    hedged = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, replicas=2, hedge_s=hedge_s, **usual)
+    shard = ROUNDS * costs.request_ms + search
+    gateway = costs.gateway_ms + costs.gateway_ms_per_shard * shards
+    copies, gateways = (math.ceil(options.rate * needed / 1_000 / options.cores / BUSY) for needed in (shard, gateway))
+    machines = shards * copies + gateways
+    common: dict[str, Any] = {
+        "rate": options.rate, "cores": options.cores * copies, "gateway_cores": options.cores * gateways,
+        "count": options.simulated, "network": [known["ping"]],
+    }  # fmt: skip
+    even = simulated(costs, shape, nodes, shards, **common)
+    uneven = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, **common)
+    hedge_s = known["ping"] + (costs.request_ms + search * float(np.quantile(shape, HEDGE_QUANTILE)) / ROUNDS) / 1_000
+    hedged = simulated(costs, shape, nodes, shards, stragglers=STRAGGLERS, replicas=2, hedge_s=hedge_s, **common)
     return {
-        "nodes": nodes, "shards": shards, "ingest_core_h": ingest_h, "writer_h": ingest_h / shards,
-        "embed_core_h": embed_h, "disk_gb": disk_gb, "reader_gb": nodes / shards * costs.reader_bytes / 1e9,
-        "query_cpu_ms": shards * (ROUNDS * costs.request_ms + search),
-        "build_usd": (ingest_h + embed_h) * options.core_hour, "month_usd": serving,
+        "nodes": nodes, "shards": shards, "machines": machines, "disk_gb": disk_gb,
+        "ingest_core_h": ingest_h, "writer_h": ingest_h / shards, "embed_core_h": embed_h,
+        "reader_gb": nodes / shards * costs.reader_bytes / 1e9, "query_cpu_ms": shards * shard + gateway,
+        "build_usd": (ingest_h + embed_h) * options.core_hour,
+        "month_usd": machines * options.cores * 730 * options.core_hour + disk_gb * copies * options.gb_month,
         "p50_ms": even[0], "p99_ms": even[1], "stragglers_p99_ms": uneven[1], "hedged_p99_ms": hedged[1],
     }  # fmt: skip
 
@@ -414,35 +477,32 @@ def main() -> int:
     parser.add_argument("--costs", type=Path, help="unit costs of an earlier run, instead of measuring them")
     parser.add_argument("--shard-nodes", type=int, default=10_000_000, help="of a shard, at most")
     parser.add_argument("--rate", type=float, default=20.0, help="queries for each second")
-    parser.add_argument("--simulated", type=int, default=2_000, help="queries")
+    parser.add_argument("--simulated", type=int, default=1_000, help="queries")
     parser.add_argument("--cores", type=int, default=4, help="of a machine")
     parser.add_argument("--core-hour", type=float, default=0.04, help="price of a core with its memory, in dollars")
     parser.add_argument("--gb-month", type=float, default=0.08, help="price of disk, in dollars")
     parser.add_argument("--check", action="store_true", help="fail where 4 shards are far from the model")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)  # what the process of a shard does
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)  # what the process of a shard does
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        folder, *numbers = options.serve
+        serve(Path(folder), *map(int, numbers))
         return 0
     if options.costs:
-        known = json.loads(options.costs.read_text(encoding="utf-8"))
-        costs, measured, shape = Costs(**known["costs"]), known["measured"], np.array(known["shape"])
-        options.nodes = known["measured_nodes"]
+        known = json.loads(options.costs.read_text(encoding="utf-8"))["known"]
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            costs, measured, shape = calibrate(Path(temporary), options.nodes, options.queries)
+            known = calibrate(Path(temporary), options.nodes, options.queries)
     print(
-        table(
-            [{"unit cost": one.name, "value": getattr(costs, one.name)} for one in fields(costs)],
-            ("unit cost", "value"),
-        )
+        table([{"unit cost": name, "value": value} for name, value in known["costs"].items()], ("unit cost", "value"))
     )
-    validated = validate(costs, measured, shape, options.nodes)
-    print(table(validated, ("shards", "p50_ms", "model_p50_ms", "p50_error", "p99_ms", "model_p99_ms", "p99_error")))
-    rows = [plan(costs, shape, nodes, options) for nodes in SIZES]
+    validated = validate(known)
+    columns = ("shards", "p50_ms", "model_p50_ms", "p50_error", "p99_ms", "model_p99_ms", "p99_error")
+    columns = (*columns, "cpu_ms", "model_cpu_ms", "cpu_error")
+    print(table(validated, columns))
+    rows = [plan(known, nodes, options) for nodes in SIZES]
     print(table(rows, list(rows[0])))
-    facts = {"costs": asdict(costs), "measured": measured, "validated": validated, "shape": shape.tolist()}
-    save("scale-model", rows, measured_nodes=options.nodes, **facts)
+    save("scale-model", rows, known=known, validated=validated)
     return int(options.check and abs(validated[-1]["p50_error"]) > WORST)
 
 

@@ -222,6 +222,26 @@ def known_arguments(cls: C) -> C:
     return cls
 
 
+def sendable(cls: C) -> C:
+    """Class decorator: other processes make an object anew, of the arguments that it was made with."""
+    init = cls.__init__  # type: ignore[misc]  # of the class, not of an instance
+
+    @functools.wraps(init)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.made_with = args, kwargs
+        init(self, *args, **kwargs)
+
+    cls.__init__ = noted  # type: ignore[misc]
+    cls.__reduce__ = _with_arguments  # type: ignore[assignment, method-assign]
+    return cls
+
+
+def _with_arguments(self: Any) -> tuple[Any, ...]:
+    args, kwargs = self.made_with
+    made: type = type(self)
+    return functools.partial(made, **kwargs), args
+
+
 def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:
     hint = ""
     if keyword in ("words", "synonyms") and "analyser" in known:

@@ -57,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
 
-    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, and a third of those of the web page;
-    without it all are kept. With
+    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, and a third of the others of the web
+    page; without it all are kept. With
     LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
@@ -75,10 +75,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     def is_left_out(item: pytest.Item) -> bool:
         if missing and item.get_closest_marker("shared"):
             return True
-        own = zlib.crc32(item.nodeid.encode())
-        if item.path.parent.name == "page":
+        own, is_exhaustive = zlib.crc32(item.nodeid.encode()), bool(item.get_closest_marker("exhaustive"))
+        if item.path.parent.name == "page" and not is_exhaustive:
             return own % min(count, 3) != number % min(count, 3)
-        return bool(item.get_closest_marker("exhaustive")) and own % count != number
+        return is_exhaustive and own % count != number
 
     left_out = [item for item in items if is_left_out(item)]
     if left_out:

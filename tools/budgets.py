@@ -103,10 +103,10 @@ BOUNDS = (
 """The figures of the package. Those of the later parts follow."""
 
 LATER_PARTS = {
+    "scale": (1_500, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica)(/.*)?\.py"),
     "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_950, 1_200, r"server/(page|web).*\.py"),
-    "scale": (1_500, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica)(/.*)?\.py"),
     "service": (
         5_520,
         2_600,

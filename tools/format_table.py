@@ -89,14 +89,15 @@ FORMATS = (
         "Excel",
         _of(".xlsm .xlsx"),
         "openpyxl (MIT), extra `office`",
-        "values with their columns' names, or chosen columns, hidden sheets; sheets, rows, title, author",
-        "formulas, charts, formats of cells, comments",
+        "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, "
+        "hidden sheets; sheets, rows, title, author",
+        "formulas with a value, charts, styles",
     ),
     Format(
         "Old Excel",
         _of(".xls"),
         "xlrd (BSD), extra `office`",
-        "values with their columns' names, or chosen columns; sheets, rows",
+        "values with their columns' names, or chosen columns, merged cells, comments; sheets, rows",
         "as Excel",
     ),
     Format(
@@ -110,8 +111,8 @@ FORMATS = (
         "OpenDocument sheets",
         _of(".ods"),
         "lxml (BSD)",
-        "values with their columns' names, or chosen columns; sheets, rows",
-        "as Excel",
+        "values with their columns' names, or chosen columns, merged cells; sheets, rows",
+        "as Excel; comments",
     ),
     Format(
         "CSV and TSV",

@@ -142,6 +142,12 @@ _group = click.option("--group", metavar="GROUP", help="Node group to search: Fi
 _retriever = click.option(
     "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid if the index has embeddings, else keyword."
 )
+_launcher = click.option(
+    "--launcher",
+    metavar="LAUNCHER",
+    callback=lambda _, __, given: int(given) if str(given).isdecimal() else given,
+    help="Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or ray://HOST:PORT.",
+)
 _plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
 
 
@@ -159,6 +165,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
+@_launcher
 @_plan
 def index(
     path: tuple[Path, ...],
@@ -169,6 +176,7 @@ def index(
     exclude: tuple[str, ...],
     gitignore: bool | None,
     shards: int | None,
+    launcher: int | str | None,
     plan: bool,
 ) -> Output:
     """Index the folder PATH.
@@ -181,6 +189,7 @@ def index(
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    chosen["shards"] = shards
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -189,7 +198,7 @@ def index(
     above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
     if not project.store.exists() and (outer := next(above, None)) is not None:
         _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
-    with project.open(write=True, shards=shards, **chosen) as docs:
+    with project.open(write=True, launcher=launcher, **chosen) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
@@ -249,16 +258,17 @@ def _reported(docs: Document, project: Project) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@_launcher
 @_plan
 @click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
-def sync(store: Path | None, delete: bool, plan: bool, diff: bool) -> Output:
+def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: bool, diff: bool) -> Output:
     """Ingest what changed since the last time."""
     from lazyrag.document.sync import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:
         return _planned(project, diff=diff)
-    with project.open(write=True) as docs:
+    with project.open(write=True, launcher=launcher) as docs:
         try:
             docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
         except IngestionError:
@@ -271,7 +281,7 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
-    is_new = not project.is_stored
+    is_new = project.shards is None
     with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
@@ -620,7 +630,7 @@ def repair(store: Path | None) -> Output:
 @_store
 def reshard(shards: int, store: Path | None) -> Output:
     """Distribute the index over K stores, without embedding again."""
-    import lazyrag.document.reshard as resharding
+    from lazyrag.document import resharding
 
     project = find_project(store)
     found = resharding.reshard(project.store_conf, shards)
@@ -797,3 +807,6 @@ def completion(shell: str) -> Output:
         raise ConfigError(f"Unknown shell {shell!r}.")
     script = kind(app, {}, "lazyrag", "_LAZYRAG_COMPLETE").source()
     return Output({"script": script}, [script])
+
+
+from lazyrag.cli import launchers as _launchers  # noqa: E402, F401  its commands need what is above

@@ -22,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.migration": "Migration migrate",
         "lazyrag.document.replica": "Replica",
         "lazyrag.document.report": "Failure IngestReport Problem Progress",
-        "lazyrag.document.reshard": "Resharding reshard",
+        "lazyrag.document.resharding": "Resharding reshard",
         "lazyrag.document.shards": "ShardedDocument shard_of",
         "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
         "lazyrag.document.tables": "SqlRow Table TableLocation",

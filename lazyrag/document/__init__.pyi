@@ -22,8 +22,8 @@ from lazyrag.document.report import Failure as Failure
 from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem
 from lazyrag.document.report import Progress as Progress
-from lazyrag.document.reshard import Resharding as Resharding
-from lazyrag.document.reshard import reshard as reshard
+from lazyrag.document.resharding import Resharding as Resharding
+from lazyrag.document.resharding import reshard as reshard
 from lazyrag.document.shards import ShardedDocument as ShardedDocument
 from lazyrag.document.shards import shard_of as shard_of
 from lazyrag.document.sync import DocumentVersion as DocumentVersion

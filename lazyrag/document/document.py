@@ -156,7 +156,7 @@ class Document:
             ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
             service. A list reads the shards of several services as one Document, asked at the same time; a shard may
             be a list of the addresses of its replicas, of which the first one that answers is read.
-        token: The access token for the service.
+        token: The access token for the service; of several ones that for all, or a list with one for each shard.
         partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
             in a warning. By default a shard that is down is an error.
 
@@ -229,7 +229,7 @@ class Document:
         server: int | None = None,
         shards: int | None = None,
         url: str | Sequence[str | Sequence[str]] | None = None,
-        token: str | None = None,
+        token: str | Sequence[str] | None = None,
         partial: bool = False,
     ) -> None:
         given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
@@ -1528,4 +1528,6 @@ def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str)
 
     if isinstance(embedder.embedder, CachedEmbedder):
         return embedder
-    return CheckedEmbedder(CachedEmbedder(embedder.embedder, cache, identity=identity), embedder.name, embedder.key)
+    cached = CachedEmbedder(embedder.embedder, cache, identity=identity)
+    cached.checked_embedder.workers = embedder.workers
+    return CheckedEmbedder(cached, embedder.name, embedder.key)

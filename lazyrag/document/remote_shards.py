@@ -388,7 +388,7 @@ class RemoteShards(ShardedDocument):
         *files: object,
         url: Sequence[str | Sequence[str]],
         name: str | None = None,
-        token: str | None = None,
+        token: str | Sequence[str] | None = None,
         embed: Any = None,
         partial: bool = False,
     ) -> None:
@@ -401,7 +401,9 @@ class RemoteShards(ShardedDocument):
         self.partial = validate_boolean("partial", partial)
         self._graph, self._file_readers = GroupGraph(self._graph), Readers(self._file_readers)
         with ExitStack() as undo:
-            connections = [ReplicatedConnection(one, token) for one in urls]
+            tokens = [token] * len(urls) if token is None or isinstance(token, str) else list(token)
+            require(len(tokens) == len(urls), "token", "a list", "a text, or a list with one for each shard")
+            connections = list(map(ReplicatedConnection, urls, tokens))
             for one in connections:
                 undo.callback(one.close)
             self._open(connections, embed)

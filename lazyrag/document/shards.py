@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -32,9 +33,9 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.ledger import DocumentRow, Ledger, Version
 from lazyrag.document.load_files import Readers
 from lazyrag.document.reader import Reader
-from lazyrag.document.report import IngestReport, Problem
+from lazyrag.document.report import IngestReport
 from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, NodeKey, Snapshot, read
-from lazyrag.document.sync import MAX_DELETED, GroupDiff, OnError, PlannedStep, SyncPlan
+from lazyrag.document.sync import MAX_DELETED, OnError, SyncPlan
 from lazyrag.document.tree import View
 from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
@@ -77,6 +78,9 @@ class ShardedSnapshot(Snapshot):
     def __init__(self, read: Any, parts: Sequence[LocalSnapshot]) -> None:
         super().__init__(read, parts)
         self._shards = dict(enumerate(parts))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ConfigError("This reads one store, and the Document is in several. Over HTTP, serve each of its shards.")
 
     def _of(self, node: Segment) -> Any:
         return self._shards[shard_of(node.path, len(self._shards))]
@@ -306,6 +310,82 @@ def merge_reports(reports: Iterable[IngestReport]) -> IngestReport:
     return IngestReport(**merged)
 
 
+def _part(values: Mapping[str, V], names: Iterable[str]) -> dict[str, V]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _summed(items: Iterable[R], name: str, numbers: Sequence[str]) -> list[R]:
+    """Values with one name as one of them, whose numbers are the sums."""
+    found: dict[str, Any] = {}
+    for one in items:
+        known = found.get(getattr(one, name))
+        sums = {number: getattr(one, number) + getattr(known, number, 0) for number in numbers}
+        found[getattr(one, name)] = replace(cast("Any", one), **sums)
+    return list(found.values())
+
+
+def merge_plans(plans: Sequence[SyncPlan]) -> SyncPlan:
+    """The plans of shards as one."""
+    steps = _summed((one for plan in plans for one in plan.steps), "step", ("documents", "nodes", "tokens", "calls"))
+    diffs = [one for plan in plans for one in plan.diffs]
+    embed: dict[str, Counter[str]] = {}
+    for one in diffs:
+        embed.setdefault(one.group, Counter()).update(one.embed)
+    summed = [replace(one, embed=embed[one.group]) for one in _summed(diffs, "group", ("stay", "come", "go"))]
+    unseen = dict.fromkeys(one for plan in plans for one in plan.unseen)
+    return SyncPlan(merge_reports(plan.files for plan in plans), tuple(steps), tuple(unseen), tuple(summed))
+
+
+def merge_statuses(parts: Sequence[DocumentStatus]) -> DocumentStatus:
+    """The states of shards as one."""
+    by_name: dict[str, list[GroupStatus]] = {}
+    for group in itertools.chain.from_iterable(part.groups for part in parts):
+        by_name.setdefault(group.name, []).append(group)
+    groups = [
+        replace(
+            one,
+            is_current=all(part.is_current for part in by_name[one.name]),
+            is_complete=all(part.is_complete for part in by_name[one.name]),
+            indexes=tuple(sorted(set.intersection(*(set(part.indexes) for part in by_name[one.name])))),
+            reason=next((part.reason for part in by_name[one.name] if part.reason), ""),
+        )
+        for one in _summed((one for own in by_name.values() for one in own), "name", ("documents", "nodes"))
+    ]
+    [whole] = _summed(parts, "name", ("documents", "waiting"))
+    writer = next((part.writer for part in parts if part.writer), "")
+    failed = itertools.chain.from_iterable(part.failed for part in parts)
+    ordered = sorted(groups, key=lambda one: one.name)
+    return replace(whole, groups=tuple(ordered), failed=tuple(sorted(failed)), writer=writer)
+
+
+def merge_dumps(dumps: Iterable[Iterator[str]]) -> Iterator[str]:
+    """The dumps of shards as the one that a single store has."""
+    merged = heapq.merge(*map(_keyed_lines, dumps), key=lambda pair: pair[0])
+    return (line for line, _ in itertools.groupby(line for _, line in merged))
+
+
+def _keyed_lines(lines: Iterator[str]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Lines of a dump, each with its place in the order of all lines."""
+    group = ""
+    space: tuple[str, ...] = ()
+    for number, line in enumerate(lines):
+        value = json.loads(line)
+        place: tuple[Any, ...]
+        if value["is"] == "document":
+            place = 0, value["identity"]
+        elif value["is"] == "group":
+            group = value["name"]
+            place = 1, group, 0
+        elif value["is"] == "node":
+            place = 1, group, 1, value["path"], number
+        elif value["is"] == "space":
+            space = value["kind"], value["name"], value["identity"]
+            place = 1, group, 2, space, ""
+        else:
+            place = 1, group, 2, space, value["uid"]
+        yield place, line
+
+
 # Stores
 
 
@@ -380,16 +460,16 @@ def read_shards(path: Path) -> int | None:
         raise StoreError(f"{path}.shards cannot be read ({exc}). It has the number of stores beside it.") from exc
 
 
-def write_shards(path: Path, shards: int) -> None:
-    """Write the number of shards of a store file, in one step."""
-    draft = Path(f"{path}.shards.new")
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_note(path: str, value: Mapping[str, Any]) -> None:
+    """Write a small JSON file in one step."""
+    draft = Path(f"{path}.new")
+    draft.parent.mkdir(parents=True, exist_ok=True)
     with draft.open("w", encoding="utf-8") as file:
-        json.dump({"shards": shards}, file)
+        json.dump(value, file)
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(f"{path}.shards")
-    sync_folder(path.parent)
+    draft.replace(path)
+    sync_folder(draft.parent)
 
 
 class Shard(Document):
@@ -416,6 +496,9 @@ class Shard(Document):
         return own, shard_conf(conf, number, shards)
 
 
+Shard.__name__ = "Document"  # as errors name it
+
+
 def shard_mark(docs: Document) -> tuple[int, int] | None:
     """The number of a shard and how many there are; None for a Document that is no shard."""
     return (docs._number, docs._shards) if isinstance(docs, Shard) else None
@@ -437,6 +520,21 @@ def _routed(name: str) -> Any:
     return call
 
 
+def _gathered(name: str, merge: Callable[[list[Any]], Any]) -> Any:
+    """A method that every shard has, one after the other."""
+
+    @wraps(getattr(Document, name))
+    def call(self: ShardedDocument, *args: Any, **kwargs: Any) -> Any:
+        self._unrestricted(name)
+        return merge([getattr(shard, name)(*args, **kwargs) for shard in self.shards])
+
+    return call
+
+
+def _joined(parts: list[tuple[R, ...]]) -> tuple[R, ...]:
+    return tuple(itertools.chain.from_iterable(parts))
+
+
 def _signed(method: F) -> F:
     """Decorator: a method with the signature of a Document's; the shards check keywords."""
     cast("Any", method).__wrapped__ = getattr(Document, method.__name__)
@@ -444,7 +542,7 @@ def _signed(method: F) -> F:
 
 
 class ShardedDocument(Document):
-    """See `Document`, ``shards``."""
+    """Several stores as one Document; made by ``Document(..., shards=K)``, whose methods it has."""
 
     shards: tuple[Document, ...]
     """The shards, by number; each is a Document of its own."""
@@ -474,7 +572,7 @@ class ShardedDocument(Document):
         self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
-        options["file_metadata"] = dataset.metadata if doc_files is None else file_metadata
+        options["file_metadata"] = file_metadata
         with ExitStack() as undo:
             opened = []
             for one in range(number):
@@ -497,7 +595,7 @@ class ShardedDocument(Document):
         require(known in (None, shards), "shards", shards, f"{known}, the number of the stores of {path}", hint)
         if known is None and is_new:
             require(not path.exists(), "shards", shards, f"left out: {path} is one store", hint)
-            write_shards(path, shards)
+            write_note(f"{path}.shards", {"shards": shards})
 
     def _join(self, shards: Sequence[Document], dataset: Dataset) -> None:
         """Read and write some shards as one Document."""
@@ -597,10 +695,6 @@ class ShardedDocument(Document):
             self._withheld[max_deleted] = is_suspicious(gone, known, max_deleted)
         return self._withheld[max_deleted]
 
-    def retry_failed(self) -> IngestReport:
-        """See `Document.retry_failed`."""
-        return merge_reports([shard.retry_failed() for shard in self.shards])
-
     @_signed
     def add_files(
         self, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None = None, **during: Any
@@ -655,23 +749,13 @@ class ShardedDocument(Document):
 
     # Maintenance
 
-    def status(self) -> DocumentStatus:
-        """See `Document.status`."""
-        return merge_statuses([shard.status() for shard in self._whole("status")])
+    status = _gathered("status", merge_statuses)
+    verify, repair = _gathered("verify", _joined), _gathered("repair", _joined)
+    compact, dump = _gathered("compact", lambda _: None), _gathered("dump", merge_dumps)
 
-    def verify(self) -> tuple[Problem, ...]:
-        """See `Document.verify`."""
-        return tuple(one for shard in self._whole("verify") for one in shard.verify())
-
-    @_signed
-    def repair(self, **during: Any) -> tuple[Problem, ...]:
-        """See `Document.repair`."""
-        return tuple(one for shard in self._whole("repair") for one in shard.repair(**during))
-
-    def compact(self) -> None:
-        """See `Document.compact`."""
-        for shard in self._whole("compact"):
-            shard.compact()
+    def retry_failed(self) -> IngestReport:
+        """See `Document.retry_failed`."""
+        return merge_reports([shard.retry_failed() for shard in self.shards])
 
     @_signed
     def documents(
@@ -684,32 +768,25 @@ class ShardedDocument(Document):
     @_signed
     def export(self, folder: PathLike) -> Path:
         """See `Document.export`."""
-        from lazyrag.document.reshard import export_shards
+        from lazyrag.document.resharding import export_shards
 
         return export_shards([shard._indexer for shard in self._whole("export")], folder)
 
     @_signed
     def import_from(self, folder: PathLike) -> int:
         """See `Document.import_from`; all or nothing in each shard."""
-        from lazyrag.document.reshard import import_shards
+        from lazyrag.document.resharding import import_shards
 
         return import_shards([shard._indexer for shard in self._whole("import_from")], folder)
-
-    def dump(self) -> Iterator[str]:
-        """See `Document.dump`."""
-        from lazyrag.document.reshard import merge_dumps
-
-        return merge_dumps([shard.dump() for shard in self._whole("dump")])
 
     # Search and life
 
     @_signed
-    def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
-    ) -> list[TextMatch]:
+    def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = [shard.grep(text, where, limit=limit, ignore_case=ignore_case) for shard in self.shards]
-        return list(itertools.islice(heapq.merge(*found, key=lambda one: one.path), limit))
+        found = [shard.grep(text, where, **options) for shard in self.shards]
+        merged = heapq.merge(*found, key=lambda one: one.path)
+        return list(itertools.islice(merged, options.get("limit", 100)))
 
     def restricted(self, filters: FilterLike) -> Self:
         """See `Document.restricted`."""
@@ -733,52 +810,3 @@ class ShardedDocument(Document):
             return f"<{where}, restricted>"
         documents = sum(len(shard._indexer.ledger.tree.documents) for shard in self.shards)
         return f"<{where}: {count(documents, 'document')}>"
-
-
-def _part(values: Mapping[str, V], names: Iterable[str]) -> dict[str, V]:
-    return {name: values[name] for name in names if name in values}
-
-
-def merge_plans(plans: Sequence[SyncPlan]) -> SyncPlan:
-    """The plans of shards as one: numbers of a step are sums."""
-    steps: dict[str, PlannedStep] = {}
-    for step in itertools.chain.from_iterable(plan.steps for plan in plans):
-        known = steps.get(step.step)
-        sums = {
-            name: getattr(step, name) + getattr(known, name, 0) for name in ("documents", "nodes", "tokens", "calls")
-        }
-        steps[step.step] = replace(step, **sums, reason=step.reason or getattr(known, "reason", ""))
-    diffs: dict[str, GroupDiff] = {}
-    for diff in itertools.chain.from_iterable(plan.diffs for plan in plans):
-        known_diff = diffs.get(diff.group, GroupDiff(diff.group))
-        sums = {name: getattr(diff, name) + getattr(known_diff, name) for name in ("stay", "come", "go")}
-        embed = {
-            key: diff.embed.get(key, 0) + known_diff.embed.get(key, 0) for key in {**known_diff.embed, **diff.embed}
-        }
-        diffs[diff.group] = GroupDiff(diff.group, **sums, embed=embed)
-    unseen = dict.fromkeys(itertools.chain.from_iterable(plan.unseen for plan in plans))
-    files = merge_reports(plan.files for plan in plans)
-    return SyncPlan(files, tuple(steps.values()), tuple(unseen), tuple(diffs.values()))
-
-
-def merge_statuses(parts: Sequence[DocumentStatus]) -> DocumentStatus:
-    """The states of shards as one."""
-    by_name: dict[str, list[GroupStatus]] = {}
-    for group in itertools.chain.from_iterable(part.groups for part in parts):
-        by_name.setdefault(group.name, []).append(group)
-    groups = [
-        GroupStatus(
-            name,
-            all(one.is_current for one in own),
-            all(one.is_complete for one in own),
-            sum(one.documents for one in own),
-            sum(one.nodes for one in own),
-            tuple(sorted(set.intersection(*(set(one.indexes) for one in own)))),
-            next((one.reason for one in own if one.reason), ""),
-        )
-        for name, own in sorted(by_name.items())
-    ]
-    failed = tuple(sorted(itertools.chain.from_iterable(part.failed for part in parts)))
-    writer = next((part.writer for part in parts if part.writer), "")
-    documents, waiting = sum(part.documents for part in parts), sum(part.waiting for part in parts)
-    return DocumentStatus(parts[0].name, documents, tuple(groups), failed, waiting, writer)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _MAX_PARTS = 8
-_FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
+_FULL_ROWS = 1 << 19  # of a part that is joined with no other: bounds the memory that joining takes
 _SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
 
 
@@ -105,6 +105,8 @@ class TermIndexes:
             sizes = [*(int(row.rows.sum()) for row in before), len(part)]
             living = sum(sizes) if live is None else self._count_live(tree.live_numbers(live), before) + len(part)
             count = tail_to_join(sizes, living, _MAX_PARTS, full=_FULL_ROWS)
+            if 2 * living >= sum(sizes):  # stores of earlier releases have many parts that were full then
+                count = next((few for few in range(2, count) if sum(sizes[-few:]) >= _FULL_ROWS), count)
             tail = before[len(before) + 1 - count :] if count else ()
             merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
             # A build that comes again was damaged: its old rows are dropped.

@@ -448,9 +448,13 @@ class Postings:
         values = np.empty(starts[-1], np.result_type(np.uint8, *(part.values.dtype for part in parts)))
         for part, first, own in zip(parts, first_rows, numbers, strict=True):
             of_term = np.diff(part.starts)
-            positions = np.repeat(free[own] - part.starts[:-1], of_term) + np.arange(len(part.rows))
-            rows[positions] = part.rows + np.int32(first)
-            values[positions] = part.values
+            shifts = free[own] - part.starts[:-1]
+            steps = part.starts.searchsorted(np.arange(0, len(part.rows), _JOINED_AT_ONCE)).tolist()
+            for start, end in itertools.pairwise([*steps, len(of_term)]):
+                some = slice(int(part.starts[start]), int(part.starts[end]))
+                positions = np.repeat(shifts[start:end], of_term[start:end]) + np.arange(some.start, some.stop)
+                rows[positions] = part.rows[some] + np.int32(first)
+                values[positions] = part.values[some]
             free[own] += of_term
         return cls(starts, rows, values)
 
@@ -475,6 +479,7 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return starts
 
 
+_JOINED_AT_ONCE = 1 << 20  # postings
 _GROUP_SIZE = 64
 
 _scratch = threading.local()

@@ -13,7 +13,7 @@ from lazyrag.indexes.postings import Mask, Postings, kth_largest, sorted_order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROWS_A_POSTING = 16  # rows are cleared and looked through in the time in which one posting is sorted
+ROWS_A_POSTING = 64  # rows are cleared and looked through in the time in which one posting is sorted
 _PROBES = 4  # rows that are scored for each requested row, for a bound on the worst of the best
 _MAX_PEAKS = 10_000
 

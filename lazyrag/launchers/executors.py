@@ -90,9 +90,13 @@ def perform(
         last = traceback.extract_tb(exc.__traceback__)[-1]
         msg = f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
         found = [encode_error(IngestionError(msg))] * len(keys)
-    file = io.BytesIO()
-    ends = np.cumsum([len(one) for one in found])
-    np.savez(file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(found), np.uint8))
+    return pack(keys, found)
+
+
+def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
+    """Results with their keys as the bytes of an .npz file."""
+    file, ends = io.BytesIO(), np.cumsum([len(one) for one in results])
+    np.savez(file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8))
     return file.getvalue()
 
 
@@ -158,7 +162,7 @@ class Results:
     def __init__(self, folder: Path | None = None, *, temporary: bool = True) -> None:
         self.folder, self._temporary = folder, temporary
         self._where: dict[str, tuple[Path, int]] | None = None
-        self._read = lru_cache(maxsize=64)(unpack)
+        self._read = lru_cache(maxsize=64)(lambda path: unpack(path.read_bytes()))
 
     def get(self, key: str) -> bytes | None:
         """The result of a key; None if there is none."""
@@ -167,8 +171,8 @@ class Results:
         if self._where is None:
             self._where = {}
             for path in sorted(self.folder.glob("*.npz")):
-                with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile), np.load(path) as file:
-                    self._add(path, file["keys"].tolist())
+                with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+                    self._add(path, _read(path.read_bytes())[0])
         if (place := self._where.get(key)) is None:
             return None
         path, at = place
@@ -182,19 +186,18 @@ class Results:
         """Keep what `perform` returned."""
         if self.folder is None:
             return
-        with np.load(io.BytesIO(packed)) as file:
-            keys = file["keys"].tolist()
+        keys, _ = _read(packed)
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{digest([key.decode() for key in keys])}.npz"
+        path = self.folder / f"{digest(keys)}.npz"
         draft = path.with_suffix(".new")
         draft.write_bytes(packed)
         draft.replace(path)
         if self._where is not None:
             self._add(path, keys)
 
-    def _add(self, path: Path, keys: Sequence[bytes]) -> None:
+    def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:
-            self._where.update((key.decode(), (path, at)) for at, key in enumerate(keys))
+            self._where.update((key, (path, at)) for at, key in enumerate(keys))
 
     def clear(self) -> None:
         """Remove temporary results: what was made of them is live."""
@@ -210,11 +213,15 @@ def is_error(result: bytes) -> bool:
     return result.startswith(b"e")
 
 
-def unpack(source: Path | bytes) -> list[bytes]:
-    """The results in what `perform` returned, or in a file of it."""
-    with np.load(io.BytesIO(source) if isinstance(source, bytes) else source) as file:
-        data, ends = file["data"].tobytes(), file["ends"].tolist()
-    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+def unpack(packed: bytes) -> list[bytes]:
+    """The results in what `pack` returned."""
+    return _read(packed)[1]
+
+
+def _read(packed: bytes) -> tuple[list[str], list[bytes]]:
+    with np.load(io.BytesIO(packed)) as file:
+        keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
+    return [key.decode() for key in keys], [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class Processes:
@@ -266,9 +273,10 @@ class Engine:
         batches = batches_reaching(tasks, lambda task: task.size, work.size)
         again: list[tuple[list[Task], int]] = []
         waiting: dict[Future[bytes], tuple[list[Task], int]] = {}
+        most = _AHEAD * max(1, self.width())
         try:
             while True:
-                while len(waiting) < _AHEAD * max(1, self.width()):
+                while len(waiting) < most:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break

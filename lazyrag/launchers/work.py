@@ -23,7 +23,7 @@ from lazyrag.document.groups import embed_identity
 from lazyrag.document.ingest import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
 from lazyrag.document.ledger import BuildRow, DocumentRow
 from lazyrag.document.load_files import Loading, as_reader, importable_loaders, matches, portable
-from lazyrag.errors import ConfigError, EmbeddingError, IngestionError, LazyRAGError, LoadError, TransformError
+from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.launchers.executors import (
     Processes,
     Recipe,
@@ -248,7 +248,7 @@ class LaunchedEmbedder:
         self.embedder = embedder
         self.workers = checked.workers
         self.key = embed_identity(checked.user_object, embedder.identity)
-        arguments = getattr(embedder, "arguments", None)  # of a model that each worker opens itself
+        arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
         self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
         self._launcher, self._here = launcher, CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
 
@@ -348,6 +348,6 @@ def _decode_vector(result: bytes) -> Any:
     if not is_error(result):
         return json.loads(result[1:]) if result.startswith(b"s") else np.frombuffer(result, "<f4", offset=1)
     error = decode_error(result)
-    if isinstance(error, (*NON_TEXT_ERRORS, IngestionError)):
+    if isinstance(error, NON_TEXT_ERRORS):
         raise error
     return error

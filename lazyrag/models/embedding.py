@@ -13,7 +13,15 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, NotBuiltError, StoreError
+from lazyrag.errors import (
+    CanceledError,
+    ConfigError,
+    EmbeddingError,
+    IngestionError,
+    MissingDependencyError,
+    NotBuiltError,
+    StoreError,
+)
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.protocols import (
     Embedded,
@@ -33,7 +41,7 @@ _WORTH_THREADS_S = 0.002
 _TOGETHER = 32  # results of single calls, or those of a second: a cache writes them in one transaction
 _TOGETHER_S = 1.0
 
-NON_TEXT_ERRORS = (MissingDependencyError, NotBuiltError, StoreError)
+NON_TEXT_ERRORS = (CanceledError, IngestionError, MissingDependencyError, NotBuiltError, StoreError)
 """Errors of an embedder that no other text would avoid."""
 
 

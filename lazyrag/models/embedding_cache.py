@@ -719,7 +719,7 @@ class CachedEmbedder:
         self._space = VectorSpace(
             self.identity, dimension=self.embedder.dimension or 0, normalised=self.embedder.normalised
         )
-        self._checked_embedder = CheckedEmbedder(self.embedder, f"The embedder {self.identity!r}")
+        self.checked_embedder = CheckedEmbedder(self.embedder, f"The embedder {self.identity!r}")
         batch_size = getattr(self.embedder, "batch_size", None)
         if batch_size is not None:
             self.batch_size = batch_size
@@ -764,7 +764,7 @@ class CachedEmbedder:
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
         return stack_embeddings(
-            [found[position] for position in range(len(found))], self._checked_embedder.name, self.dimension or 0
+            [found[position] for position in range(len(found))], self.checked_embedder.name, self.dimension or 0
         )
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
@@ -790,7 +790,7 @@ class CachedEmbedder:
                 dimension = dimension or length_of(next(iter(found.values())))
                 yield _batch(positions, found)
         storing = True
-        for batch in self._checked_embedder.batches(missing, dimension, input_type):
+        for batch in self.checked_embedder.batches(missing, dimension, input_type):
             results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
             storing = storing and self._store(space, results)
             yield _batch(positions, results)

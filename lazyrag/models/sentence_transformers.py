@@ -13,7 +13,7 @@ from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.session import FileFingerprint
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
+from lazyrag.validation import known_arguments, require, sendable, validate_boolean, validate_choice, validate_integer
 
 TooLong = Literal["raise", "cut"]
 
@@ -77,6 +77,7 @@ class _PackageModel:
         ]
 
 
+@sendable
 @known_arguments
 class SentenceTransformerEmbedder(_PackageModel):
     """A model of sentence-transformers as an `Embedder`.

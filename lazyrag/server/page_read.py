@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 import difflib
 import functools
@@ -555,10 +554,8 @@ async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Re
     """Stop the last answer of a thread."""
     turn = (await call.run(_thread, _scope(call), book, thread))[-1]
     await call.run(book.stop, turn.id)
-    for _ in range(40):
-        if any(name == "done" for _, name, _ in await call.run(book.events, turn.id)):
-            break
-        await asyncio.sleep(0.1)
+    async for _ in answers.follow(_scope(call), book, turn.id, turn.last):
+        pass  # until it has ended
     return page.redirect(call.request, "s", call.name, "ask", thread)
 
 

@@ -174,6 +174,7 @@ def error_and_retry(me):
     page = me.open("files")
     first = page.locator("#ftable tbody tr.haserr + tr.detail").first
     first.wait_for()
+    assert {"en": "The file is no workbook", "zh": "内容与扩展名不符"}[me.language] in first.inner_text()
     assert translate(me.language, "files.todo") in first.inner_text()
     with page.expect_response("**/files/retry"):
         me.use(first.locator("form button"))
@@ -455,6 +456,7 @@ def feedback(me):
     page.locator("[data-judge] [aria-pressed=true]").wait_for()
     me.go("evaluate/golden?tab=candidates")
     me.use("form [value=confirm]")
+    me.see(".empty")
     me.go("evaluate/golden")
     assert "How is oolong brewed?" in page.locator("tr.q").inner_text()
 
@@ -485,6 +487,7 @@ def groups(me):
     page = me.open("groups")
     me.use(".tree a.btn[href*='build=']")
     me.use("#ask .primary")
+    page.wait_for_url("**/groups")
     wait_for(lambda: page.reload() and page.locator(".tree .st.ok").count() >= 3, "the group", 60)
     me.use(".tree a.name[href*='Chunk']")
     me.use(".nodelist a")
@@ -611,6 +614,7 @@ def scripts_off(me):
     me.use("a[href$='/files/add']")
     me.attach("#up-files", ("plain.txt", b"Plain tea is dull."))
     me.use("#add button.primary")
+    page.wait_for_url("**/files")
     wait_for(lambda: page.reload() and page.locator("#ftable .st.ok").count() == 2, "the file", 60)
     me.go("ask")
     me.type("#q", "How is oolong brewed?")
@@ -624,7 +628,7 @@ def scripts_off(me):
     me.type("#why_not", "zeppelin")
     me.use("#results .card .btn")
     me.see(".card .note", "whynot.unknown")
-    me.go("files/plain.txt/delete")
+    me.go("files/delete?id=plain.txt")
     me.use("#ask .danger")
     page.locator("[data-undo-key]").wait_for()
 

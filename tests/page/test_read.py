@@ -37,6 +37,26 @@ QUESTIONS = (
     "茶叶检验的结果怎么样？",
     "What do rooms cost and when is breakfast?",
     "When is stocktaking, and what is the price of Pond White?",
+    "What is done when the drum squeals or the table knocks?",
+    "How warm may the roller and the drum be?",
+    "What rain and frost did the garden have in January?",
+    "Which soil do the terraces have, and how are they watered?",
+    "How are members paid, and when?",
+    "茶园什么时候修剪和施肥？",
+    "红茶发酵的条件是什么？",
+    "发票和付款有什么规定？",
+    "How are guests received at the farm?",
+    "What does a tour of the workshop cost?",
+    "Which tools and vehicles can be borrowed?",
+    "采摘的标准和工钱是多少？",
+    "How is tea stored, packed and shipped?",
+    "What happens at the annual meeting?",
+    "客人投诉怎么处理？",
+    "How long is green tea steeped, in how much water?",
+    "Which messages appear on the screen of the sorter?",
+    "When may the fire extinguisher be used?",
+    "员工请假和加班怎么算？",
+    "What are the prices of Qingshan Maojian and other teas?",
 )
 
 
@@ -121,10 +141,11 @@ CLICK = """async (number) => {
 }"""
 
 
-def test_a_click_on_a_citation_shows_its_words_at_once(tab, base):
+@pytest.mark.parametrize("least", [60, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_a_click_on_a_citation_shows_its_words_at_once(tab, base, least):
     """95 of 100 citations are marked within 300 ms; the marked text is the quotation."""
     seen = []
-    for question in QUESTIONS:
+    for question in QUESTIONS if least == 200 else QUESTIONS[:10]:
         ask(tab, base, question, topk=20)
         tab.wait_for_load_state("networkidle")  # the time in which a person reads the answer
         numbers = tab.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)")
@@ -132,7 +153,7 @@ def test_a_click_on_a_citation_shows_its_words_at_once(tab, base):
     times = sorted(one["ms"] for one in seen)
     p95 = times[int(0.95 * (len(times) - 1))]
     print(f"{len(times)} citations, p95 {p95:.0f} ms, longest {times[-1]:.0f} ms")
-    assert len(times) > 60
+    assert len(times) > least
     assert len({one["file"].rpartition(".")[2] for one in seen}) == 8
     assert all(one["boxes"] for one in seen)
     for one in seen:
@@ -165,27 +186,30 @@ def test_keys_step_through_citations(tab, base):
     assert "cite" not in tab.url
 
 
-def test_an_answer_survives_reloads(tab, base, chat):
+@pytest.mark.parametrize("reloads", [8, pytest.param(50, marks=pytest.mark.exhaustive)])
+def test_an_answer_survives_reloads(tab, base, chat, reloads):
     """At random points of the writing, a reload loses and doubles nothing."""
     question = "How is the chain dryer maintained?"
     ask(tab, base, question)
     whole, chance = text_of(tab), random.Random(25)
     chat.pause_s = 0.02
     try:
-        tab.goto(f"{base}/ask")
-        tab.fill("#q", question)
-        tab.press("#q", "Enter")
-        tab.wait_for_selector("[data-events]")
-        for _ in range(8):
-            time.sleep(chance.uniform(0.05, 0.5))
-            tab.reload()
-            if tab.locator("[data-events]").count():
-                shown = text_of(tab)
-                assert "".join(whole.split()).startswith("".join(shown.split())[:-1])
-        tab.wait_for_selector("#turn .sources")
+        while reloads > 0:
+            tab.goto(f"{base}/ask")
+            tab.fill("#q", question)
+            tab.press("#q", "Enter")
+            tab.wait_for_selector("[data-events]")
+            while reloads > 0 and tab.locator("[data-events]").count():
+                time.sleep(chance.uniform(0.05, 0.5))
+                tab.reload()
+                if tab.locator("[data-events]").count():
+                    reloads -= 1
+                    shown = text_of(tab)
+                    assert "".join(whole.split()).startswith("".join(shown.split())[:-1])
+            tab.wait_for_selector("#turn .sources")
+            assert text_of(tab) == whole
     finally:
         chat.pause_s = 0.0
-    assert text_of(tab) == whole
 
 
 def test_an_answer_streams_and_stops(tab, base, chat):

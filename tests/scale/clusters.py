@@ -58,11 +58,14 @@ class DaskCluster:
         return worker
 
     def kill(self, pid):
-        """Kill a worker, and start another one in its place."""
-        at = next(at for at, one in enumerate(self.workers) if one.pid == pid)
-        self.workers[at].kill()
-        self.workers[at].wait()
-        self.workers[at] = self._worker()
+        """Kill a worker, and start another one in its place; False if there is none of this number."""
+        for at, one in enumerate(self.workers):
+            if one.pid == pid:
+                one.kill()
+                one.wait()
+                self.workers[at] = self._worker()
+                return True
+        return False
 
     def close(self):
         """End the processes of the cluster."""
@@ -91,8 +94,14 @@ class RayCluster:
         self.launcher = "ray"
 
     def kill(self, pid):
-        """Kill a worker."""
-        os.kill(pid, signal.SIGKILL)
+        """Kill a worker; False if there is none of this number."""
+        try:
+            if b"ray::" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return False
+            os.kill(pid, signal.SIGKILL)
+        except OSError:  # it has ended
+            return False
+        return True
 
     def close(self):
         """End the processes of the cluster: they are one group."""
@@ -104,6 +113,9 @@ class RayCluster:
             self._head.wait()
         os.environ.pop("RAY_ADDRESS", None)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+Cluster = DaskCluster | RayCluster
 
 
 @contextmanager

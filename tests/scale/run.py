@@ -12,23 +12,27 @@ The packages of the clusters are installed into an environment of their own, bui
 
 import argparse
 import collections
+import functools
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from clusters import WAIT_S, Cluster, cluster, environment, wait_for
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENVIRONMENT = ROOT / "build" / "scale" / "env"
-sys.path.insert(0, str(HERE))
-
-from clusters import WAIT_S, cluster, environment, wait_for
-
 WORKERS = 2
+KILLED_WITHIN_S = 4.0
 EMBED_S = "0.005"
 FILES, LINES, LINE_BYTES = 20, 12, 2_000
 BATCH_BYTES = {"load": 1 << 19, "lines": 1 << 18, "titled": 1 << 18, "embed": 1 << 15}
@@ -46,7 +50,7 @@ def write_corpus(folder: Path) -> None:
     (folder / "bad.noted").write_text("unreadable")
 
 
-def drive(folder: Path, store: Path, launcher: str, log: Path) -> subprocess.Popen:
+def drive(folder: Path, store: Path, launcher: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the driver; it exports what is stored at the end."""
     command = [sys.executable, str(HERE / "driver.py"), str(folder), str(store), launcher, f"{store}.export"]
     env = environment(log) | {"SCALE_EMBED_S": EMBED_S, "PYTHONWARNINGS": "ignore"}
@@ -63,10 +67,11 @@ def noted(log: Path) -> dict[str, list[tuple[int, str]]]:
     return found
 
 
-def last_worker(log: Path) -> int:
-    """The process that did something last."""
-    newest = max((path for path in log.iterdir() if path.name in BATCH_BYTES), key=lambda path: path.stat().st_mtime_ns)
-    return int(newest.read_text().splitlines()[-1].split()[0])
+def last_workers(log: Path) -> list[int]:
+    """The processes that did something, the last one first."""
+    paths = sorted(log.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    lines = [line.split() for path in paths for line in path.read_text().splitlines()]
+    return list(dict.fromkeys(int(line[0]) for line in reversed(lines) if len(line) == 2))
 
 
 def exported(store: Path) -> dict[str, bytes]:
@@ -93,33 +98,17 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
     for kind in kinds:
         began = time.monotonic()
         with cluster(kind, log) as made:
-            print(f"{kind}: started in {time.monotonic() - began:.1f} s")
-            for number in range(0, kills, per_run):
+            print(f"{kind}: started in {time.monotonic() - began:.1f} s", flush=True)
+            number = 0
+            while number < kills:
                 shutil.rmtree(log)
                 log.mkdir()
                 store = scratch / f"{kind}-{number}.db"
-                counts: collections.Counter[str] = collections.Counter()
                 started = time.monotonic()
-                driver = drive(folder, store, made.launcher, log)
-                for one in range(number, min(number + per_run, kills)):
-                    wait_for(lambda: any(log.iterdir()) or driver.poll() is not None, "the first work")
-                    time.sleep(chance.random() * 2.0)
-                    if driver.poll() is not None:
-                        break
-                    who = "driver" if one % 3 == 2 else "worker"
-                    try:
-                        if who == "driver":
-                            os.killpg(driver.pid, 9)
-                            driver.wait()
-                            driver = drive(folder, store, made.launcher, log)
-                        else:
-                            made.kill(last_worker(log))
-                    except (ProcessLookupError, StopIteration, ValueError):
-                        continue  # it had ended
-                    counts[who] += 1
-                status = driver.wait(WAIT_S * 3)
-                works = noted(log)
-                extra = {name: len(found) - len(reference[name]) for name, found in works.items()}
+                numbers = range(number, min(number + per_run, kills))
+                status, counts = ingest_and_kill(made, folder, store, log, numbers, chance)
+                number += counts.total()
+                extra = {name: len(found) - len(reference[name]) for name, found in noted(log).items()}
                 allowed = counts["worker"] + WORKERS * counts["driver"]
                 same = status == 0 and exported(store) == expected
                 within = all(extra[name] <= allowed * most[name] for name in extra)
@@ -130,9 +119,35 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
                     f"{'' if within else f' MORE THAN {allowed} BATCHES of {most}'}",
                     flush=True,
                 )
-        print(f"{kind}: {time.monotonic() - began:.1f} s in all")
+        print(f"{kind}: {time.monotonic() - began:.1f} s in all", flush=True)
     shutil.rmtree(scratch, ignore_errors=True)
     return int(failed)
+
+
+def ingest_and_kill(
+    made: Cluster, folder: Path, store: Path, log: Path, numbers: Iterable[int], chance: random.Random
+) -> tuple[int, collections.Counter[str]]:
+    """Ingest a folder and kill meanwhile; return the exit status of the driver, and what was killed."""
+    counts: collections.Counter[str] = collections.Counter()
+    driver = drive(folder, store, made.launcher, log)
+    for number in numbers:
+        wait_for(functools.partial(has_begun, log, driver), "the first work")
+        time.sleep(chance.random() * KILLED_WITHIN_S)
+        if driver.poll() is not None:
+            break
+        if number % 3 == 2:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+            driver = drive(folder, store, made.launcher, log)
+            counts["driver"] += 1
+        else:
+            counts["worker"] += any(made.kill(pid) for pid in last_workers(log))
+    return driver.wait(WAIT_S * 3), counts
+
+
+def has_begun(log: Path, driver: subprocess.Popen[bytes]) -> bool:
+    """Whether a worker has done something, or the driver has ended."""
+    return any(log.iterdir()) or driver.poll() is not None
 
 
 def has_engines(python: Path) -> bool:
@@ -156,7 +171,7 @@ def main() -> int:
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*pip, "-e", f"{ROOT}[dask,ray]"], check=True)
-        os.execv(python, [str(python), *sys.argv])
+        return subprocess.run([str(python), *sys.argv], check=False).returncode
     print(f"seed {given.seed}")
     return run(given.engines, given.kills, given.per_run, given.seed)
 

@@ -30,10 +30,10 @@ from tests.behaviour.store_kinds import STORES
 
 
 @contextmanager
-def served(sets, state, access=None):
+def served(sets, state, access=None, port=0):
     """The address of a running service."""
     app = create_app(Service(sets, state, access=access))
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -116,6 +116,15 @@ def test_scores_are_equal_to_the_last_bit(library, remote):
             assert (node.uid, node.score, node.text) == (there.uid, there.score, there.text)
             for key, vector in node.embeddings.items():
                 assert repr(vector) == repr(there.embeddings[key])
+
+
+def test_tables_and_sql_are_those_of_the_service(library, remote):
+    """Tables come over HTTP, SQL runs in the client."""
+    assert remote.docs.tables() == library.docs.tables() != []
+    query = "SELECT tea, price FROM prices WHERE price > 100"
+    ours, theirs = library.docs.sql(query), remote.docs.sql(query)
+    assert [(row, row.locations) for row in theirs] == [(row, row.locations) for row in ours]
+    assert [row["tea"] for row in theirs] == ["绿茶", "white tea"]
 
 
 def test_a_program_mixes_local_and_remote_documents(library, remote):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from lazyrag import Condition, DataType, DocField, DocNode, Document, LazyRAGError, Retriever
@@ -534,3 +537,20 @@ def test_unknown_keywords_of_get_nodes(docs, wrong):
         docs.get_nodes(**wrong)
     assert isinstance(caught.value, ConfigError)
     assert isinstance(caught.value, TypeError)
+
+
+def test_one_worker_embeds_one_text_at_a_time(tmp_path):
+    """With workers=1 and a store, no two threads call an embed function, which need not be thread-safe."""
+    threads = set()
+
+    def slow(text):
+        threads.add(threading.get_ident())
+        time.sleep(0.005)
+        return [len(text), 1.0]
+
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(embed=slow, workers=1, store_conf=conf) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        docs.add_texts({"a": "\n".join(f"tea {number}" for number in range(10))})
+        docs.activate_group("line", embed_keys=docs.embed_keys)
+    assert threads == {threading.get_ident()}

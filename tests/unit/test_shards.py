@@ -6,15 +6,17 @@ import hashlib
 import threading
 import warnings
 
+import httpx2
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever
-from lazyrag.document import Worker, change_model, reshard, shard_of
+from lazyrag.document import ShardedDocument, Worker, change_model, reshard, shard_of
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError, IngestionWarning
 from lazyrag.retrieval import (
     AutoMerge,
+    FeedbackRetriever,
     MultiQueryRetriever,
     PriorityRetriever,
     RetrievalChain,
@@ -39,10 +41,9 @@ def vector(text):
     return [float(number % 5) - 2.0 for number in numbers] + [1.0]
 
 
-def overlap(query, nodes, **_):
-    """A similarity of the user's own: (node, score) pairs."""
-    wanted = set(query.split())
-    return [(node, len(wanted & set(node.text.split()))) for node in nodes]
+def overlap(query, node):
+    """A similarity of the user's own."""
+    return len(set(query.split()) & set(node.text.split()))
 
 
 def sparse(text):
@@ -76,6 +77,9 @@ def retrievers(docs):
         "hybrid": HybridRetriever.over(docs, "line", topk=6),
         "weighted": WeightedRetriever(words, dense, weights=[2, 1], topk=6),
         "priority": PriorityRetriever(words, dense, priorities=["high", "low"], topk=6),
+        "own": Retriever(docs, similarity=overlap, **line),
+        "feedback": dense.with_feedback(docs.get_nodes("line")[:2], weight=0.5),
+        "again": FeedbackRetriever(dense),
         "several": MultiQueryRetriever(words, lambda query: [query, query + " cup"]),
         "merged": RetrievalChain(words, AutoMerge()),
         "windows": RetrievalChain(words, Windows(1, 1)),
@@ -383,3 +387,30 @@ class TestReshard:
         For more kills: ``python -m tests.crash.reshard_kills --kills 20``.
         """
         assert kill(3, tmp_path) == []
+
+
+class TestWhole:
+    """Nothing of a Document is forgotten."""
+
+    INHERITED = (
+        "CoarseChunk FineChunk MediumChunk activate_group add_reader create_node_group embed_keys fields find "
+        "find_children find_parent get_nodes get_window_nodes groups jobs last_report reader related search shards sql "
+        "tables url watch window"
+    ).split()
+
+    def test_each_method_works_on_shards(self):
+        """A method of a Document is one of the shards together, or works through `reader`, as these do."""
+        members = {name for name in dir(Document) if not name.startswith("_")}
+        assert members - set(vars(ShardedDocument)) == set(self.INHERITED)
+
+    def test_it_is_served(self, folder):
+        """The service searches shards together, and shows each document."""
+        path = folder(TestFiles.FILES)
+        with Document(path, shards=3, manager=True) as docs:
+            base = f"{docs.url}/api/v1/sets/default"
+            hits = httpx2.post(f"{base}/search", json={"query": "water 7", "topk": 3}, timeout=120).json()["hits"]
+            assert [hit["uid"] for hit in hits] == [node.uid for node in docs.search("water 7", 3)]
+            assert httpx2.get(f"{base}/documents/f7.txt", timeout=120).json()["status"] == "SUCCESS"
+            assert httpx2.get(f"{base}/files/f7.txt", timeout=120).text == TestFiles.FILES["f7.txt"]
+            assert len(httpx2.get(f"{base}/documents", timeout=120).json()["documents"]) == 12
+            assert "12 files" in httpx2.get(f"{docs.url}/s/default/files", timeout=120).text

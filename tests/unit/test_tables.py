@@ -1,11 +1,13 @@
-"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them and no more."""
+"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them alone."""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import io
 import random
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,14 +170,14 @@ def test_random_spans(tmp_path, suffix):
     """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
     draw = random.Random(suffix)
     merged = 0
-    for _ in range(12):
+    for _ in range(6):
         blocks = drawn_blocks(draw, draw.randint(3, 6), draw.randint(2, 5))
         merged += any(block[2:] != (1, 1) for block in blocks)
         path = tmp_path / f"grid.{suffix}"
         expected = WRITERS[suffix](path, blocks)
         [table] = tables_of(load_file(path))
         assert [list(table.names), *map(list, table.rows)] == expected
-    assert merged > 6
+    assert merged > 3
 
 
 # One fixture for each repair
@@ -263,10 +265,10 @@ def test_slide_tables(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 5_000, f"<td rowspan=65000>{'x' * 9_000}</td>" * 300])
+@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
 def test_spans_are_no_bomb(markup):
     """A small page with cells over millions of places becomes a text that is not much longer than it."""
-    loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 2_000}</table>")
+    loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 900}</table>")
     assert len(loaded.text) < 2 * len(markup) + (1 << 21)
 
 
@@ -380,10 +382,44 @@ def test_formulas_without_value_comments_and_hidden_sheets(load):
     assert loaded.metadata["hidden_sheets"] == ["S"]
 
 
+# A workbook that xlwt wrote: a merged title, a merged cell, durations, percentages and dates.
+OLD_WORKBOOK = (
+    "c-rk)T}TvB6#nj=S>0X#R#QuZMIx<C&GJP8oeIjQ#F8lbp;mW6(_Lc~!XC;pACsV`q8Gu6UaVgFp^|zKf&!x+f*{bOr=Em@9@OdFGc%<&"
+    "f(vC7^9}dRz2Cj(+_U$dIdgYjkLOMd-7B8NBGf~}oEbpcJWfyvIE@gf-!xU#x%;V@9{wo={Irp2K0MBPm9F+s?e`=k?&{A;0w1Xy#VIs)"
+    "C1NEjh+XVML?|EXND5phCL2ZURUXS$maACa;gL^R?qKE;%Q_l6Ar52QXe_U_qxg_q$9>sQb|0|LduFzx054P&pSvuqu|DifwnsX>j^%fR"
+    "^-K(dqNyR4h$U4!12<G)9ceqZJsuD10o;TRR997(hV>lWLJ;UBRL0|#(dY#7Y49+<nkB#&C*3?N@%WYH1&IH)kWXKN_tOTu@oJ~t_#kb%"
+    "8=tX+olLUi#%H<MxgsgH`e2^mtT8~E>wQ*yHqT%SCpcAzYmRirx@mAv*Xaa>a2rwGZINV51EP^$k_S$<2h}@|b7W{ij?CiRkx4R&9Ioeb"
+    "1_{wx%-o)Sv$v(mIL=HTzZb2yXQ}cHCeAAjQqJZc{f8`Pjm<1Cu+_C(FJ_rfPSd@tslcx6>E|&QxwnkwsbRb|Hq5JUr24?;eGkI}Q^qE$"
+    "k2Fl4$sc)V3}GFuO_cQ2)sG5MA+B9jcw{(tVQ1P8EQ@~0x_%k5eK+kRLJnrt<4nk9IZA5;ULAF5tRY-91Zya1wVd^|T9S30mPRezo?W`w"
+    "l59(Dx+bk0pNE>ksoKHTX~SY9`ESRIaaJk~jaIj6OtMXFk<C$BHO>A-PqBvTf^y$WY87%Utj4x6W#JRAmgKPxG}OyH+*dBqd+8^F@ZiCN"
+    "2M-=Rc=$U|Coak76zc@)v(LBb_II6GDs$dvlK&R_(M4Ae{fF9(1l^P9O(}i~;S-K6u}mH3d!fQXnmvgQw6Gr?DaS9JxW)Y6vuwrC?|Xz&"
+    "oqsMBKmYLj-vJZ@5Ni"
+)
+
+
+def test_old_workbooks(tmp_path):
+    """Merged cells, durations and percentages of the old format are read as of the new one."""
+    (tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(OLD_WORKBOOK)))
+    loaded = load_file(tmp_path / "a.xls")
+    assert loaded.text.splitlines() == [
+        "S",
+        "Sales",
+        "town | h | share | day",
+        "town: Uji; h: 26:05; share: 12.5%; day: 2024-04-05",
+        "town: Uji; h: 12:00; share: 100%; day: 2024-04-06",
+    ]
+    [table] = tables_of(loaded)
+    assert (table.caption, table.cells) == ("Sales", "A2:D4")
+
+
 # Tables of a Document, and SQL
 
 
-SALES = "| tea | kg | since |\n|---|---:|---|\n| Sencha | 12 | 2024-04-05 |\n| Assam | 30 | |\n| Uji \\| Matcha | 2 | 2023-01-02 |"
+SALES = r"""| tea | kg | since |
+|---|---:|---|
+| Sencha | 12 | 2024-04-05 |
+| Assam | 30 | |
+| Uji \| Matcha | 2 | 2023-01-02 |"""
 
 
 @pytest.fixture
@@ -436,7 +472,8 @@ def test_tables_are_listed(docs):
 def test_a_join_cell_by_cell(docs):
     """Values have the types of their columns; each row names the rows of both tables that it is made of."""
     rows = docs.sql(
-        "SELECT s.tea, kg, since, boxes, kg / boxes AS each FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
+        "SELECT s.tea, kg, since, boxes, kg / boxes AS each "
+        "FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
     )
     assert rows == [
         {"tea": "Sencha", "kg": 12, "since": dt.date(2024, 4, 5), "boxes": 7, "each": 12 / 7},
@@ -507,7 +544,7 @@ def test_sql_reaches_tables_only(docs, tmp_path, query):
 def test_sql_is_limited(docs, monkeypatch):
     """A query without end is interrupted; a result has at most `limit` rows."""
     monkeypatch.setattr("lazyrag.document.tables._TIME_LIMIT_S", 0.2)
-    with pytest.raises(ConfigError, match="(?i)interrupt"):
+    with pytest.raises(ConfigError, match=r"(?i)interrupt"):
         docs.sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7")
     assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):

@@ -37,7 +37,7 @@ from lazyrag.models.onnx.session import (
 from lazyrag.models.protocols import EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
-from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
+from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -238,6 +238,7 @@ T = TypeVar("T")
 _SORTED_AT_ONCE = 1024  # texts whose batches are made together: enough to sort by length, and bounded memory
 
 
+@sendable
 @known_arguments
 class OnnxEmbedder:
     """A sentence-embedding model in a folder, as sentence-transformers and the Hugging Face hub lay it out.

@@ -40,7 +40,7 @@ from lazyrag.models.protocols import (
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import require, sendable, validate_boolean, validate_choice, validate_integer, validate_text
 
 
 class _HttpModel:
@@ -82,6 +82,7 @@ _OWN_PARAMETERS = frozenset({"messages", "model", "n", "stream"})
 _SCHEMA_REJECTED = {400, 415, 422, 501}
 
 
+@sendable
 class HttpChatModel(_HttpModel):
     """A chat model behind an endpoint that speaks OpenAI's protocol.
 
@@ -367,6 +368,7 @@ _PROBES = 3
 _MAX_WAITING = 2  # finished batches that wait for the consumer
 
 
+@sendable
 class HttpEmbedder(_HttpModel):
     """An embedding model behind an endpoint that speaks OpenAI's protocol.
 

@@ -31,8 +31,9 @@ class RemoteSet(BaseModel):
     """With ``url``: answer without the shards that are down, and name them."""
     follow: str | None = None
     """Address of a service whose set this one copies: it is a replica, which only reads."""
-    token: str = ""
-    """Access token for these services; ``$NAME`` for the value of an environment variable."""
+    token: str | list[str] = ""
+    """Access token for these services, or a list with one for each shard; ``$NAME`` for the value of an environment
+    variable."""
     shard: str | None = Field(default=None, pattern=SHARD)
     """Which part of the documents the set has: ``0/4`` is the first of four shards."""
 
@@ -41,16 +42,25 @@ class RemoteSet(BaseModel):
         given = {name for name in ("url", "follow", "path") if getattr(self, name) is not None}
         if len(given) > 1:
             raise ValueError(f"must have one of {', '.join(sorted(given))}")
-        if self.url is not None and self.model_fields_set & {"shard", "store", "store_conf", "setup", "embed"}:
+        if self.url is not None and self.model_fields_set & {
+            "shard",
+            "shards",
+            "store",
+            "store_conf",
+            "setup",
+            "embed",
+        }:
             raise ValueError("must have no store, embed or setup with url: its services have them")
         if self.shard is not None and not 0 <= int(self.shard.split("/")[0]) < int(self.shard.split("/")[1]):
             raise ValueError("must have a shard from 0/4 to 3/4, if there are four")
         return self
 
     @property
-    def secret(self) -> str | None:
-        """The token; None without one."""
-        return (os.environ.get(self.token[1:]) if self.token.startswith("$") else self.token) or None
+    def secret(self) -> Any:
+        """The token, or one for each shard; None without one."""
+        if isinstance(self.token, str):
+            return _secret(self.token)
+        return list(map(_secret, self.token))
 
     def connect(self, name: str) -> Document:
         """Open the set at its services, as a gateway."""
@@ -66,9 +76,15 @@ class RemoteSet(BaseModel):
             owner._graph, owner._file_readers = GroupGraph(Document._graph), Readers(Document._file_readers)
             kind = ServedShard if self.follow is None else ServedShardReplica
             number, shards = map(int, self.shard.split("/"))
-            made = kind(owner, number, shards, dataset_path=path, embed=embed, **options)
+            own = {name: value for name, value in options.items() if name != "shards"}
+            made = kind(owner, number, shards, dataset_path=path, embed=embed, **own)
+            owner.name = made.name
             owner._join([made], made.reader.indexer.dataset)
         return made
+
+
+def _secret(token: str) -> str | None:
+    return (os.environ.get(token[1:]) if token.startswith("$") else token) or None
 
 
 class ServedShard(Shard):

@@ -1,7 +1,7 @@
 // The query bar, and an answer while it is written: its events add text nodes and chips, and `done` brings the server's
 // HTML of the whole turn. A stream that is cut goes on by Last-Event-ID; a page that is loaded again behind `after`.
 import { load } from "./fragment.js";
-import { copy, make, say } from "./main.js";
+import { make, say } from "./main.js";
 
 export function answer() {
   const form = document.querySelector("[data-ask]");
@@ -12,13 +12,12 @@ export function answer() {
     event.preventDefault();
     if (field.value.trim()) form.requestSubmit(form.querySelector("[data-send]"));
   });
-  for (const link of form.querySelectorAll("[data-verb]")) {
-    link.addEventListener("click", () => {
-      const url = new URL(link.href);
-      if (field.value) url.searchParams.set("q", field.value);
-      link.href = url.href;
-    });
-  }
+  form.addEventListener("click", ({ target }) => { // the other verb takes the text with it
+    if (!target.matches("[data-verb]") || !field.value) return;
+    const url = new URL(target.href);
+    url.searchParams.set("q", field.value);
+    target.href = url.href;
+  });
   const box = document.querySelector("[data-events]");
   if (box) follow(box, form);
   else opened();
@@ -49,8 +48,12 @@ function follow(box, form) {
   const events = new EventSource(box.dataset.events);
   events.addEventListener("open", () => { lost.hidden = true; });
   events.addEventListener("error", () => { lost.hidden = events.readyState === EventSource.OPEN; });
+  const write = writer(box, caret, url);
+  const there = [...box.childNodes].filter((one) => one !== caret);
+  box.replaceChildren(caret);
+  for (const one of there) write(one.dataset ? +one.dataset.cite : one.data.replace("\u2060", ""));
   const add = (event) => {
-    for (const piece of JSON.parse(event.data)) caret.before(...(typeof piece === "string" ? [piece] : chip(box, url, piece)));
+    JSON.parse(event.data).forEach(write);
     slow.textContent = "";
   };
   events.addEventListener("text", add);
@@ -65,24 +68,39 @@ function follow(box, form) {
   });
 }
 
+// Writes pieces before the caret. The rows of a table wait until they are whole; the rule below its head is left out.
+function writer(box, caret, url) {
+  let row = null;
+  let begins = true;
+  const put = (at, piece) => at(...(typeof piece === "string" ? [piece] : chip(box, url, piece)));
+  return (piece) => {
+    for (const part of typeof piece === "string" ? piece.split(/(?<=\n)/) : [piece]) {
+      if (begins && part[0] === "|") row = [];
+      begins = String(part).endsWith("\n");
+      if (!row) put((...some) => caret.before(...some), part);
+      else row.push(part);
+      if (!begins || !row) continue;
+      if (!/^[|:\s-]+$/.test(row.join(""))) caret.before(cells(row, put));
+      row = null;
+    }
+  };
+}
+
+function cells(row, put) {
+  const line = make("span", { className: "tr" }, make("span"));
+  for (const part of row) {
+    String(part).split("|").forEach((text, at) => {
+      if (at) line.append(make("span"));
+      put((...some) => line.lastChild.append(...some), typeof part === "string" ? text : part);
+    });
+  }
+  for (const end of [line.firstChild, line.lastChild]) if (!end.textContent.trim()) end.remove();
+  return line;
+}
+
 function chip(box, url, number) {
   const label = make("span", { className: "vh" }, `${box.dataset.chip} `);
   const link = make("a", { className: "cite", href: `${url}?cite=${number}#mark-${number}` }, label, String(number));
   link.dataset.cite = number;
   return ["\u2060", link];
 }
-
-// An answer with its sources as plain text.
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-copy-answer]");
-  if (!button) return;
-  const turn = button.closest(".turn");
-  const text = turn.querySelector("[data-answer]").cloneNode(true);
-  for (const one of text.querySelectorAll(".cite")) one.replaceWith(`[${one.dataset.cite}]`);
-  const sources = [...turn.querySelectorAll("[data-src]")].map((row) => {
-    const file = row.closest(".srcfile").querySelector(".f").textContent;
-    return `[${row.dataset.src}] ${file}, ${row.querySelector(".place").textContent}: “${row.querySelector(".q").textContent}”`;
-  });
-  const blocks = [...text.children].map((one) => one.textContent.replaceAll("\u2060", "").trim());
-  copy([...blocks, "", ...sources].join("\n"), button, button.querySelector("span"));
-});

@@ -20,12 +20,12 @@ async function go(url, name, push = true) {
   running?.abort();
   running = new AbortController();
   const part = document.getElementById(name);
-  part.setAttribute("aria-busy", "true");
+  part.ariaBusy = "true";
   try {
     if (!(await load(url, name, running))) return;
     if (push) history.pushState({ fragment: name }, "", url);
     recent();
-    part.removeAttribute("aria-busy");
+    part.ariaBusy = null;
     const said = part.querySelector("[data-say]");
     if (said) document.getElementById("live").textContent = said.textContent;
   } catch (error) {
@@ -33,10 +33,11 @@ async function go(url, name, push = true) {
   }
 }
 
-// The last ten searches of this browser, in its storage alone; the page has a place for them while nothing is searched.
+// The last ten searches of a token in this browser, in its storage alone; shown while nothing is searched.
 function recent() {
-  const store = `lazyrag.recent:${location.pathname}`;
-  if (!location.pathname.endsWith("/search")) return;
+  const who = document.getElementById("results")?.dataset.who;
+  if (!who) return;
+  const store = `lazyrag.recent:${who}${location.pathname}`;
   try {
     const query = new URLSearchParams(location.search).get("q")?.trim();
     const known = (JSON.parse(localStorage.getItem(store)) ?? []).filter((one) => one !== query);

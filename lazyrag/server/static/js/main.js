@@ -66,7 +66,7 @@ document.addEventListener("click", (event) => {
 // [data-copy=ID] copies a text.
 document.addEventListener("click", ({ target }) => {
   const button = target.closest("[data-copy]");
-  if (button) copy(document.getElementById(button.dataset.copy).textContent.trim(), button);
+  if (button) copy(document.getElementById(button.dataset.copy).textContent.trim(), button, button.querySelector("span") ?? button);
 });
 // [data-dismiss] closes the notice that it stands in.
 document.addEventListener("click", (event) => {
@@ -85,8 +85,8 @@ document.addEventListener("change", ({ target }) => {
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (event.defaultPrevented || event.target.method !== "post" || !button) return;
-  setTimeout(() => { button.disabled = true; button.setAttribute("aria-busy", "true"); });
+  setTimeout(() => { button.disabled = true; button.ariaBusy = "true"; });
 });
 addEventListener("pageshow", (event) => {
-  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.removeAttribute("aria-busy"); }
+  if (event.persisted) for (const one of document.querySelectorAll("[aria-busy=true]:disabled")) { one.disabled = false; one.ariaBusy = null; }
 });

@@ -23,8 +23,7 @@ export function plot() {
         axes: [{ ...axis, grid: { show: false }, values: (u, values) => values.map((value) => day.format(value * 1000)) },
           { ...axis, size: 36, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] }],
         series: [{ value: (u, value) => (value === null ? "–" : day.format(value * 1000)), label: "" },
-          { label: labels[0], fill: done, stroke: done, width: 0, paths: bars, points: { show: false } },
-          { label: labels[1], fill: failed, stroke: failed, width: 0, paths: bars, points: { show: false } }],
+          ...[done, failed].map((fill, at) => ({ label: labels[at], fill, stroke: fill, width: 0, paths: bars, points: { show: false } }))],
       }, data, box);
     };
     draw();

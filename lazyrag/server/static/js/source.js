@@ -33,10 +33,7 @@ export function source() {
     const { count } = header().dataset;
     const label = pane.querySelector("#pane-place");
     const place = root.querySelector(`[data-src="${n}"] .place`)?.textContent ?? label.textContent;
-    for (const chip of root.querySelectorAll("[data-cite]")) {
-      if (+chip.dataset.cite === n) chip.setAttribute("aria-current", "true");
-      else chip.removeAttribute("aria-current");
-    }
+    for (const chip of root.querySelectorAll("[data-cite]")) chip.ariaCurrent = +chip.dataset.cite === n ? "true" : null;
     for (const row of root.querySelectorAll("[data-src]")) row.classList.toggle("on", +row.dataset.src === n);
     for (const box of pane.querySelectorAll("[data-mark]")) box.classList.toggle("on", +box.dataset.mark === n);
     header().dataset.n = n;
@@ -82,7 +79,7 @@ export function source() {
   const step = (by) => { if (header()) show(turned(+header().dataset.n, by, +header().dataset.count)); };
   function close() {
     root.classList.remove("open");
-    for (const chip of root.querySelectorAll("[data-cite][aria-current]")) chip.removeAttribute("aria-current");
+    for (const chip of root.querySelectorAll("[data-cite][aria-current]")) chip.ariaCurrent = null;
     for (const row of root.querySelectorAll("[data-src].on")) row.classList.remove("on");
     history.replaceState(history.state, "", root.dataset.url);
     (opener?.isConnected ? opener : document.getElementById("main")).focus();

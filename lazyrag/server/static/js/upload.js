@@ -26,10 +26,9 @@ async function entries(entry, prefix, found) {
 
 export function upload() {
   const form = document.querySelector("[data-upload]");
-  const texts = form.dataset;
   const input = form.querySelector("input[type=file]");
   const api = form.action.split("?")[0].replace(`${root}/s/`, `${root}/api/v1/sets/`).replace(/\/files$/, "");
-  const text = (key) => texts[`t${key[0].toUpperCase()}${key.slice(1)}`] ?? "";
+  const text = (key) => form.getAttribute(`data-t-${key}`);
   let list = document.getElementById("uploads");
   if (!list) form.after(list = make("section", { id: "uploads", hidden: true }));
   const queue = [];
@@ -143,7 +142,7 @@ export function upload() {
         if (queue.length) { pump(); return; }
         if (running) return;
         say(text("all_sent"));
-        if (texts.uploadNext && !list.querySelector(".err")) location.assign(texts.uploadNext);
+        if (form.dataset.uploadNext && !list.querySelector(".err")) location.assign(form.dataset.uploadNext);
       });
     }
   }

@@ -9,11 +9,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +36,15 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S, LedgerConnection
 from lazyrag.document.ledger import DocumentRow, copied_groups
 from lazyrag.document.report import OnProgress, ProgressMeter, during_call
-from lazyrag.document.shards import MAX_SHARDS, ShardedDocument, read_shards, shard_conf, shard_of, write_shards
+from lazyrag.document.shards import MAX_SHARDS, ShardedDocument, read_shards, shard_conf, shard_of, write_note
 from lazyrag.errors import ConfigError
-from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.config import StoreConf
 from lazyrag.types import Embedding
 from lazyrag.validation import known_keywords, require, validate_integer
+
+_CACHE = ".embeddings"
+_BESIDE = (".d", ".graphs", ".selection", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")
+"""What lies beside a store file, by the end of its name; the file itself comes last."""
 
 
 class _Live:
@@ -167,34 +169,6 @@ def import_shards(indexers: Sequence[Indexer], folder: PathLike) -> int:
 
 def _filter(number: int, shards: int) -> Callable[[str], bool]:
     return lambda identity: shard_of(identity, shards) == number
-
-
-def merge_dumps(dumps: Iterable[Iterator[str]]) -> Iterator[str]:
-    """The dumps of shards as the one that a single store has."""
-    merged = heapq.merge(*map(_keyed_lines, dumps), key=lambda pair: pair[0])
-    return (line for line, _ in itertools.groupby(line for _, line in merged))
-
-
-def _keyed_lines(lines: Iterator[str]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Lines of a dump, each with its place in the order of all lines."""
-    group = ""
-    space: tuple[str, ...] = ()
-    for number, line in enumerate(lines):
-        value = json.loads(line)
-        place: tuple[Any, ...]
-        if value["is"] == "document":
-            place = 0, value["identity"]
-        elif value["is"] == "group":
-            group = value["name"]
-            place = 1, group, 0
-        elif value["is"] == "node":
-            place = 1, group, 1, value["path"], number
-        elif value["is"] == "space":
-            space = value["kind"], value["name"], value["identity"]
-            place = 1, group, 2, space, ""
-        else:
-            place = 1, group, 2, space, value["uid"]
-        yield place, line
 
 
 # Another number of shards
@@ -326,7 +300,7 @@ def reshard(
         with during_call(on_progress, cancel), ExitStack() as stack:
             sources = [_open(stack, store_conf, name, known) for name in _names(conf, known)]
             done, present = _copy_all(stack, store_conf, path, sources, (known, wanted))
-        write_shards(path, wanted)  # the switch
+        write_note(f"{path}.shards", {"shards": wanted})  # the switch
     _remove_others(conf, path, wanted)
     return Resharding(known or 0, wanted, done, present)
 
@@ -396,13 +370,7 @@ def _begin(conf: StoreConf, path: Path, plan: Mapping[str, Any], known: int | No
     if note.exists() and json.loads(note.read_text(encoding="utf-8")) == plan:
         return
     _remove_others(conf, path, known)
-    draft = Path(f"{note}.new")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(plan, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(note)
-    sync_folder(note.parent)
+    write_note(str(note), plan)
 
 
 def _remove_others(conf: StoreConf, path: Path, shards: int | None) -> None:
@@ -428,9 +396,8 @@ def _remove(conf: StoreConf) -> None:
             for (name,) in ledger.select("SELECT collection FROM space WHERE collection <> ''", ()):
                 stores.vectors.drop(name)
     for path in reversed(conf.paths):
-        kept = {f"{path.name}.shards", f"{path.name}.reshard", f"{path.name}.serve"}
-        beside = [one for one in path.parent.iterdir() if one.name.startswith(f"{path.name}.") and one.name not in kept]
-        for one in (*beside, Path(f"{path}-wal"), Path(f"{path}-shm"), path):
+        for suffix in _BESIDE:
+            one = Path(f"{path}{suffix}")
             if one.is_dir():
                 shutil.rmtree(one)
             else:

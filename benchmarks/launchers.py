@@ -1,0 +1,78 @@
+"""How much faster documents are embedded by 1 and 2 workers of each launcher than by the program itself.
+
+    python benchmarks/launchers.py [--texts 1200] [--launchers none 1 2 dask ray] [--check]
+
+The model takes 5 ms for a text and embeds one text at a time, as a model on a device of its worker does. Dask and Ray
+are those of build/scale/env, see tests/scale/run.py; without them, pass --launchers none 1 2. Prints seconds without
+the start of clusters and processes, which a first ingestion has begun. With --check, the exit status is 1 if two
+processes are not 1.8 times as fast as one. Results go to build/bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scale"))
+
+import scale_work
+from clusters import cluster
+from results import Row, save, table
+
+from lazyrag import Document
+
+EMBED_S = "0.005"
+WORTH = 1.8
+COLUMNS = ("launcher", "texts", "seconds", "texts_per_s", "times")
+
+
+def measure(launcher: Any, texts: int) -> float:
+    """Seconds to ingest and embed so many texts, after a first one."""
+    with tempfile.TemporaryDirectory() as scratch:
+        conf = {"segment_store": {"type": "map", "kwargs": {"uri": f"{scratch}/store.db"}}}
+        with Document(None, scale_work.embed, store_conf=conf, launcher=launcher, workers=1) as docs:
+            docs.create_node_group("line", transform=scale_work.lines)
+            docs.add_texts({f"first {number}": f"first {number} of tea {'water ' * 1000}" for number in range(8)})
+            docs.activate_group("line", embed_keys=docs.embed_keys)
+            new = {
+                f"{at}": "\n".join(f"{at} {line} green tea is brewed at eighty degrees " * 8 for line in range(20))
+                for at in range(texts // 20)
+            }
+            began = time.perf_counter()
+            docs.add_texts(new)
+            docs.get_nodes("line")
+            return time.perf_counter() - began
+
+
+def main() -> int:
+    """Measure the launchers one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=1200)
+    parser.add_argument("--launchers", nargs="+", default=["none", "1", "2", "dask", "ray"])
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    seconds: dict[str, float] = {}
+    for name in given.launchers:
+        with tempfile.TemporaryDirectory() as log, ExitStack() as stack:
+            os.environ.update(SCALE_EMBED_S=EMBED_S)
+            launcher: Any = None if name == "none" else int(name) if name.isdecimal() else None
+            if name in ("dask", "ray"):
+                launcher = stack.enter_context(cluster(name, Path(log))).launcher
+            seconds[name] = took = measure(launcher, given.texts)
+        times = seconds[given.launchers[0]] / took
+        rows.append(dict(zip(COLUMNS, (name, given.texts, took, given.texts / took, times), strict=True)))
+    print(table(rows, COLUMNS))
+    save("launchers", rows)
+    return int(given.check and seconds["1"] / seconds["2"] < WORTH)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

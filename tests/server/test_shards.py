@@ -1,0 +1,388 @@
+"""Shards on several machines, and replicas: `Document(url=[...])`, `Replica`, gateways."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, HybridRetriever, Retriever
+from lazyrag.document import Replica
+from lazyrag.errors import AccessError, ConfigError, StoreConnectionError
+from lazyrag.server.access import Access
+from lazyrag.server.app import create_app
+from lazyrag.server.config import read_config
+from lazyrag.server.service import Service
+from tests.server.test_remote import served, unused_url  # noqa: F401  a fixture
+
+SHARDS = 4
+QUERIES = ("green tea", "leaf 3", "brewed at eighty degrees", "绿茶", "no such words", "press 11 leaf")
+
+
+def embed(text):
+    """A vector without a model."""
+    return [float(len(text)), float(text.count("e")), float(text.count("a"))]
+
+
+embed.identity = "letters e and a"
+
+
+def texts(count=40):
+    """Documents that share some words."""
+    return {
+        f"t{n}.txt": f"Green tea {n} is brewed at eighty degrees.\n\nLeaf {n % 7} of press {n}. 绿茶"
+        for n in range(count)
+    }
+
+
+def built(docs):
+    """A Document with the texts, and its indexes."""
+    docs.add_texts(texts())
+    docs.activate_group("FineChunk", analysers=["en", "zh"], embed_keys=docs.embed_keys)
+    return docs
+
+
+def ranked(retriever, query, **more):
+    """Uids, scores and texts."""
+    return [(node.uid, node.score, node.text) for node in retriever(query, **more)]
+
+
+@pytest.fixture(scope="module")
+def one():
+    """One index."""
+    with Document(embed=embed) as docs:
+        yield built(docs)
+
+
+@pytest.fixture(scope="module")
+def sharded():
+    """Four shards in this program."""
+    with Document(embed=embed, shards=SHARDS) as docs:
+        yield built(docs)
+
+
+@pytest.fixture(scope="module")
+def urls(sharded, tmp_path_factory):
+    """Their services."""
+    with ExitStack() as stack:
+        state = tmp_path_factory.mktemp("state")
+        yield [
+            stack.enter_context(served({"default": shard}, state / str(number)))
+            for number, shard in enumerate(sharded.shards)
+        ]
+
+
+@pytest.fixture
+def remote(urls):
+    """The shards as one Document."""
+    with Document(url=urls) as docs:
+        yield docs
+
+
+def test_shards_answer_as_one_index(one, remote):
+    """Keyword, vector and hybrid search, filters, targets, restricted views and feedback: the same floats and order."""
+    where = {"file_name": [f"t{n}.txt" for n in range(0, 40, 3)]}
+    for query in QUERIES:
+        for make in (
+            lambda docs: Retriever(docs, "FineChunk", similarity="bm25"),
+            lambda docs: Retriever(docs, "FineChunk", topk=90),
+            lambda docs: HybridRetriever.over(docs, "FineChunk"),
+            lambda docs: Retriever(docs, "FineChunk", similarity="bm25_chinese", target="lazyllm_root"),
+            lambda docs: Retriever(docs.restricted(where), "FineChunk", similarity="bm25"),
+            lambda docs: Retriever(docs, "FineChunk").with_feedback(docs.get_nodes("FineChunk", limit=2)),
+        ):
+            assert ranked(make(remote), query) == ranked(make(one), query)
+        plain = Retriever(one, "FineChunk", similarity="bm25")
+        assert ranked(Retriever(remote, "FineChunk", similarity="bm25"), query, filters=where) == ranked(
+            plain, query, filters=where
+        )
+
+
+def test_nodes_of_shards(one, remote):
+    """Nodes, their neighbours, documents and texts; the order of the addresses does not matter."""
+    found, expected = (docs.get_nodes("FineChunk") for docs in (remote, one))
+    assert [node.uid for node in found] == [node.uid for node in expected]
+    assert [node.parent.uid for node in found] == [node.parent.uid for node in expected]
+    assert remote.read("t7.txt") == one.read("t7.txt")
+    assert [info.id for info in remote.documents(limit=15)] == [info.id for info in one.documents(limit=15)]
+    assert remote.status().documents == 40
+    assert [match.path for match in remote.grep("press 3")] == [match.path for match in one.grep("press 3")]
+    with pytest.raises(ConfigError, match="only reads"):
+        remote.add_texts({"new": "text"})
+
+
+def test_the_order_of_the_addresses(urls, remote):
+    """It does not matter; what is not one address for each shard is an error."""
+    with Document(url=urls[::-1]) as other:
+        assert other.url == remote.url
+    for wrong in (urls[:3], [*urls[:3], urls[0]], [], [[]]):
+        with pytest.raises(ConfigError, match="url must"):
+            Document(url=wrong)
+
+
+def test_a_dead_shard_is_named(sharded, urls, unused_url):  # noqa: F811
+    """An error by default; with partial=True the others answer as one index of their documents, and it is named."""
+    addresses = [*urls[:2], unused_url, urls[3]]
+    with pytest.raises(StoreConnectionError, match=unused_url):
+        Document(url=addresses)
+    rest = {name: text for name, text in texts().items() if sharded.shard_of(name) is not sharded.shards[2]}
+    with Document(url=addresses, partial=True) as docs, Document() as others:
+        others.add_texts(rest)
+        retrievers = [Retriever(one, "FineChunk", similarity="bm25", topk=50) for one in (docs, others)]
+        for query in QUERIES:
+            with (
+                pytest.warns(UserWarning, match=unused_url)
+                if query != "no such words"
+                else warnings.catch_warnings(action="ignore")
+            ):
+                found = ranked(retrievers[0], query)
+            assert found == ranked(retrievers[1], query)
+        with pytest.warns(UserWarning, match=unused_url):
+            assert unused_url in str(retrievers[0].explain("tea"))
+        assert docs.missing == (unused_url,)
+        with pytest.warns(UserWarning, match=unused_url):
+            assert len(docs.documents(limit=100)) == len(rest)
+
+
+def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
+    """A read that begins again without it, and later reads with it."""
+    with ExitStack() as stack:
+        live = [
+            stack.enter_context(served({"default": one}, tmp_path / str(n))) for n, one in enumerate(sharded.shards[:3])
+        ]
+        last = ExitStack()
+        url = last.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3"))
+        docs = stack.enter_context(Document(url=[*live, url], partial=True))
+        retriever = Retriever(docs, "FineChunk", similarity="bm25", topk=90)
+        complete = ranked(retriever, "tea")
+        last.close()
+        with pytest.warns(UserWarning, match=url):
+            fewer = ranked(retriever, "tea")
+        assert 0 < len(fewer) < len(complete)
+        port = int(url.rpartition(":")[2])
+        stack.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3", port=port))
+        for shard in docs.shards:
+            shard._indexer._retry_at = 0.0  # the pause is over
+            for connection in [shard._indexer._connection]:
+                connection._retry_at = [0.0]
+        assert ranked(retriever, "tea") == complete
+        assert docs.missing == ()
+
+
+def test_reads_take_another_replica(sharded, urls, unused_url, tmp_path):  # noqa: F811
+    """A replica that is down, or goes down between two reads, is no error."""
+    expected = ranked(Retriever(sharded, "FineChunk", similarity="bm25"), "green tea")
+    with Document(url=[[unused_url, urls[0]], *urls[1:]]) as docs:
+        assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "green tea") == expected
+    with served({"default": sharded.shards[0]}, tmp_path / "state") as url:
+        docs = Document(url=[[url, urls[0]], *urls[1:]])
+        retriever = Retriever(docs, "FineChunk", similarity="bm25")
+        assert ranked(retriever, "green tea") == expected
+    with docs:
+        assert ranked(retriever, "green tea") == expected
+
+
+def test_tokens(sharded, tmp_path):
+    """One for each shard; a wrong one is an error, never a missing shard."""
+    with ExitStack() as stack:
+        addresses, secrets = [], []
+        for number, shard in enumerate(sharded.shards):
+            access = Access(tmp_path / str(number))
+            secrets.append(access.create("read", name="gateway")[1])
+            addresses.append(stack.enter_context(served({"default": shard}, tmp_path / str(number), access)))
+        for wrong in (None, secrets[0], secrets[::-1]):
+            with pytest.raises(AccessError):
+                Document(url=addresses, token=wrong)
+        with Document(url=addresses, token=secrets) as docs:
+            assert Retriever(docs, "FineChunk", similarity="bm25")("tea")
+        with pytest.raises(ConfigError, match="one for each shard"):
+            Document(url=addresses, token=secrets[:2])
+
+
+# Replicas
+
+
+def store(path):
+    """A store file."""
+    return {"segment_store": {"type": "map", "kwargs": {"uri": str(path)}}}
+
+
+def follow(path, url):
+    """A replica in a file."""
+    docs = Document(embed=embed, store_conf=store(path))
+    replica = Replica(docs, url)
+    docs.activate_group("FineChunk", analysers=["en", "zh"], embed_keys=docs.embed_keys)
+    return docs, replica
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A Document in a file, and its service."""
+    with Document(embed=embed, store_conf=store(tmp_path / "source.db")) as docs:
+        built(docs)
+        with served({"default": docs}, tmp_path / "state") as url:
+            yield docs, url
+
+
+def test_a_replica_follows(source, tmp_path):
+    """Added, changed and deleted documents, vectors and metadata: the dumps are equal after each step."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    with copy:
+        assert replica.lag_s is None
+        assert (replica.pull(), replica.pull()) == (40, 0)
+        assert list(copy.dump()) == list(docs.dump())
+        assert replica.lag_s < 60
+        docs.delete_files(["t1.txt", "t2.txt"])
+        docs.add_texts({"t3.txt": "changed", "new.txt": "added"})
+        docs.update_metadata({"t4.txt": {"author": "Lu Yu"}})
+        assert replica.pull() == 5
+        assert list(copy.dump()) == list(docs.dump())
+        for query in QUERIES:
+            pair = [ranked(HybridRetriever.over(one, "FineChunk"), query) for one in (copy, docs)]
+            assert pair[0] == pair[1]
+        assert copy.verify() == ()
+    again, replica = follow(tmp_path / "copy.db", url)
+    with again:
+        assert replica.pull() == 0
+
+
+def test_a_replica_that_missed_a_deletion(source, tmp_path):
+    """What was removed from the service's record of changes meanwhile is deleted, too."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    with copy:
+        replica.pull()
+        docs.delete_files(["t1.txt"])
+        docs.reader.indexer.ledger.documents.delete_document_rows()
+        with docs.reader.indexer.writing(), docs.reader.indexer.ledger.writing() as connection:
+            connection.execute("UPDATE document SET changed = 0 WHERE status = 'deleted'")
+        docs.add_texts({"new.txt": "added"})
+        replica.pull()
+        assert list(copy.dump()) == list(docs.dump())
+
+
+def test_what_a_replica_refuses(source, tmp_path):
+    """Other definitions, own documents, labels."""
+    _, url = source
+    with Document() as own:
+        own.add_texts({"own": "text"})
+        with pytest.raises(ConfigError, match="documents or files of its own"):
+            Replica(own, url)
+    with Document(doc_fields=None) as other:
+        replica = Replica(other, url)
+        other.create_node_group("FineChunk", transform=lambda text: text.split(), replace=True)
+        other.activate_group("FineChunk")
+        with pytest.raises(ConfigError, match="differently"):
+            replica.pull()
+
+
+KILLED = """
+import os, sys, threading
+from tests.server.test_shards import follow
+docs, replica = follow(sys.argv[1], sys.argv[2])
+number = [int(sys.argv[3])]
+def trace(frame, event, _):
+    if event == "call" and frame.f_code.co_filename.endswith(("ledger.py", "replica.py", "ingest.py")):
+        number[0] -= 1
+        if not number[0]:
+            os.kill(os.getpid(), 9)
+sys.setprofile(trace)
+replica.pull()
+"""
+
+
+def kill_after(calls, path, url):
+    """Copy in a process that is killed in one of its calls; returns whether it was."""
+    command = [sys.executable, "-c", KILLED, str(path), url, str(calls)]
+    env = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    return subprocess.run(command, env=env, check=False, capture_output=True).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        30,
+        400,
+        pytest.param(90, marks=pytest.mark.exhaustive),
+        *(pytest.param(one, marks=pytest.mark.exhaustive) for one in range(10, 1500, 80)),
+    ],
+)
+def test_a_killed_replica_goes_on(source, tmp_path, calls):
+    """Wherever it is killed, the next process ends with an equal copy."""
+    docs, url = source
+    path = tmp_path / "copy.db"
+    is_killed = kill_after(calls, path, url)
+    assert is_killed or calls > 400
+    copy, replica = follow(path, url)
+    with copy:
+        replica.pull()
+        assert list(copy.dump()) == list(docs.dump())
+        assert copy.verify() == ()
+
+
+# Gateways
+
+
+def test_a_gateway_shows_one_set(one, remote, tmp_path):
+    """Search, nodes, documents, groups and pages of a set whose shards are elsewhere."""
+    from fastapi.testclient import TestClient
+
+    local = {
+        "base_url": "http://127.0.0.1",
+        "client": ("127.0.0.1", 50_000),
+        "headers": {"Sec-Fetch-Site": "same-origin"},
+    }
+    answers = []
+    for docs in (remote, one):
+        app = create_app(Service({"notes": docs}, tmp_path / "gateway"))
+        with TestClient(app, raise_server_exceptions=False, **local) as client:
+            found = client.post("/api/v1/sets/notes/search", json={"query": "green tea", "group": "FineChunk"}).json()
+            assert found.pop("partial") == []
+            listed = client.get("/api/v1/sets/notes/documents").json()
+            grep = client.post("/api/v1/sets/notes/grep", json={"text": "press 3"}).json()
+            tree = client.get("/api/v1/sets/notes/tree").json()
+            answers.append((found, [one["id"] for one in listed["documents"]], grep, tree["groups"]))
+            for path in ("/", "/s/notes/files", "/s/notes/files/t1.txt", "/s/notes/search?q=tea", "/s/notes/groups"):
+                assert client.get(path).status_code == 200, path
+            if docs is remote:
+                refused = client.post("/api/v1/sets/notes/texts", json={"texts": {"a": "b"}})
+                assert (refused.status_code, "only reads" in refused.text) == (400, True)
+    assert answers[0] == answers[1]
+
+
+def test_a_gateway_names_missing_shards(urls, unused_url, tmp_path):  # noqa: F811
+    """In the JSON of a search, and among the problems of an answer."""
+    from fastapi.testclient import TestClient
+
+    with Document(url=[*urls[:3], unused_url], partial=True) as docs, warnings.catch_warnings(action="ignore"):
+        app = create_app(Service({"notes": docs}, tmp_path / "gateway"))
+        with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+            body = {"query": "green tea", "group": "FineChunk"}
+            found = client.post("/api/v1/sets/notes/search", json=body).json()
+            assert (found["partial"], len(found["hits"])) == ([unused_url], 6)
+            answer = client.post("/api/v1/sets/notes/answers", json={"question": "tea", "group": "FineChunk"}).json()
+            assert any(unused_url in one["detail"] for one in answer["problems"])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('url = ["http://a"]\npath = "files"', "must have one of path, url"),
+        ('url = ["http://a"]\nshard = "0/4"', "must have no store, embed or setup with url"),
+        ('shard = "4/4"', "must have a shard from 0/4 to 3/4"),
+        ("partial = 3", "partial"),
+    ],
+)
+def test_configurations(tmp_path, table, message):
+    """What contradicts itself is an error that names the key."""
+    file = tmp_path / "service.toml"
+    file.write_text(f"[server]\n[sets.notes]\n{table}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        read_config(file)
