@@ -81,7 +81,8 @@ FORMATS = (
         "PowerPoint",
         _of(".pptx"),
         "lxml (BSD)",
-        "text, groups row by row, tables, data of charts, words of diagrams, alternative texts of pictures, notes, hidden "
+        "text, groups row by row, tables, data of charts, words of diagrams, alternative texts of pictures, "
+        "notes, hidden "
         "slides; slides, title, author",
         "pictures, comments, footers, text of slide masters",
     ),

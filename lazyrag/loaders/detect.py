@@ -103,6 +103,7 @@ def clean(text: str) -> str:
 
 _SURE = 0.8
 _FEW = 60  # bytes
+_MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
 
@@ -146,12 +147,14 @@ def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
     from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
 
+    found = _east_asian(data)
+    wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
+    if wide > _MANY:
+        return found
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
-    found = _east_asian(data)
     if found is not None:
-        wide = sum(not one.isascii() for one in found[0][:_SAMPLE])
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
     return utf16_or_32(data) or spelled or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
 

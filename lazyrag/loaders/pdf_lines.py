@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 import statistics
@@ -99,11 +100,14 @@ def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
         key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
     )
     marks: dict[int, list[Piece]] = {}
-    near = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
+    bases = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
+    middles = sorted((seen[at][1] + seen[at][2], at) for at in bases)
     for mark in pieces:
         if unicodedata.combining(mark[0][0]):
-            distances = {at: abs(seen[at][1] + seen[at][2] - mark[1] - mark[2]) for at in near}
-            marks.setdefault(min(distances, key=distances.__getitem__, default=-1), []).append(mark)
+            middle = mark[1] + mark[2]
+            near = bisect.bisect(middles, (middle, 0))
+            beside = middles[max(0, near - 1) : near + 1] or [(middle, -1)]
+            marks.setdefault(min(beside, key=lambda one: abs(one[0] - middle))[1], []).append(mark)
     for at, own in marks.items():
         own.sort(key=lambda one: unicodedata.combining(one[0][0]))
         if at < 0:

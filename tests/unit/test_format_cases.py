@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag.loaders import load_file
-from tests.format_cases import ARABIC, CASES, HEBREW, MIXED, measured
+from tests.format_cases import ARABIC, CASES, HEBREW, MIXED, PROSE, drawn, measured, wrapped
 
 LEAST = {
     "PDF, text recognition": (0.95, 0.9, 1.0),  # where letters stand as far apart as words, some are joined
@@ -69,3 +69,46 @@ def test_an_uncertain_encoding_is_noted(tmp_path):
     [note] = load_file(tmp_path / "a.txt").metadata["notes"]
     assert note.startswith("encoding: guessed cp12")
     assert 0 < float(note.rpartition(" ")[2]) < 0.8
+
+
+def test_larger_type_is_a_heading_where_there_is_no_outline(tmp_path):
+    """Lines in larger type are headings, in levels by size, at their pages; a line of the text's size is none."""
+
+    def draw(canvas) -> None:
+        for title, parts in (("Tea", ["Green", "Black"]), ("Water", ["Hot"])):
+            at = 760
+            for size, text in [(20, title), *((14, part) for part in parts)]:
+                canvas.setFont("Helvetica", size)
+                canvas.drawString(60, at, text)
+                canvas.setFont("Helvetica", 10)
+                for line in wrapped(PROSE, 80):
+                    at -= 14
+                    canvas.drawString(60, at - 10, line)
+                at -= 60
+            canvas.showPage()
+
+    (tmp_path / "a.pdf").write_bytes(drawn(draw))
+    loaded = load_file(tmp_path / "a.pdf")
+    headings = [one for one in loaded.locations if one.kind == "heading"]
+    assert [one.label for one in headings] == ["Tea", "Tea > Green", "Tea > Black", "Water", "Water > Hot"]
+    assert loaded.text[headings[2].start :].startswith("Black\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "note"),
+    [
+        ("pkcs7-mime; smime-type=enveloped-data", "smime.p7m", "S/MIME content left out"),
+        ("pkcs7-signature", "smime.p7s", "S/MIME signature left out"),
+        ("pgp-signature", "signature.asc", "PGP signature left out"),
+    ],
+)
+def test_sealed_parts_of_a_mail_are_noted(tmp_path, kind, name, note):
+    """They are no attachments that cannot be read."""
+    sealed = f"Content-Type: application/{kind}; name={name}\n\nMIAGCSqG"
+    parts = f"--x\nContent-Type: text/plain\n\nTea.\n--x\n{sealed}\n--x--\n"
+    mail = f"From: a@example.com\nSubject: Hi\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n{parts}"
+    (tmp_path / "a.eml").write_text(mail, encoding="utf-8")
+    loaded = load_file(tmp_path / "a.eml")
+    assert loaded.text.endswith("Tea.")
+    [found] = loaded.metadata["notes"]
+    assert (found.startswith(note), "unread_attachments" in loaded.metadata) == (True, False)
