@@ -46,7 +46,7 @@ def test_names_in_any_language(client, following, service, name):
         wait_for(lambda: client.post(SETS, json={"name": name}).status_code == 201, "the name")
         wait_for(lambda: name in names(client), "the set")
         assert defaults_of(service, name)["topk"] == 6
-        change_defaults(service, name, topk=3)
+        change_defaults(service, service.sets[name], name, group="MediumChunk", retriever="default", topk=3)
         [store] = [one["id"] for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == name]
         answer = client.post(f"{SETS}/{name}/documents", files={"file": ("tea.txt", b"Oolong.")})
         assert answer.status_code == 202, answer.text
