@@ -41,7 +41,7 @@ from lazyrag.server.service import Service
 from lazyrag.transforms import SentenceSplitter
 
 TEXTS = (".docx", ".txt", ".md", ".eml", ".xlsx", ".html", ".pptx", ".csv", ".json", ".rtf", ".odt", ".ipynb", ".epub")
-FIGURE = re.compile(r'<figure class="sheet" data-page="(\d+)">(.*?)</figure>', re.DOTALL)
+FIGURE = re.compile(r'<figure class="sheet"[^>]* data-page="(\d+)">(.*?)</figure>', re.DOTALL)
 RECT = re.compile(r'<rect data-mark="1".*? x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"')
 MARK = re.compile(r"<mark [^>]*>(.*?)</mark>", re.DOTALL)
 

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import heapq
 import http.client
 import itertools
@@ -52,6 +53,7 @@ WORST = 0.5
 BUSY = 0.5  # of a machine's time, at most
 BLOCK = 10  # queries, before it is another's turn
 KEY_BYTES = 40
+LEAST = 4 * scale.BLOCK  # nodes, of which a quarter is measured, too
 ROUNDS = 2  # of requests to each shard: statistics, then ranking
 
 
@@ -179,7 +181,11 @@ class Service:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._ask, self._answers = self._process.stdin, self._process.stdout
-        self.url = self._answers.readline().strip()
+
+    @functools.cached_property
+    def url(self) -> str:
+        """Its address, once it listens."""
+        return self._answers.readline().strip()
 
     def usage(self) -> dict[str, float]:
         """CPU seconds and private memory so far."""
@@ -208,7 +214,8 @@ def measure(stores: Sequence[tuple[Path, int]], queries: Sequence[str]) -> tuple
         retrievers, shards = [], []
         for folder, count in stores:
             shards.append([stack.enter_context(closing(Service(folder, count, at))) for at in range(count)])
-            docs = stack.enter_context(closing(Document(url=[shard.url for shard in shards[-1]])))
+        for own in shards:
+            docs = stack.enter_context(closing(Document(url=[shard.url for shard in own])))
             retrievers.append(Retriever(docs, "line", similarity="bm25", topk=10))
             for query in queries[:30]:
                 retrievers[-1](query)
@@ -387,6 +394,10 @@ def calibrate(folder: Path, nodes: int, count: int) -> dict[str, Any]:
         fits["bm25"] = line_through(*((one["nodes"] / 1e6, one["cpu_ms"]) for one in (least, most)))
     gateway, per_shard = line_through((1, rows[0]["gateway_ms"]), (2, rows[1]["gateway_ms"]))
     cost = found["large"]
+    for run in load("scale"):  # without the files of parts that were merged a moment ago
+        share = run["rows"][-1]["store_mb"] * 1e6 / run["rows"][-1]["nodes"]
+        share /= sum(cost[f"{name}_bytes"] for name in ("read", "split", "terms"))
+        cost |= {f"{name}_bytes": share * cost[f"{name}_bytes"] for name in ("read", "split", "terms")}
     costs = Costs(
         **{name: cost[name] for name in ("read_ms", "split_ms", "terms_ms", "vectors_ms")},
         embed_ms=embed_ms(),
@@ -472,7 +483,7 @@ def plan(known: dict[str, Any], nodes: int, options: argparse.Namespace) -> Row:
 def main() -> int:
     """Calibrate, validate, model."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=40_000, help="that unit costs are measured with")
+    parser.add_argument("--nodes", type=int, default=40_000, help="that unit costs are measured with; 40,000 times n")
     parser.add_argument("--queries", type=int, default=400)
     parser.add_argument("--costs", type=Path, help="unit costs of an earlier run, instead of measuring them")
     parser.add_argument("--shard-nodes", type=int, default=10_000_000, help="of a shard, at most")
@@ -492,7 +503,7 @@ def main() -> int:
         known = json.loads(options.costs.read_text(encoding="utf-8"))["known"]
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            known = calibrate(Path(temporary), options.nodes, options.queries)
+            known = calibrate(Path(temporary), max(1, options.nodes // LEAST) * LEAST, options.queries)
     print(
         table([{"unit cost": name, "value": value} for name, value in known["costs"].items()], ("unit cost", "value"))
     )

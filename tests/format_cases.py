@@ -5,12 +5,22 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import io
 import random
+import re
+import unicodedata
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+import docx
+import openpyxl
+import pptx
 import pypdf
+from pptx.util import Inches
 from pypdf.generic import DecodedStreamObject, NameObject, RectangleObject
 from reportlab.pdfgen.canvas import Canvas
 
@@ -208,6 +218,109 @@ def without_index(data: bytes) -> bytes:
     return data
 
 
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645"
+    "400000000049454e44ae426082"
+)
+ALTERNATIVE = "A terraced tea garden in the mist"
+
+
+def word_with_picture() -> Case:
+    """A Word document with a picture that has an alternative text."""
+    document = docx.Document()
+    document.add_heading("Garden", 1)
+    document.add_paragraph("Before the picture.")
+    document.add_picture(io.BytesIO(PICTURE))
+    document.add_paragraph("After the picture.")
+    for one in document.element.body.iter(
+        "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
+    ):
+        one.set("descr", ALTERNATIVE)
+    target = io.BytesIO()
+    document.save(target)
+    return Case(".docx", target.getvalue(), f"Garden Before the picture. {ALTERNATIVE} After the picture.")
+
+
+def slides_with_groups() -> Case:
+    """A slide whose group stores its boxes from the last to the first, and a picture."""
+    presentation = pptx.Presentation()
+    slide = presentation.slides.add_slide(presentation.slide_layouts[6])
+
+    def box(shapes, across: float, down: float, text: str) -> None:
+        shapes.add_textbox(Inches(across), Inches(down), Inches(2), Inches(0.5)).text_frame.text = text
+
+    box(slide.shapes, 1, 1, "From leaf to cup")
+    group = slide.shapes.add_group_shape()
+    for across, down, text in [(5, 4, "dried"), (1, 4.1, "rolled"), (5, 3.1, "withered"), (1, 3, "picked")]:
+        box(group.shapes, across, down, text)
+    picture = slide.shapes.add_picture(io.BytesIO(PICTURE), Inches(1), Inches(6))
+    picture._element.nvPicPr.cNvPr.set("descr", ALTERNATIVE)
+    target = io.BytesIO()
+    presentation.save(target)
+    return Case(".pptx", target.getvalue(), f"From leaf to cup picked withered rolled dried {ALTERNATIVE}")
+
+
+def strict(case: Case) -> Case:
+    """An office file as strict OOXML (ISO 29500), which programs save on request."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(case.data)) as usual, zipfile.ZipFile(target, "w") as file:
+        for name in usual.namelist():
+            data = usual.read(name)
+            usual_names = rb"http://schemas\.openxmlformats\.org/(\w+)/2006/(?!metadata)"
+            file.writestr(
+                name, re.sub(usual_names, rb"http://purl.oclc.org/ooxml/\1/", data) if b"<" in data[:1] else data
+            )
+    return Case(case.suffix, target.getvalue(), case.truth)
+
+
+def workbook() -> Case:
+    """A workbook with two rows."""
+    book = openpyxl.Workbook()
+    for row in (["tea", "price"], ["Sencha", 12], ["Assam", 8]):
+        book.worksheets[0].append(row)
+    target = io.BytesIO()
+    book.save(target)
+    return Case(".xlsx", target.getvalue(), "Sheet tea price tea: Sencha; price: 12 tea: Assam; price: 8")
+
+
+def page_with_pictures() -> Case:
+    """A page with alternative texts, an empty one and a file name among them."""
+    page = (
+        f'<h1>Garden</h1><p>Before <img src="a.png" alt="{ALTERNATIVE}"> after.</p><img src="b.png" alt="">'
+        '<img src="c.png" alt="IMG_2041.jpg"><p>End</p>'
+    )
+    return Case(".html", page.encode(), f"Garden Before {ALTERNATIVE} after. End")
+
+
+def mail(body: str, truth: str) -> Case:
+    """A mail of a body."""
+    head = "From: a@example.com\nTo: b@example.com\nSubject: Tea\nDate: Mon, 2 Nov 2026 10:00:00 +0000\n"
+    shown = "Subject: Tea From: a@example.com To: b@example.com Date: 2026-11-02 10:00:00+00:00"
+    return Case(".eml", f"{head}\n{body}".encode(), f"{shown} {truth}")
+
+
+PGP = "-----BEGIN PGP MESSAGE-----\nVersion: 1\n\nhQEMA1234567890abcdefghijklmnop\n=abcd\n-----END PGP MESSAGE-----"
+SIGNED = (
+    "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\nThe tea has arrived.\n- -- Ann\n"
+    "-----BEGIN PGP SIGNATURE-----\n\niQEzBAEBCAAdFiEE\n=abcd\n-----END PGP SIGNATURE-----"
+)
+TEXTS = {
+    "iso8859_8": "תה ירוק הוא תה שעליו עברו חימום קצר לאחר הקטיף, ולכן הוא נשאר ירוק.",
+    "cp874": "ชาเขียวทำจากใบชา ใช้น้ำร้อน",
+    "iso2022_jp": "緑茶は発酵させない茶葉から作られるお茶です。",
+    "hz": "绿茶是未经发酵的茶叶，水温以八十度为宜。",
+    "utf-16-le": "绿茶是未经发酵的茶叶，水温以八十度为宜。",
+    "utf-16-be": "綠茶是未經發酵的茶葉，水溫以八十度為宜。",
+    "big5": "綠茶是未經發酵的茶葉，水溫以八十度為宜。",
+    "cp1251": "Зелёный чай не подвергают ферментации.",
+}
+
+
+def encoded(encoding: str) -> Case:
+    """A short text in an encoding that it does not name."""
+    return Case(".txt", TEXTS[encoding].encode(encoding), TEXTS[encoding])
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "PDF, crop box": spread,
     "PDF, text recognition": recognized,
@@ -216,4 +329,38 @@ CASES: dict[str, Callable[[], Case]] = {
     "PDF, mixed directions": lambda: paired(MIXED),
     "PDF, without index": lambda: damaged(without_index),
     "PDF, cut off": lambda: damaged(lambda data: data[: 4 * len(data) // 5]),
+    "Word, pictures": word_with_picture,
+    "Word, strict": lambda: strict(word_with_picture()),
+    "PowerPoint, groups and pictures": slides_with_groups,
+    "PowerPoint, strict": lambda: strict(slides_with_groups()),
+    "Excel, strict": lambda: strict(workbook()),
+    "HTML, pictures": page_with_pictures,
+    "mail, PGP message": lambda: mail(f"Hello\n\n{PGP}\n\nBye", "Hello Bye"),
+    "mail, PGP signature": lambda: mail(SIGNED, "The tea has arrived. -- Ann"),
+    **{f"text, {one}": functools.partial(encoded, one) for one in TEXTS},
 }
+
+
+_HAN = "\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_HAN}]|[^\W{_HAN}]+|[^\w\s|#*>\[\]()-]")
+_PICTURE = re.compile(r"\[Image: ([^\]]*)\]|!\[([^\]]*)\]\([^)]*\)")  # ours, and that of Markdown
+
+
+def words(text: str) -> list[str]:
+    """Words and punctuation under NFKC, without the marks of Markdown and tables; Chinese characters one by one."""
+    return _WORD.findall(unicodedata.normalize("NFKC", _PICTURE.sub(r"\1\2", text)))
+
+
+def measured(text: str, truth: str) -> tuple[float, float, float]:
+    """Precision and recall of words, and the share of the common ones that are in order."""
+    found, expected = words(text), words(truth)
+    common = (Counter(found) & Counter(expected)).total()
+    places: dict[str, list[int]] = {}
+    for at, word in enumerate(expected):
+        places.setdefault(word, []).append(at)
+    ends: list[int] = []  # of the shortest increasing runs of each length
+    for word in found:
+        for at in reversed(places.get(word, ())):
+            longer = bisect.bisect_left(ends, at)
+            ends[longer : longer + 1] = [at]
+    return common / max(1, len(found)), common / max(1, len(expected)), len(ends) / max(1, common)

@@ -64,6 +64,7 @@ CASES = {
         "opensearch",
     ),
     "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
+    "Document.sql": (lambda _: lazyrag.Document().sql("SELECT 1"), "sql"),
     "CodeSplitter(language='python')": (lambda _: lazyrag.transforms.CodeSplitter(language="python"), "code"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),

@@ -41,8 +41,8 @@ FORMATS = (
         "HTML",
         _of(".htm .html"),
         "lxml (BSD)",
-        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, "
-        "language",
+        "blocks, numbered lists, tables as rows, code as it is, words of links, alternative "
+        "texts of pictures; headings, title, description, author, language",
         "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
         "side bars and footers if `main_text=True`",
     ),
@@ -50,8 +50,9 @@ FORMATS = (
         "PDF",
         _of(".pdf"),
         "pypdfium2 (BSD, Apache)",
-        "text in reading order, columns, tables as rows; pages, title, author, subject, keywords, dates; scanned pages "
-        "through a function that you pass",
+        "text in reading order of both directions, columns, tables as rows; pages, headings by outline or type size, "
+        "title, author, subject, keywords, dates; pages left of damaged files; scanned pages through a function that "
+        "you pass",
         "pictures, annotations, forms' fields, styles",
     ),
     Format(
@@ -59,15 +60,15 @@ FORMATS = (
         _of(".docx"),
         "python-docx (MIT)",
         "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
-        "line; headings, properties; comments, headers and footers if wanted",
+        "line, alternative texts of pictures; headings, properties; comments, headers and footers if wanted",
         "deletions, pictures, addresses of links",
     ),
     Format(
         "Old Word and PowerPoint",
         _of(".doc .ppt"),
-        "none is permissive",
-        "Rich Text under this suffix",
-        "everything else: reported with a way out",
+        "none is permissive: LibreOffice, antiword, catdoc, catppt where installed",
+        "as Word and PowerPoint through LibreOffice, else words in order; Rich Text under this suffix without any",
+        "without such a program everything: reported with what to install",
     ),
     Format(
         "Rich Text",
@@ -80,21 +81,24 @@ FORMATS = (
         "PowerPoint",
         _of(".pptx"),
         "lxml (BSD)",
-        "text, tables, data of charts, words of diagrams, notes, hidden slides; slides, title, author",
+        "text, groups row by row, tables, data of charts, words of diagrams, alternative texts of pictures, "
+        "notes, hidden "
+        "slides; slides, title, author",
         "pictures, comments, footers, text of slide masters",
     ),
     Format(
         "Excel",
         _of(".xlsm .xlsx"),
         "openpyxl (MIT), extra `office`",
-        "values with their columns' names, or chosen columns, hidden sheets; sheets, rows, title, author",
-        "formulas, charts, formats of cells, comments",
+        "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, "
+        "hidden sheets; sheets, rows, title, author",
+        "formulas with a value, charts, styles",
     ),
     Format(
         "Old Excel",
         _of(".xls"),
         "xlrd (BSD), extra `office`",
-        "values with their columns' names, or chosen columns; sheets, rows",
+        "values with their columns' names, or chosen columns, merged cells, comments; sheets, rows",
         "as Excel",
     ),
     Format(
@@ -108,8 +112,8 @@ FORMATS = (
         "OpenDocument sheets",
         _of(".ods"),
         "lxml (BSD)",
-        "values with their columns' names, or chosen columns; sheets, rows",
-        "as Excel",
+        "values with their columns' names, or chosen columns, merged cells; sheets, rows",
+        "as Excel; comments",
     ),
     Format(
         "CSV and TSV",
@@ -146,7 +150,7 @@ FORMATS = (
         _of(".eml .mbox"),
         "own code (email)",
         "headers, body, attachments that can be read; attachments or messages, headers",
-        "the second form of a body, pictures in pages",
+        "the second form of a body, pictures in pages; PGP and S/MIME, noted in the metadata",
     ),
     Format(
         "Outlook mail",

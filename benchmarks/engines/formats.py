@@ -67,6 +67,41 @@ class Markitdown(Engine):
         return str(self._converter.convert(path).text_content)
 
 
+class PyMuPdf(Engine):
+    """PyMuPDF, for PDF alone; its licence lets it be no more than a benchmark."""
+
+    packages = ("pymupdf",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        import pymupdf
+
+        pymupdf.TOOLS.mupdf_display_errors(False)
+        self._open = pymupdf.open
+
+    def read(self, path: Path) -> str:
+        """Page by page."""
+        with self._open(path) as document:
+            return "\n\n".join(page.get_text() for page in document)
+
+
+class PdfPlumber(Engine):
+    """pdfplumber, for PDF alone."""
+
+    packages = ("pdfplumber",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        import pdfplumber
+
+        self._open = pdfplumber.open
+
+    def read(self, path: Path) -> str:
+        """Page by page."""
+        with self._open(path) as document:
+            return "\n\n".join(page.extract_text() or "" for page in document.pages)
+
+
 class LlamaIndex(Engine):
     """SimpleDirectoryReader, with the readers that it chooses by suffix."""
 

@@ -1350,8 +1350,6 @@ class Document:
             if self._watcher is not None:
                 self._watcher.close()
             self._indexer.close()
-            if (launcher := self._indexer.options.launcher) is not None:
-                launcher.close()
 
     def __enter__(self) -> Self:
         return self

@@ -120,6 +120,8 @@ class Indexer:
                 flushed(local_path(self.nodes.vectors)) if self._has_written else nullcontext()
             ):  # stores may write what they hold
                 close()
+            if self.options.launcher is not None:
+                self.options.launcher.close()
 
     @property
     def graph(self) -> GroupGraph:

@@ -32,7 +32,7 @@ from lazyrag.document.document import Document
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.nodes import SearchMode
 from lazyrag.document.reader import Reader
-from lazyrag.document.report import IngestReport
+from lazyrag.document.report import IngestReport, Options
 from lazyrag.document.snapshot import ActiveRead, DocumentState, Hits, LocalSnapshot, Needs, NodeKey, stale_error
 from lazyrag.document.tree import View
 from lazyrag.errors import (
@@ -271,6 +271,7 @@ class RemoteIndexer:
     nodes: Any = None
     changes = removals = 0  # as of every `RemoteView` that is not gone
     switched: Mapping[str, str] = {}
+    options = Options()
 
     def __init__(self, connection: Connection, name: str, embed: Any) -> None:
         self._connection = connection

@@ -283,17 +283,17 @@ class Replica:
         answer: dict[str, Any] = self._connection.post(
             self._path, {"place": list(self._place), "groups": names, "uids": uids}
         )
-        where = f"the service at {self._connection.url}"
+        where = f"The service at {self._connection.url}"
         if answer["fields"] != schema_text(self._indexer.nodes.schema):
-            raise ConfigError(f"{self._indexer.where} has other doc_fields than {where}. Pass the same ones.")
+            raise ConfigError(f"{where} has other doc_fields than {self._indexer.where}. Pass the same ones.")
         if tuple(answer["shard"] or ()) != (self._shard or ()):
-            raise ConfigError(f"{self._indexer.where} is not the same shard as {where}: {answer['shard']}.")
+            raise ConfigError(f"{where} has another shard, {answer['shard']}, than {self._indexer.where}.")
         own = self._indexer.ledger.tree.groups
         for name in names if answer["count"] else ():
             if name not in answer["groups"]:
-                raise ConfigError(f"{where} has not built the group {name!r}. Build it there first.".capitalize())
+                raise StoreError(f"{where} has not built the group {name!r}. Build it there first.")
             if answer["groups"][name] != own[name].fingerprint:
-                raise ConfigError(f"{where} defines the group {name!r} differently. Define it alike.".capitalize())
+                raise ConfigError(f"{where} defines the group {name!r} differently. Define it alike.")
         return answer
 
     def _write(self, documents: Sequence[Mapping[str, Any]], gone: Collection[str]) -> None:

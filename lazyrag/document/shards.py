@@ -15,7 +15,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
@@ -388,6 +389,9 @@ def _keyed_lines(lines: Iterator[str]) -> Iterator[tuple[tuple[Any, ...], str]]:
 
 # Stores
 
+_LISTINGS: ContextVar[dict[Any, Listing] | None] = ContextVar("listings", default=None)
+"""During a sync of all shards, the listing of the folder, which is made once: by what decides for the Document."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardDataset(Dataset):
@@ -409,7 +413,10 @@ class ShardDataset(Dataset):
         return replace(everything, list_files=partial(self._list_own, everything.list_files))
 
     def _list_own(self, list_files: Callable[[], Listing]) -> Listing:
-        listing, store = list_files(), self.store
+        listings, store = _LISTINGS.get(), self.store
+        listing = list_files() if listings is None or self.withholds not in listings else listings[self.withholds]
+        if listings is not None:
+            listing = listings.setdefault(self.withholds, listing)  # the first one is unfiltered
         found = [one for one in listing.found if shard_of(one.identity, self.shards) == self.number]
         if store is not None:
             found = [one for one in found if store.match(os.fspath(one.raw_path)) is None]
@@ -649,6 +656,16 @@ class ShardedDocument(Document):
 
     # Ingestion
 
+    @contextmanager
+    def _comparing(self) -> Iterator[None]:
+        """List the files once for all shards, and decide once whether missing ones are kept."""
+        self._withheld.clear()
+        before = _LISTINGS.set({})
+        try:
+            yield
+        finally:
+            _LISTINGS.reset(before)
+
     @_signed
     def sync(
         self,
@@ -662,17 +679,17 @@ class ShardedDocument(Document):
         shards = self._whole("sync")
         if max_calls is not None:
             syncing.refuse_calls(self.plan(max_deleted=max_deleted).calls, max_calls)
-        self._withheld.clear()
-        if on_error == "raise":
-            return merge_reports([one.sync(on_error=on_error, max_deleted=max_deleted, **options) for one in shards])
         options["max_deleted"] = max_deleted
-        reports = self._ingest(((one, options) for one in shards), lambda one, given: one.sync(**given))
+        with self._comparing():
+            if on_error == "raise":
+                return merge_reports([one.sync(on_error=on_error, **options) for one in shards])
+            reports = self._ingest(((one, options) for one in shards), lambda one, given: one.sync(**given))
         return merge_reports(reports) if options.get("dry_run") else self.last_report
 
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
         """See `Document.plan`."""
-        self._withheld.clear()
-        return merge_plans([shard.plan(max_deleted=max_deleted, diff=diff) for shard in self._whole("plan")])
+        with self._comparing():
+            return merge_plans([one.plan(max_deleted=max_deleted, diff=diff) for one in self._whole("plan")])
 
     def _withholds(self, max_deleted: float) -> bool:
         """Whether missing files are kept: the share of all shards' files counts. One answer for all of a sync."""

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ _SETTINGS: Mapping[str, Any] = {
     "memory_limit": "1GB",
     "python_enable_replacements": False,  # variables of this program
     "temp_directory": "",
-    "threads": 2,
+    "threads": 1,  # the same rows in the same order every time
 }
 _TYPES = (
     ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
@@ -110,22 +110,28 @@ class Table:
         rows = csv.reader(io.StringIO(self.csv, newline=""))
         return [row or [""] for row in itertools.islice(rows, int(self._has_names), None)]
 
-    def row_location(self, number: int, text: str = "") -> TableLocation:
-        """Where a row is.
+    def row_locations(self, numbers: Iterable[int], text: str = "") -> list[TableLocation]:
+        """Where rows are.
 
         Args:
-            number: Its number in `rows`, from 0.
+            numbers: Their numbers in `rows`, from 0.
             text: The document's text, for `TableLocation.span`; "" leaves that out.
         """
-        at = number + self._place.get("header", 0)
-        numbers = itertools.chain.from_iterable(range(a, b + 1) for a, b in self._place.get("numbers", ()))
-        row = next(itertools.islice(numbers, at, None), None)
-        path, where = self.path, self.location
-        span = _line_span(text, where.span, at, len(self.rows) + self._place.get("header", 0)) if text else None
-        if row is None:
-            return TableLocation(path, f"{where.location}, row {number + 1}".lstrip(", "), span=span)
-        cells = cell_range(self._place["column"], len(self.columns), row, row)
-        return TableLocation(path, f"row {where.sheet} > {row}", where.sheet, cells, span)
+        where, header = self.location, int(self._place.get("header", 0))
+        spans = _line_spans(text, where.span, len(self.rows) + header, header)
+        runs = (range(first, last + 1) for first, last in self._place.get("numbers", ()))
+        numbered = list(itertools.chain.from_iterable(runs))
+        found = []
+        for number in numbers:
+            span = spans[number + header] if spans else None
+            if not numbered:
+                place = f"{where.location}, row {number + 1}".lstrip(", ")
+                found.append(TableLocation(self.path, place, span=span))
+                continue
+            row = numbered[number + header]
+            cells = cell_range(self._place["column"], len(self.columns), row, row)
+            found.append(TableLocation(self.path, f"row {where.sheet} > {row}", where.sheet, cells, span))
+        return found
 
 
 class SqlRow(dict[str, Any]):
@@ -139,14 +145,23 @@ class SqlRow(dict[str, Any]):
     locations: tuple[TableLocation, ...] = ()
 
 
-def _line_span(text: str, span: Span | None, at: int, count: int) -> Span | None:
-    """The line of a row in the document's text, if each row is a line there."""
-    if span is None:
-        return None
-    lines = [line for line in re.finditer(r"[^\n]+", text[: span[1]]) if line.start() >= span[0]]
-    if len(lines) == count + 1 and not re.search(r"[^\s|:-]", lines[1][0]):  # Markdown's rule below the names
-        del lines[1]
-    return lines[at].span() if len(lines) == count else None
+def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[Span]:
+    """The lines of a table's rows in the document's text; [] if a row is not a line there.
+
+    Args:
+        text: The document's text.
+        span: The table's.
+        count: Number of rows, header rows included.
+        header: Number of header rows, which the text may leave out.
+    """
+    if span is None or not text:
+        return []
+    lines = [(one.start() + span[0], one.end() + span[0]) for one in re.finditer(r"[^\n]+", text[slice(*span)])]
+    if len(lines) == count + 1 and not re.search(r"[^\s|:-]", text[slice(*lines[1])]):
+        del lines[1]  # Markdown's rule below the names
+    if len(lines) == count - header:  # CSV has the names in each row
+        lines = [(span[0], span[0])] * header + lines
+    return lines if len(lines) == count else []
 
 
 def list_tables(docs: Document) -> list[Table]:
@@ -218,8 +233,9 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
             connection.execute("SET lock_configuration = true")
             return _rows(docs, connection, query, limit, used)
     except duckdb.Error as exc:
+        problem = str(exc).partition("\n")[0]  # what follows are DuckDB's hints, which name its own tables
         known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
-        raise ConfigError(f"The query fails. {sentence(str(exc))} Tables: {known}.") from exc
+        raise ConfigError(f"The query fails. {sentence(problem)} Tables: {known}.") from exc
 
 
 def _fill(connection: Any, table: Table) -> None:
@@ -255,15 +271,39 @@ def _rows(docs: Document, connection: Any, query: str, limit: int, used: Mapping
         names, rows = _fetch(connection, query, limit)
         rows = [(*row, None) for row in rows]
         names = [*names, ""]
-    texts: dict[str, str] = {}
     taken: set[str] = set()
     columns = [_unique(name, taken) for name in names[:-1]]
+    keys = [_known_keys(row[-1]) for row in rows]
+    places = _places(docs, used, {key for some in keys if some is not None for key in some})
     result = []
-    for *values, keys in rows:
+    for (*values, _), some in zip(rows, keys, strict=True):
         row = SqlRow(zip(columns, values, strict=True))
-        row.locations = _locations(docs, keys, used, texts)
+        if some is None:
+            row.locations = tuple(table.location for table in used.values())
+        elif len(some) > _MAX_ROW_LOCATIONS:
+            row.locations = tuple(used[at].location for at in sorted({key >> _ROW_BITS for key in some}))
+        else:
+            row.locations = tuple(places[key] for key in some)
         result.append(row)
     return result
+
+
+def _known_keys(keys: Sequence[int | None] | None) -> list[int] | None:
+    """The keys of rows, in order, without those of a join that found none."""
+    return None if keys is None else sorted({key for key in keys if key is not None})
+
+
+def _places(docs: Document, used: Mapping[int, Table], keys: Iterable[int]) -> dict[int, TableLocation]:
+    """The locations of rows by key."""
+    texts: dict[str, str] = {}
+    found: dict[int, TableLocation] = {}
+    for at, some in itertools.groupby(sorted(keys), lambda key: key >> _ROW_BITS):
+        table, own = used[at], list(some)
+        if table.path not in texts:
+            texts[table.path] = docs.read(table.path)
+        numbers = [key & ((1 << _ROW_BITS) - 1) for key in own]
+        found.update(zip(own, table.row_locations(numbers, texts[table.path]), strict=True))
+    return found
 
 
 def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -275,22 +315,6 @@ def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tup
         return names, found.fetchmany(limit)
     finally:
         timer.cancel()
-
-
-def _locations(
-    docs: Document, keys: Sequence[int | None] | None, used: Mapping[int, Table], texts: dict[str, str]
-) -> tuple[TableLocation, ...]:
-    known = sorted({key for key in keys or () if key is not None})
-    if keys is None or len(known) > _MAX_ROW_LOCATIONS:
-        tables = used if keys is None else {key >> _ROW_BITS for key in known}
-        return tuple(used[at].location for at in tables)
-    found = []
-    for key in known:
-        table = used[key >> _ROW_BITS]
-        if table.path not in texts:
-            texts[table.path] = docs.read(table.path)
-        found.append(table.row_location(key & ((1 << _ROW_BITS) - 1), texts[table.path]))
-    return tuple(found)
 
 
 def _located(connection: Any, query: str, used: Mapping[int, Table]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from typing import NamedTuple
 
-_SAMPLE = 1 << 14
+_SAMPLE = 1 << 12
 
 
 class Guess(NamedTuple):

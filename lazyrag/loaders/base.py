@@ -242,9 +242,10 @@ class LoadedFile:
     tables: tuple[Location, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(one.kind == TABLE for one in self.locations if isinstance(one, Location)):  # of a file within the file
+        given = self.locations if isinstance(self.locations, (tuple, list)) else ()  # which are checked later
+        if any(isinstance(one, Location) and one.kind == TABLE for one in given):  # of a file within the file
             for name, is_table in (("tables", True), ("locations", False)):
-                own = (one for one in self.locations if (one.kind == TABLE) is is_table)
+                own = (one for one in given if (one.kind == TABLE) is is_table)
                 object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.alphabets import by_alphabet, by_escapes, utf16_or_32
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -104,6 +103,7 @@ def clean(text: str) -> str:
 
 _SURE = 0.8
 _FEW = 60  # bytes
+_MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
 
@@ -118,6 +118,8 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
     if found is None and _control_share(data) < 0.01:
         found = _by_language(data)
     if found is None:
+        from lazyrag.loaders.alphabets import utf16_or_32
+
         found = utf16_or_32(data)
     if found is None:
         raise LoadError(_BINARY)
@@ -131,7 +133,11 @@ def _as_utf8(data: bytes) -> _Found | None:
     except UnicodeDecodeError:
         return None
     controls = _control_share(data)
-    found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
+    found: _Found | None = None
+    if controls > 0.01 or b"\x1b" in data or b"~{" in data:
+        from lazyrag.loaders.alphabets import by_escapes, utf16_or_32  # rarely needed
+
+        found = by_escapes(data) or (utf16_or_32(data) if controls > 0.01 else None)
     if found is None and controls > 0.3:
         raise LoadError(_BINARY)
     return found or (text, "utf-8")
@@ -139,12 +145,16 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
+    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+
+    found = _east_asian(data)
+    wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
+    if wide > _MANY:
+        return found
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
-    found = _east_asian(data)
     if found is not None:
-        wide = sum(not one.isascii() for one in found[0][:_SAMPLE])
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
     return utf16_or_32(data) or spelled or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
 

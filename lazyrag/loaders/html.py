@@ -312,6 +312,8 @@ def _caption(table: html.HtmlElement) -> str:
 
 def _cell_text(cell: html.HtmlElement) -> str:
     """The text of an element on one line."""
+    if not len(cell):  # nearly always, and ten times as fast
+        return " ".join(_LINE_END_IN_CJK.sub("", cell.text or "").split())
     return " ".join("".join(_write(cell).pieces).split())
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
+from lazyrag.loaders.armour import SEALED_PARTS, without_armour
 from lazyrag.loaders.base import LoadedFile, join_parts, reading
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.html import read_html
@@ -103,10 +104,10 @@ def _read_mail(data: bytes) -> LoadedFile:
     headers: dict[str, Any] = {name: value for name in _HEADERS if (value := _header(mail, name))}
     bodies = []
     attachments = []
-    notes = [_SEALED_PARTS["multipart/encrypted"]] if mail.get_content_type() == "multipart/encrypted" else []
+    notes = [SEALED_PARTS["multipart/encrypted"]] if mail.get_content_type() == "multipart/encrypted" else []
     for part in _leaves(mail):
-        if part.get_content_type() in _SEALED_PARTS:
-            notes.append(_SEALED_PARTS[part.get_content_type()])
+        if part.get_content_type() in SEALED_PARTS:
+            notes.append(SEALED_PARTS[part.get_content_type()])
         elif notes and mail.get_content_type() == "multipart/encrypted":
             continue
         elif part.is_attachment() or part.get_filename() or part.get_content_maintype() not in {"text", "multipart"}:
@@ -128,39 +129,6 @@ def whole_mail(
     text = "\n\n".join(filter(None, (head, *bodies)))
     with member_folder() as folder:
         return with_attachments(text, {**headers, **noted}, attachments(folder))
-
-
-_SEALED_PARTS = {
-    "application/pgp-encrypted": "PGP message left out: it is encrypted",
-    "application/pgp-keys": "PGP key left out",
-    "application/pgp-signature": "PGP signature left out",
-    "application/pkcs7-mime": "S/MIME content left out: it is encrypted or signed",
-    "application/pkcs7-signature": "S/MIME signature left out",
-    "application/x-pkcs7-mime": "S/MIME content left out: it is encrypted or signed",
-    "application/x-pkcs7-signature": "S/MIME signature left out",
-    "multipart/encrypted": "PGP message left out: it is encrypted",
-}
-_CLEAR = re.compile(r"^-----BEGIN PGP SIGNED MESSAGE-----[ \t]*\n(?:[A-Za-z]+:.*\n)*\n?", re.MULTILINE)
-_ARMOUR = re.compile(
-    r"^[> ]*-----BEGIN (PGP [A-Z ]{3,40}|PKCS7)-----$(?:\n(?![> ]*-----BEGIN ).*)*?\n[> ]*-----END \1-----[ \t]*$",
-    re.MULTILINE,
-)
-
-
-def without_armour(text: str, notes: list[str]) -> str:
-    r"""A body without blocks of PGP and PKCS7, each of which is noted; what is only signed stays.
-
-    Example:
-        >>> found = []
-        >>> without_armour("Hi\n-----BEGIN PGP MESSAGE-----\n\nhQEMA\n-----END PGP MESSAGE-----", found), found
-        ('Hi', ['PGP message left out'])
-    """
-    if "-----BEGIN P" not in text:
-        return text
-    notes += [f"{found[1][:3]}{found[1][3:].lower()} left out" for found in _ARMOUR.finditer(text)]
-    clear, signed = _CLEAR.subn("", text)
-    without = _ARMOUR.sub("", clear)
-    return (re.sub(r"^- (?=-)", "", without, flags=re.MULTILINE) if signed else without).strip()
 
 
 def _header(mail: EmailMessage, name: str) -> str:

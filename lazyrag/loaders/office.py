@@ -8,16 +8,24 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, load_file
 from lazyrag.loaders.detect import decode_lossy, sniff
+
+if sys.platform == "linux":
+    import resource
+
+if TYPE_CHECKING:
+    from lazyrag.loaders.archives import Element
 
 _STRICT = b"http://purl.oclc.org/ooxml/"
 _NAMESPACE = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
@@ -59,8 +67,32 @@ def picture_text(alternative: str | None) -> str:
     return f"[Image: {words}]" if words and not _NO_WORDS.fullmatch(words) else ""
 
 
+def by_place(group: Element) -> list[Element]:
+    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores them in any order."""
+    placed: list[tuple[float, float, float, Element]] = []
+    for shape in group:
+        offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")
+        top, left, height = _number(offset, "y"), _number(offset, "x"), _number(size, "cy")
+        placed.append((top, left, height, shape))
+    placed.sort(key=lambda one: one[:2])
+    rows: list[list[tuple[float, float, float, Element]]] = []
+    for one in placed:
+        if rows and one[0] < rows[-1][0][0] + rows[-1][0][2] / 2:
+            rows[-1].append(one)
+        else:
+            rows.append([one])
+    return [one[3] for row in rows for one in sorted(row, key=lambda one: one[1])]
+
+
+def _number(element: Element | None, name: str) -> float:
+    text = "" if element is None else element.get(name, "")
+    return float(text) if re.fullmatch(r"-?\d{1,12}", text, re.ASCII) else 0.0
+
+
 _SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
-_MAX_SECONDS = 120
+_OFFICE_SECONDS = 120.0
+_PRINTING_SECONDS = 15.0  # a damaged file may make them run for ever
+_PRINTING_MEMORY = 1 << 29
 _MAX_PRINTED = 1 << 26
 _OFFICE_PROGRAMS = ("soffice", "libreoffice")
 _TEXT_PROGRAMS = {
@@ -117,7 +149,10 @@ def _named(path: Path, suffix: str) -> Iterator[Path]:
 def _by_office(program: str, path: Path, newer: str) -> LoadedFile:
     """Read a file as LibreOffice saves it, with a profile of its own, so that one that is open does not matter."""
     profile = f"-env:UserInstallation={(path.parent / 'profile').as_uri()}"
-    _run([program, profile, "--headless", "--convert-to", newer[1:], "--outdir", str(path.parent), str(path)])
+    _run(
+        [program, profile, "--headless", "--convert-to", newer[1:], "--outdir", str(path.parent), str(path)],
+        _OFFICE_SECONDS,
+    )
     saved = path.with_suffix(newer)
     if not saved.exists():
         raise LoadError("LibreOffice could not read it.")
@@ -126,15 +161,15 @@ def _by_office(program: str, path: Path, newer: str) -> LoadedFile:
 
 
 def _by_program(program: Sequence[str], path: Path) -> LoadedFile:
-    printed = _run([*program, str(path)])
+    printed = _run([*program, str(path)], _PRINTING_SECONDS, _PRINTING_MEMORY)
     text = decode_lossy(printed).replace("\r\n", "\n").replace("\f", "\n").strip()
     if not text:
         raise LoadError(f"{program[0]} found no text in it.")
     return LoadedFile(text, metadata={"read_by": program[0]})
 
 
-def _run(command: Sequence[str]) -> bytes:
-    """What a program prints. It runs in a group of processes of its own, which ends with it."""
+def _run(command: Sequence[str], seconds: float, memory: int = 0) -> bytes:
+    """What a program prints within limits. It runs in a group of processes of its own, which ends with it."""
     folder = str(Path(command[-1]).parent)
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(  # noqa: S603  the command is ours, without a shell
@@ -145,10 +180,14 @@ def _run(command: Sequence[str]) -> bytes:
             cwd=folder,
             start_new_session=True,
         )
+        if memory and sys.platform == "linux":
+            with suppress(ProcessLookupError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_PRINTED, _MAX_PRINTED))
         try:
-            status = process.wait(_MAX_SECONDS)
+            status = process.wait(seconds)
         except subprocess.TimeoutExpired as exc:
-            raise LoadError(f"{Path(command[0]).name} took longer than {_MAX_SECONDS} s.") from exc
+            raise LoadError(f"{Path(command[0]).name} took longer than {seconds:g} s.") from exc
         finally:
             _end(process)
         printed.seek(0)
@@ -160,6 +199,9 @@ def _run(command: Sequence[str]) -> bytes:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill what is left of a program and its children."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()

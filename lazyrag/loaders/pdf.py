@@ -10,7 +10,6 @@ import re
 import tempfile
 import threading
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,15 +26,13 @@ from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.pdf_layout import (
-    BLANK,
-    Glyph,
-    join,
     letters,
     page_text,
     quarter_turns,
     turned,
     without_repeated_lines,
 )
+from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.text.structure import Heading, heading_locations
@@ -137,7 +134,7 @@ class PdfLoader:
             raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        headings = heading_locations(_headings(outline, text, locations), len(text))
+        headings = heading_locations(_headings(outline or read.sizes.headings(), text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
 
@@ -164,14 +161,17 @@ class PdfLoader:
             self._check_time(index, file.count, until)
             try:
                 glyphs, has_drawings = file.page(index)
-                text = page_text(glyphs)
+                lines: list[SizedLine] = []
+                text = page_text(glyphs, lines)
             except LazyRAGError:
                 raise
             except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
                 read.texts.append("")
+                read.sizes.add_page(())
                 read.unread[index + 1] = f"{type(exc).__name__}: {exc}".rstrip(": ")
                 continue
             read.texts.append(text)
+            read.sizes.add_page(lines)
             if not text and index + 1 in file.lost:
                 read.unread[index + 1] = file.lost[index + 1]
             elif not text and has_drawings:
@@ -216,6 +216,7 @@ class _Pages:
     textless: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
+    sizes: TypeSizes = field(default_factory=TypeSizes)
 
     def metadata(self) -> dict[str, Any]:
         unread = {str(number): reason for number, reason in self.unread.items()}
@@ -371,7 +372,7 @@ def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequenc
         start, end = pages[page].start, min(pages[page].end, limit)
         if start > limit:
             continue
-        words = r"\s+".join(map(re.escape, title.split()))
+        words = r"\s*".join(map(re.escape, title.split()))
         lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(text, start, end)
         limit = max((line.start() for line in lines), default=start)
         found.append(Heading(limit, level, title))
@@ -457,11 +458,9 @@ def _has_drawings(page: Any) -> bool:
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WIDEST = 1.3  # of a letter, in font sizes
 _EDGE = 1.0  # points beyond the crop box that count as inside
-_PRESENTATION_FORMS = frozenset(
-    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
-)
 
 
 def page_glyphs(page: PageText) -> list[Glyph]:
@@ -496,7 +495,7 @@ def _all_text(text: Any, count: int) -> str | None:
     if written != count + 1:
         return None
     content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
-    return content if len(content) == count and not any("\ud800" <= one <= "\udfff" for one in content) else None
+    return content if len(content) == count and not _SURROGATE.search(content) else None
 
 
 class PageText:
@@ -518,10 +517,14 @@ class PageText:
 
     def is_drawn_at_once(self, start: int, line: str) -> bool:
         """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
-        blanks = (at for at, one in enumerate(line, start) if one == " ")
-        return pdfium.FPDFText_CountRects(self.text, start, len(line)) == 1 and not any(
-            pdfium.FPDFText_IsGenerated(self.text, at) for at in blanks
-        )
+        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
+            return False
+        at = line.find(" ")
+        while at >= 0:
+            if pdfium.FPDFText_IsGenerated(self.text, start + at):
+                return False
+            at = line.find(" ", at + 1)
+        return True
 
     def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
         """Add a blank, a word or a line, as one glyph where possible."""
@@ -558,7 +561,7 @@ class PageText:
         """Add the characters of a stretch, one glyph each."""
         size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
         expected: tuple[float, float] | None = None
-        collected = _Collected(found)
+        collected = GlyphCollector(found)
         for at in range(start, end):
             code = pdfium.FPDFText_GetUnicode(self.text, at)
             if 0xD800 <= code < 0xDC00:
@@ -604,63 +607,3 @@ class PageText:
         matrix = self._matrix
         scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
         return size * scale or size, quarter_turns(matrix.a, matrix.b)
-
-
-class _Collected:
-    """Glyphs with all letters that they stand for, which pdfium gives one by one.
-
-    Args:
-        found: Glyphs before them; they are added there.
-    """
-
-    def __init__(self, found: list[Glyph]) -> None:
-        self._found = found
-        self._several: dict[int, list[tuple[float, str]]] = {}  # left edges and letters
-        self._begun: dict[tuple[float, float], int] = {}  # the glyph that begins at a point
-
-    def add(self, glyph: Glyph, place: tuple[float, float, float]) -> None:
-        """Add a letter, with its left edge and where its glyph begins."""
-        point = round(place[1], 2), round(place[2], 2)
-        at = self._begun.get(point, -1)
-        found = self._found
-        if glyph.text == " " or at < 0 or not self._is_of(at, glyph):
-            self._begun[point] = len(found)
-            found.append(glyph)
-        elif at == len(found) - 1 or found[at].text != glyph.text:  # else it is drawn again
-            before = found[at]
-            self._several.setdefault(at, [(before.left, before.text)]).append((place[0], glyph.text))
-            edges = min(glyph.left, before.left), max(glyph.right, before.right)
-            found[at] = before._replace(text=before.text + glyph.text, left=edges[0], right=edges[1])
-
-    def _is_of(self, at: int, glyph: Glyph) -> bool:
-        """Whether a letter is of the same glyph as one that begins at the same point."""
-        before = self._found[at]
-        if unicodedata.combining(glyph.text[0]) or unicodedata.combining(before.text[0]):
-            return True
-        if has_right_to_left(glyph.text):
-            return has_right_to_left(before.text)
-        return at == len(self._found) - 1 and before[1:4] == glyph[1:4]
-
-    def glyphs(self) -> list[Glyph]:
-        """All glyphs, with their letters in reading order."""
-        for at, parts in self._several.items():
-            self._found[at] = self._found[at]._replace(text=_in_reading_order(parts))
-        return self._found
-
-
-def _in_reading_order(parts: list[tuple[float, str]]) -> str:
-    """Letters of one glyph, with their left edges; pdfium reverses Arabic ones, except those of presentation forms.
-
-    Where it gives each letter a place of its own, that decides, and marks follow the letters.
-
-    Example:
-        >>> _in_reading_order([(5, "ا"), (5, "ل")]) == _in_reading_order([(5, "ا"), (8, "ل")]) == "لا"
-        True
-    """
-    text = join("", (text for _, text in parts))
-    if not has_right_to_left(text) or text in _PRESENTATION_FORMS:
-        return text
-    if len({left for left, _ in parts}) == 1:
-        return join("", (text for _, text in reversed(parts)))
-    marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
-    return join("", (text for _, _, text in sorted(marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0))))

@@ -8,83 +8,24 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored, right_to_left_share
-
-Piece: TypeAlias = tuple[str, float, float]
-"""A character, with its left and right edge."""
-
-
-def join(between: str, texts: Iterable[str]) -> str:
-    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
-
-    Example:
-        >>> join(", ", ["tea", "water"])
-        'tea, water'
-    """
-    listed = list(texts)
-    kind = next((type(text) for text in listed if type(text) is not str), str)
-    return kind.join(between, listed)
-
-
-def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: bool = True) -> str:
-    """The characters of a line in reading order; see `lazyrag.loaders.bidi`.
-
-    Args:
-        pieces: In any order; letters of one glyph are one piece, and drawn blanks are pieces.
-        word_gap: Width from which a gap is a space.
-        right_to_left: The direction of the paragraph.
-
-    Example:
-        >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
-        >>> logical_text(drawn, 2) == "12 شاي"
-        True
-    """
-    if any(text == " " for text, _, _ in pieces):
-        word_gap *= _BESIDE_BLANKS  # smaller gaps are those of ligatures and marks
-    units: list[str] = []
-    end = float("inf")
-    for text, left, right in _with_marks(pieces):
-        if units and units[-1] != " " and (text == " " or left - end >= word_gap):
-            units.append(" ")
-        if text != " ":
-            units.append(text)
-        end = right if text == " " else max(end if end < float("inf") else right, right)
-    ordered = [units[at] for at in logical_order(units, right_to_left=right_to_left)]
-    return join("", map(replaced, ordered, mirrored(ordered))).strip()
-
-
-def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
-    """Letters from left to right, each with the combining marks over it."""
-    # Letters of an alternative text have one position, after which its blank follows.
-    seen = sorted(
-        (one for one in pieces if not unicodedata.combining(one[0][0])),
-        key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
-    )
-    marks: dict[int, list[Piece]] = {}
-    near = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
-    for mark in pieces:
-        if unicodedata.combining(mark[0][0]):
-            distances = {at: abs(seen[at][1] + seen[at][2] - mark[1] - mark[2]) for at in near}
-            marks.setdefault(min(distances, key=distances.__getitem__, default=-1), []).append(mark)
-    for at, own in marks.items():
-        own.sort(key=lambda one: unicodedata.combining(one[0][0]))
-        if at < 0:
-            return own
-        seen[at] = (join("", [seen[at][0], *(text for text, _, _ in own)]), *seen[at][1:])
-    return seen
-
-
-def replaced(text: str, by: str) -> str:
-    """Another text of as many letters, at the places of the first, if it knows them; see `join`."""
-    kind: Any = type(text)
-    return text if text == by else by if kind is str else kind(by, getattr(text, "at", ()))
-
+from lazyrag.loaders.bidi import has_right_to_left, right_to_left_share
+from lazyrag.loaders.pdf_lines import (
+    BLANK,
+    CELL_GAP,
+    Gap,
+    Glyph,
+    Piece,
+    SizedLine,
+    is_chinese,
+    is_joined,
+    join,
+    logical_text,
+    respace,
+)
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
 # without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.
@@ -122,30 +63,6 @@ _LETTERS: dict[int, str | int | None] = {
     },
     **_RADICALS,
 }
-
-
-class Glyph(NamedTuple):
-    """One character, or several adjacent ones, in points, seen upright.
-
-    Args:
-        text: Its letters; the position of a space is undefined.
-        left: Left edge along its line.
-        right: Right edge.
-        base: Height of the base line, upwards.
-        size: Font size.
-        turn: Quarter turns of its line to the left; the numbers above are those of the turned page.
-    """
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    turn: int = 0
-
-
-BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
-"""A drawn blank somewhere between two characters."""
 
 
 def letters(text: str) -> str:
@@ -330,43 +247,11 @@ def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> 
     return texts
 
 
-# Letters written without spaces, and their punctuation. Korean is written with spaces.
-_JOINED = (
-    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003fffd"
-)
-_MARKS = (
-    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
-)
-_LETTER = re.compile(f"[{_JOINED}]")
-_MARK = re.compile(f"[{_MARKS}]")
 _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]+$")
 _LOOKED_AT = 3
 _MIN_PAGES = 3
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_joined(character: str) -> bool:
-    """Whether a character is written without spaces around it, as Chinese and Japanese ones are.
-
-    Example:
-        >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
-        (True, True, False, False)
-    """
-    return _LETTER.match(character) is not None
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def is_chinese(character: str) -> bool:
-    """Whether a character is `is_joined` or punctuation between such characters.
-
-    Example:
-        >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
-        (True, False, True)
-    """
-    return _LETTER.match(character) is not None or _MARK.match(character) is not None
 
 
 def mostly_chinese(line: str) -> bool:
@@ -376,6 +261,8 @@ def mostly_chinese(line: str) -> bool:
         >>> mostly_chinese("采用 Transformer 模型进行训练"), mostly_chinese("called 茶 in Chinese")
         (True, False)
     """
+    if line.isascii():
+        return False
     visible = [one for one in line if not one.isspace()]
     return 3 * sum(map(is_chinese, visible)) >= len(visible) > 0
 
@@ -396,7 +283,7 @@ def joint(first: str, second: str) -> tuple[int, str]:
     """
     if not first or not second:
         return 0, "\n"
-    broken = _BROKEN.search(first)
+    broken = _BROKEN.search(first) if first[-1] in "-\u2010\u00ad" else None
     if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
         # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
@@ -446,10 +333,8 @@ def _pattern(line: str) -> str:
 # All in font sizes.
 _SAME_LINE = 0.25
 _WORD_GAP = 0.16
-_BESIDE_BLANKS = 1.4
 _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
-_CELL_GAP = 1.0
 _OVERLAP = -0.6
 _SAME_PLACE = 0.12
 _FARTHEST = 1e6  # in points
@@ -479,9 +364,9 @@ class Segment:
         return self.base + 0.75 * self.size
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
-    """Segments side by side."""
+    """Segments side by side. Its edges are asked for when all are there."""
 
     cells: list[Segment] = field(default_factory=list)
 
@@ -490,17 +375,17 @@ class Row:
         """Height of the base line."""
         return self.cells[0].base
 
-    @property
+    @functools.cached_property
     def size(self) -> float:
         """Largest font size."""
         return max(cell.size for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def left(self) -> float:
         """Left edge."""
         return min(cell.left for cell in self.cells)
 
-    @property
+    @functools.cached_property
     def right(self) -> float:
         """Right edge."""
         return max(cell.right for cell in self.cells)
@@ -514,7 +399,7 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             [one for one in glyphs if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)]
         )
     found: list[Segment] = []
-    gaps: list[list[_Gap]] = []  # of each segment, those between its parts
+    gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
     blank = False
     for glyph in glyphs:
@@ -534,60 +419,10 @@ def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             _extend(current, glyph)
             texts[-1] += (between, glyph.text)
         blank = False
-    _respace(texts, gaps)
+    respace(texts, gaps)
     for one, parts in zip(found, texts, strict=True):
         one.text = join("", parts)
     return found
-
-
-_Gap: TypeAlias = tuple[float, bool]
-"""Width of a gap in font sizes, and whether a blank was drawn in it."""
-_SHORTEST_WORD, _LONGEST_WORD = 3.0, 12.0  # letters, on average
-_SPACED = 4  # letters
-_LEAST_SPREAD = 1e-4
-
-
-def _respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[_Gap]]) -> None:
-    """Remove blanks from within letter-spaced words, as of text recognition.
-
-    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted into those between
-    letters and those between words. On other pages, so are those of a line of single letters.
-    """
-    letters = sum(len(part) for parts in texts for part in parts[::2])
-    drawn = sum(blank for own in gaps for _, blank in own)
-    words = len(texts) + sum(between == " " for parts in texts for between in parts[1::2])
-    is_spaced = letters > 20 and letters < _SHORTEST_WORD * words and 2 * drawn < words
-    least = 0.0
-    if is_spaced:
-        few = letters > _LONGEST_WORD * (drawn + len(texts))
-        least = _parting([width for own in gaps for width, _ in own]) if few else _CELL_GAP
-    for parts, own in zip(texts, gaps, strict=True):
-        alone = all(len(one) == 1 and one.isalpha() and not is_joined(one) for one in parts[::2])
-        if not is_spaced and (len(own) < _SPACED or not alone or any(blank for _, blank in own)):
-            continue
-        wide = least or 2 * statistics.median(width for width, _ in own)
-        for at, (width, blank) in enumerate(own):
-            if parts[2 * at + 1] == " " and not blank and width < wide:
-                parts[2 * at + 1] = ""
-
-
-def _parting(widths: Sequence[float]) -> float:
-    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and Illingworth)."""
-    ordered = np.sort(np.asarray(widths))
-    counts = np.arange(_SPACED, len(ordered) - _SPACED)
-    if not len(counts):
-        return 0.0
-    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
-    cost = np.zeros(len(counts))
-    for size, total, square in (
-        (counts, sums[counts - 1], squares[counts - 1]),
-        (len(ordered) - counts, sums[-1] - sums[counts - 1], squares[-1] - squares[counts - 1]),
-    ):
-        spread = np.maximum(square / size - (total / size) ** 2, _LEAST_SPREAD)
-        share = size / len(ordered)
-        cost += share * (np.log(spread) - 2 * np.log(share))
-    best = counts[int(cost.argmin())]
-    return float(ordered[best - 1] + ordered[best]) / 2
 
 
 def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
@@ -602,7 +437,7 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
     for row in rows:
         last: Segment | None = None
         for glyph in sorted(row, key=lambda one: one.left):
-            if last is not None and (glyph.text == " " or glyph.left - last.right <= _CELL_GAP * glyph.size):
+            if last is not None and (glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size):
                 last.pieces.append(glyph[:3])  # type: ignore[union-attr]
                 if glyph.text != " ":
                     last.text += glyph.text
@@ -644,7 +479,7 @@ def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
     if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
         return None
     gap = glyph.left - segment.right
-    if not _OVERLAP * size <= gap <= _CELL_GAP * size:
+    if not _OVERLAP * size <= gap <= CELL_GAP * size:
         return None
     return gap_text(segment.text[-1], glyph.text[0], gap / (size or 1), blank=blank)
 
@@ -697,8 +532,8 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
     for cell in cells:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
-        if last is None or cell.left - last.right > _CELL_GAP * size:
-            united.append(replace(cell))
+        if last is None or cell.left - last.right > CELL_GAP * size:
+            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces))
             continue
         blank = cell.left - last.right > _WORD_GAP * size
         last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
@@ -831,7 +666,7 @@ _MAX_SCATTERED = 0.7
 _FEW = 30
 
 
-def page_text(glyphs: Iterable[Glyph]) -> str:
+def page_text(glyphs: Iterable[Glyph], sizes: list[SizedLine] | None = None) -> str:
     """The text of a page, in reading order.
 
     Columns are read one after the other, rows of tables as lines with ``|`` between the cells. Wrapped lines of Chinese
@@ -839,23 +674,25 @@ def page_text(glyphs: Iterable[Glyph]) -> str:
 
     Args:
         glyphs: In the order in which they were drawn, spaces among them.
+        sizes: Gets the lines of running text with their font sizes.
     """
     by_turn: dict[int, list[Glyph]] = {}
     for glyph in glyphs:
         by_turn.setdefault(glyph.turn, []).append(glyph)
     # Text that is turned against most of the page, such as a stamp along its edge, comes last.
     ordered = sorted(by_turn.values(), key=len, reverse=True)
-    return join("\n\n", (text for group in ordered if (text := _upright_text(group))))
+    return join("\n\n", (text for group in ordered if (text := _upright_text(group, sizes))))
 
 
-def _upright_text(glyphs: Sequence[Glyph]) -> str:
+def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str:
     found = segments(glyphs)
     if not found:
         return ""
     if _is_scattered(found):
         return _vertical_text(found)
     text = ""
-    for part in map(_region_text, regions(found)):
+    for region in regions(found):
+        part = _region_text(region, sizes)
         # A sentence may continue in the next column.
         cut, between = joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
         text = (text[: len(text) - cut] + between if text else "") + part
@@ -878,12 +715,16 @@ def _vertical_text(found: Sequence[Segment]) -> str:
     return text
 
 
-def _region_text(region: Sequence[Segment]) -> str:
+def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
     lines = table_lines(
         [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows],
         [(row.base, row.size) for row in rows],
     )
+    if sizes is not None:
+        sizes += (
+            SizedLine(row.size, "" if line.is_table_row else line.text) for row, line in zip(rows, lines, strict=True)
+        )
     right = max(row.right for row in rows)
     pitch = _pitch(rows)
     text = lines[0].text

@@ -32,10 +32,13 @@ def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
     Args:
         data: A file that cannot be opened, not encrypted.
     """
-    objects = dict(_objects(data))
+    objects, left = dict(_objects(data)), MAX_STREAM
     for number, packed in list(objects.items()):
         if _kind(packed) == b"ObjStm":
-            objects = {**_unpacked(packed), **objects}
+            found = _unpacked(packed, left)
+            left -= sum(map(len, found.values()))
+            for one, own in found.items():
+                objects.setdefault(one, own)
             del objects[number]
     pages = _pages(objects)
     if b"/Encrypt" in data or not any(page in objects for page in pages):
@@ -61,14 +64,14 @@ def _kind(body: bytes) -> bytes:
     return found[1] if found else b""
 
 
-def _unpacked(body: bytes) -> Objects:
+def _unpacked(body: bytes, most: int) -> Objects:
     """The objects in a compressed stream, as far as it is whole."""
     start = _STREAM.search(body)
     numbers = {name: int(value) for name, value in _COUNT.findall(body[: start.start() if start else 0])}
-    if start is None or b"First" not in numbers:
+    if start is None or b"First" not in numbers or most <= 0:
         return {}
     try:
-        text = zlib.decompressobj().decompress(body[start.end() :], MAX_STREAM)
+        text = zlib.decompressobj().decompress(body[start.end() :], most)
     except zlib.error:
         return {}
     first = numbers[b"First"]

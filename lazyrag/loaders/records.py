@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.parsers import expat
@@ -345,10 +345,15 @@ class CsvLoader:
         count = 0
         body: list[tuple[str, ...]] = []
         for number, row in chain(sample, rows):
-            if number != header_number:
-                count += _add(writer, number, row, header if number > header_number else None)
-                if number > header_number and any(map(str.strip, row)):
-                    body.append(tuple(map(_folded, row)))
+            cells = tuple(map(_folded, row))
+            if number == header_number or not any(cells):
+                continue
+            count += 1
+            names = header if header and number > header_number else ()
+            named = zip_longest(names, cells, fillvalue="")
+            writer.add(((name, cell) for name, cell in named if cell), "row", str(number))
+            if number > header_number:
+                body.append(cells)
         loaded = writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
         table = FoundTable(tuple(header or ()), tuple(body), int(at is not None))
         return replace(loaded, tables=(table.location(0, len(loaded.text)),) if body else ())
@@ -376,17 +381,6 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as exc:
         hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
         raise LoadError(f"The table cannot be read at line {reader.line_num} ({exc}). {hint}") from exc
-
-
-def _add(writer: RecordWriter, number: int, row: list[str], header: list[str] | None) -> int:
-    """Add a row; 1 if it is filled, else 0."""
-    names = header or []
-    record: list[Pair] = [
-        (names[column] if column < len(names) else "", _folded(cell)) for column, cell in enumerate(row) if cell.strip()
-    ]
-    if record:
-        writer.add(record, "row", str(number))
-    return int(bool(record))
 
 
 def _folded(cell: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from lazyrag.loaders.archives import (
     relations,
 )
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved
-from lazyrag.loaders.office import picture_text
+from lazyrag.loaders.office import by_place, picture_text
 from lazyrag.loaders.tables import GridCell, read_table
 
 _TRUE = frozenset(["1", "true"])
@@ -95,31 +94,9 @@ def _shapes(
             named = shape.find("{*}nvPicPr/{*}cNvPr")
             yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
         elif kind == "grpSp":
-            yield from _shapes(archive, known, _by_place(shape))
+            yield from _shapes(archive, known, by_place(shape))
         elif kind in {"graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
             yield from _shapes(archive, known, shape)
-
-
-def _by_place(group: Element) -> list[Element]:
-    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores them in any order."""
-    placed: list[tuple[float, float, float, Element]] = []
-    for shape in group:
-        offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")
-        top, left, height = _number(offset, "y"), _number(offset, "x"), _number(size, "cy")
-        placed.append((top, left, height, shape))
-    placed.sort(key=lambda one: one[:2])
-    rows: list[list[tuple[float, float, float, Element]]] = []
-    for one in placed:
-        if rows and one[0] < rows[-1][0][0] + rows[-1][0][2] / 2:
-            rows[-1].append(one)
-        else:
-            rows.append([one])
-    return [one[3] for row in rows for one in sorted(row, key=lambda one: one[1])]
-
-
-def _number(element: Element | None, name: str) -> float:
-    text = "" if element is None else element.get(name, "")
-    return float(text) if re.fullmatch(r"-?\d{1,12}", text, re.ASCII) else 0.0
 
 
 def _paragraphs(parent: Element) -> Iterator[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lazyrag.data.segment import EMPTY, Location
+from lazyrag.data.tables import column_letters
 from lazyrag.errors import LoadError, missing_package, sentence
 from lazyrag.loaders.archives import (
     Archive,
@@ -47,6 +48,9 @@ _ALL = Selection()
 _BREAK = "\n\n"
 
 _MAX_LISTED = 100
+_MAX_DAYS = 1e6
+"""Of a duration; longer ones are numbers."""
+_DURATION = re.compile(r"\[[hms]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,15 +376,15 @@ def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
 def _xlsx_value(cell: Any) -> Cell:
     value: Cell = cell.value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and "%" in cell.number_format:
-        return f"{value * 100:.15g}%"
+        return _percentage(value)
     return duration_text(value, cell.number_format) if isinstance(value, dt.timedelta) else value
 
 
 class XlsLoader(SheetLoader):
     """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
-    Without column names, ``|`` is between the cells. Formulas yield the last computed value, percentages their number.
-    Hidden sheets are read, too. Names of sheets and the author become metadata.
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read,
+    too. Comments follow the rows of their sheet. Names of sheets and the author become metadata.
 
     Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
@@ -406,7 +410,9 @@ class XlsLoader(SheetLoader):
             raise LoadError("The file is not a workbook of the old format, perhaps of the new one. Save it as .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file
         try:
-            with xlrd.open_workbook(file_contents=data, logfile=log, on_demand=True, ragged_rows=True) as book:
+            with xlrd.open_workbook(
+                file_contents=data, logfile=log, on_demand=True, ragged_rows=True, formatting_info=True
+            ) as book:
                 author = (book.user_name or "").strip()
                 return read_sheets(_xls_sheets(xlrd, book), self._selection, {"author": author} if author else {})
         except xlrd.XLRDError as exc:
@@ -421,13 +427,33 @@ def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
     """The sheets; each is unloaded before the next one is read."""
     for number, name in enumerate(book.sheet_names()):
         sheet = book.sheet_by_index(number)
-        yield Sheet(name, _xls_rows(xlrd, sheet, book.datemode), hidden=sheet.visibility != 0)
+        merges = [(top + 1, bottom, left + 1, right) for top, bottom, left, right in sheet.merged_cells]
+        notes = ((f"{column_letters(at[1] + 1)}{at[0] + 1}", note.text) for at, note in sheet.cell_note_map.items())
+        comments = [(cell, words) for cell, text in notes if (words := " ".join(text.split()))]
+        yield Sheet(name, _xls_rows(xlrd, sheet, book), sheet.visibility != 0, merges, comments)
         book.unload_sheet(number)
 
 
-def _xls_rows(xlrd: Any, sheet: Any, datemode: int) -> Iterator[Row]:
+def _xls_rows(xlrd: Any, sheet: Any, book: Any) -> Iterator[Row]:
+    known = [book.format_map.get(one.format_key) for one in book.xf_list]
+    formats = ["" if one is None else one.format_str for one in known]
     for number in range(sheet.nrows):
-        yield number + 1, [_xls_value(xlrd, cell.ctype, cell.value, datemode) for cell in sheet.row(number)]
+        yield number + 1, [_xls_cell(xlrd, cell, book.datemode, formats) for cell in sheet.row(number)]
+
+
+def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Cell:
+    """The value of a cell, as displayed."""
+    kind, value, at = cell.ctype, cell.value, cell.xf_index
+    shown = formats[at] if at is not None and at < len(formats) else ""
+    if kind == xlrd.XL_CELL_DATE and _DURATION.search(shown) and abs(value) < _MAX_DAYS:
+        return duration_text(dt.timedelta(days=value), shown)
+    return (
+        _percentage(value) if kind == xlrd.XL_CELL_NUMBER and "%" in shown else _xls_value(xlrd, kind, value, datemode)
+    )
+
+
+def _percentage(value: float) -> str:
+    return f"{value * 100:.15g}%"
 
 
 def _xls_value(xlrd: Any, kind: int, value: Any, datemode: int) -> Cell:

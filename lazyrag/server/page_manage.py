@@ -304,7 +304,7 @@ def _price(call: Call, given: str | None) -> str:
 
 
 def _t(call: Call, key: str, **slots: Any) -> str:
-    return page.translate(page.language_of(call.request), key, **slots)
+    return page.translator(call.request)(key, **slots)
 
 
 Chosen = Annotated[list[str], Query(alias="id")]
@@ -325,12 +325,6 @@ async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) ->
     infos = [await call.run(call.find, one) for one in chosen]
     facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
     return await _files(call, book, dialog=kind, **facts)
-
-
-@router.get("/files/{document_id:path}/delete")
-async def show_delete(call: Writing, document_id: str) -> Response:
-    """Ask before a document is deleted."""
-    return page.redirect(call.request, "s", call.name, "files", "delete", id=document_id)
 
 
 def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
@@ -634,25 +628,16 @@ async def golden(call: Writing, book: answers.Book, edit: str = "", question: st
 async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
     scope, action, number = _scope(call), str(form.get("action", "add")), str(form.get("number", ""))
-    before = next(iter(await call.run(book.records, scope, "golden", one=number) if number else ()), None)
-    tab = None
+    tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
         await call.run(book.add, scope, "dismissed", {"feedback": number})
-        tab = "candidates"
-    elif action == "confirm":
-        await answers.add_golden(answers.GoldenBody.model_validate({"feedback": number}), scope, book)
-        tab = "candidates"
-    elif before is not None:
+    elif action == "delete":
         await answers.delete_golden(number, scope, book)
-    if action in ("add", "edit"):
+    else:
         wanted = {one: str(form.get(one, "")).strip() for one in ("question", "answer", "file")}
-        try:
-            await answers.add_golden(await call.run(_labelled, call, wanted), scope, book)
-        except (ProblemError, LazyRAGError):
-            if before is not None:
-                own = {one: before[one] for one in answers.GoldenBody.model_fields}
-                await call.run(book.add, scope, "golden", own)
-            raise
+        wanted |= {"feedback": number} if action == "confirm" else {}
+        body = await call.run(_labelled, call, wanted)
+        await call.run_slow(answers.store_golden, scope, book, body, number if action == "edit" else "")
     return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 import difflib
 import functools
@@ -182,7 +181,7 @@ class LiveText:
 
     def __init__(self, scope: Scope, turn: Turn) -> None:
         self._scope, self._turn = scope, turn
-        self._text, self._done, self._hits = "", 0, dict[int, Hit]()
+        self._text, self._done, self._waits, self._hits = "", 0, 0, dict[int, Hit]()
 
     def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
         """What an event adds."""
@@ -191,18 +190,20 @@ class LiveText:
                 self._hits[data["index"]] = Hit.from_node(self._scope.node(data["uid"]))
         elif name != "delta":
             return []
-        # A marker waits for its citation, which follows at once, or never.
-        pieces = list(self._pieces(is_final=name == "delta"))
-        self._text += data["text"] if name == "delta" else ""
-        return [one for one in (*pieces, *self._pieces(is_final=False)) if one != ""]
+        # A marker waits for its citation, which follows its delta or the next one, or never.
+        pieces = list(self._pieces(self._waits if name == "delta" else 0))
+        if name == "delta":
+            self._waits = len(self._text)
+            self._text += data["text"]
+        return [one for one in (*pieces, *self._pieces(0)) if one != ""]
 
-    def _pieces(self, *, is_final: bool) -> Iterator[str | int]:
+    def _pieces(self, final: int) -> Iterator[str | int]:
         while match := _OPEN_MARKER.search(self._text, self._done):
             opener, body, closer = match.groups()
             marker = read_marker(0, opener, body) if closer else None
             known = [self._hits[one] for one in marker.numbers if one in self._hits] if marker else []
             yield self._up_to(match.start())
-            if not closer or (marker and len(known) < len(marker.numbers) and not is_final):
+            if not closer or (marker and len(known) < len(marker.numbers) and match.end() > final):
                 return
             if marker is None or marker.fault:
                 yield self._up_to(match.end())
@@ -555,10 +556,8 @@ async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Re
     """Stop the last answer of a thread."""
     turn = (await call.run(_thread, _scope(call), book, thread))[-1]
     await call.run(book.stop, turn.id)
-    for _ in range(40):
-        if any(name == "done" for _, name, _ in await call.run(book.events, turn.id)):
-            break
-        await asyncio.sleep(0.1)
+    async for _ in answers.follow(_scope(call), book, turn.id, turn.last):
+        pass  # until it has ended
     return page.redirect(call.request, "s", call.name, "ask", thread)
 
 

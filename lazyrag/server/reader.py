@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -59,6 +60,7 @@ class Call(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     state: str | None = None
+    latest: bool = False
     scope: Filters = None
     needs: list[tuple[str, str | None, str | None]] = []
     group: str = ""
@@ -330,8 +332,8 @@ class _States:
         name, nonce = (view.tree.changes + 1).to_bytes(8, "big"), os.urandom(8)
         return (nonce + self._masked(nonce, name) if is_partial else name).hex()
 
-    def pinned(self, reader: Reader, name: str, *, is_partial: bool) -> Reader:
-        """A reader of a state.
+    def pinned(self, reader: Reader, name: str, *, is_partial: bool, latest: bool) -> Reader:
+        """A reader of a state, or only of the latest one.
 
         Raises:
             StateGoneError: If it is gone.
@@ -342,7 +344,7 @@ class _States:
             raise StateGoneError from None
         changes = int.from_bytes(self._masked(data[:8], data[8:]) if is_partial else data, "big") - 1
         view = self._views.get((reader.scope, changes))
-        if view is None or view.removals != reader.indexer.ledger.removals:
+        if view is None or latest or view.removals != reader.indexer.ledger.removals:
             view = reader.build(NOTHING)
             if view.tree.changes != changes:
                 raise StateGoneError
@@ -380,7 +382,8 @@ async def read(set: str, method: Method, body: Call, request: Request, principal
             return snapshot.state.view, found
 
         if body.state is not None:
-            reader, wanted = states.pinned(reader, body.state, is_partial=seen is not None), NOTHING
+            pinned = functools.partial(states.pinned, is_partial=seen is not None, latest=body.latest)
+            reader, wanted = pinned(reader, body.state), NOTHING
         view, found = reader.read(result, wanted)
         state = body.state or states.name_of(reader, view, is_partial=seen is not None)
         return _json({"state": state, "result": found})

@@ -538,23 +538,30 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
 @router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
 async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
     """Add a golden question, or make one of a good judgement, whose sources must be found."""
+    return await scope.respond(store_golden, scope, book, body, status=201, slow=True)
 
-    def store() -> dict[str, Any]:
-        given = body.model_dump()
-        if body.feedback is not None:
-            judged = book.record(scope, "feedback", body.feedback)
-            if not judged["good"]:
-                raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
-            given["question"] = body.question or judged["query"]
-            given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
-        if not given["question"].strip() or not any(given[name] for name in _LABELS):
-            raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
-        if any(given["question"] == one["question"] for one in book.records(scope, "golden")):
-            raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
-        judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
-        return book.add(scope, "golden", given)
 
-    return await scope.respond(store, status=201, slow=True)
+def store_golden(scope: Scope, book: Notebook, body: GoldenBody, replaces: str = "") -> dict[str, Any]:
+    """Store a golden question whose labels are in the documents, perhaps in place of the one with an id.
+
+    Raises:
+        ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
+    """
+    given = body.model_dump()
+    if body.feedback is not None:
+        judged = book.record(scope, "feedback", body.feedback)
+        if not judged["good"]:
+            raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
+        given["question"] = body.question or judged["query"]
+        given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
+    if not given["question"].strip() or not any(given[name] for name in _LABELS):
+        raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
+    known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
+    if given["question"] in known:
+        raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
+    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+    book.take(replaces)
+    return book.add(scope, "golden", given)
 
 
 @router.delete("/golden/{number}", status_code=204, **_as_writer)

@@ -1092,6 +1092,7 @@ def _remove(path: Path) -> None:
 
 
 _MAX_PARTS = 16
+_FULL_ROWS = 1 << 20  # of a part that is joined with no other: a write moves twice as many vectors at most
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
 _MAX_READS = 5  # of a collection whose array files go while they are being opened
 
@@ -1387,7 +1388,7 @@ class MapFileVectorStore:
 
 def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
     sizes = [len(part.block) for part in present.parts]
-    count = tail_to_join(sizes, len(present.state), _MAX_PARTS)
+    count = tail_to_join(sizes, len(present.state), _MAX_PARTS, full=_FULL_ROWS)
     if whole and sum(sizes) > len(present.state):
         count = len(sizes)
     return present.parts[len(sizes) - count :]

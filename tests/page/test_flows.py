@@ -1,6 +1,6 @@
 """What people do with the page, from beginning to end: each flow in English and Chinese, with a mouse and by keyboard.
 
-`FLOWS` has them all; the first line of each says what it shows. CI runs a part; all of them, in 15 minutes:
+`FLOWS` has them all, and README.md a table of them. CI runs a slice; all of them:
 
     pytest -m browser tests/page/test_flows.py
 """
@@ -43,7 +43,9 @@ def office(start, tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus") / "files"
     shutil.copytree(CORPUS, folder)
     (folder / BROKEN).write_bytes(b"PK\x03\x04 no zip")
-    return start(folder, config="labels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'")
+    return start(
+        folder, config="watch = false\nlabels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'"
+    )
 
 
 @dataclass
@@ -628,7 +630,7 @@ def scripts_off(me):
     me.type("#why_not", "zeppelin")
     me.use("#results .card .btn")
     me.see(".card .note", "whynot.unknown")
-    me.go("files/plain.txt/delete")
+    me.go("files/delete?id=plain.txt")
     me.use("#ask .danger")
     page.locator("[data-undo-key]").wait_for()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 
@@ -109,11 +110,17 @@ def test_large_upload_continues_after_a_cut(browse, office, tmp_path):
         route.abort() if sent.count("2") == 1 and sent[-1] == "2" else route.continue_()
 
     page.route("**/parts/*", part)
+    page.evaluate("""() => {
+        globalThis.said = "";
+        const look = () => { said += document.getElementById("uploads").textContent; };
+        new MutationObserver(look).observe(document.getElementById("uploads"), { childList: true, subtree: true });
+    }""")
     (tmp_path / "large.txt").write_bytes(b"A line about tea.\n" + b"\n" * (17 << 20))
     page.locator("a[data-dialog=add]").first.click()
     page.locator("#up-files").set_input_files(tmp_path / "large.txt")
     page.locator(".upl .st.ok").wait_for(timeout=60_000)
     assert sent == ["1", "2", "2", "3"]
+    assert re.search(r"Uploading \d+ %", page.evaluate("said"))
 
 
 def test_evaluation_decides_in_words(browse, office):

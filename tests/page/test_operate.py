@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import httpx2 as httpx
 import pytest
@@ -228,23 +227,29 @@ def test_without_scripts(browse, closed):
     assert page.locator("h1").count() == 1
 
 
-def test_the_first_paint_is_fast(browse, shop):
-    """Under 100 ms on a machine that does nothing else; the bound is for one that runs other tests as well."""
-    paints = []
-    page = browse(shop).open("/s/qingshan/activity")
-    for _ in range(5):
-        page.reload()
-        time.sleep(0.1)
-        paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 1e9"))
-    assert min(paints) < 1_000, paints
+VISITED = ("/s/qingshan/ask", "/s/qingshan/search?q=tea&explain=1", "/s/qingshan/files", "/s/qingshan/groups",
+           "/s/qingshan/evaluate", "/s/qingshan/activity", "/s/qingshan/activity/health",
+           "/settings/tokens")  # fmt: skip
 
 
-def test_the_first_load_is_small(browse, shop):
-    """What a first visit of Ask transfers, with all its scripts: under 150 KB."""
-    sizes = []
-    page = browse(shop).open("/sets")
-    page.on("response", lambda answer: sizes.append(answer.request.sizes()["responseBodySize"]))
-    page.goto(f"{shop.url}/s/qingshan/ask")
-    page.wait_for_load_state("networkidle")
-    assert sum(sizes) < 150_000
-    assert sizes
+def test_a_first_visit_is_small(browse, shop):
+    """A page with all its scripts and styles transfers less than 150 KB; prints how soon it shows something.
+
+    That is to be less than 100 ms on a machine that does nothing else; it is not judged here.
+    """
+    for path in VISITED:
+        page = browse(shop).open(path)
+        page.wait_for_load_state("networkidle")
+        size, paints = page.evaluate(_TRANSFERRED), []
+        for _ in range(3):
+            page.reload()
+            paints.append(page.evaluate(_FIRST_PAINT))
+        print(f"{path:36} {size / 1000:5.1f} KB, first paint {min(paints):4.0f} ms")
+        assert 10_000 < size < 150_000, path
+
+
+_TRANSFERRED = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+  .reduce((sum, one) => sum + one.transferSize, 0)"""
+_FIRST_PAINT = """() => new Promise((done) => new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (one.name === "first-contentful-paint") done(one.startTime);
+}).observe({ type: "paint", buffered: true }))"""

@@ -213,13 +213,21 @@ def test_an_answer_survives_reloads(tab, base, chat, reloads):
 
 
 def test_an_answer_streams_and_stops(tab, base, chat):
-    """Text appears while it is written, with chips; Stop keeps what is there."""
+    """Text appears while it is written, with chips, and tables as such; Stop keeps what is there."""
     chat.pause_s = 0.05
     try:
         tab.goto(f"{base}/ask")
-        tab.fill("#q", "How is the chain dryer maintained?")
+        tab.fill("#q", "绿茶杀青的温度是多少？")
         tab.press("#q", "Enter")
-        tab.wait_for_function("() => document.querySelector('[data-events]')?.textContent.length > 20")
+        tab.wait_for_selector("[data-events] .cite")
+        tab.wait_for_selector("[data-events] .tr + .tr")
+        assert tab.locator("[data-events] .tr").first.inner_text().split() == [
+            "初烘",
+            "110℃",
+            "1.5厘米",
+            "12分钟",
+            "约18%",
+        ]
         assert tab.get_attribute("[data-answer]", "aria-busy") == "true"
         assert not tab.is_visible("[data-send]")
         tab.click("[data-stop]")

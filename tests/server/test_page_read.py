@@ -529,5 +529,5 @@ def test_live_text_holds_markers_back():
     for cut in range(1, 12):
         text = "Hot [1]. Cold [x] now"
         live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}, 1))
-        pieces = [one for part in (text[:cut], text[cut:], "!") for one in live.feed("delta", {"text": part})]
-        assert "".join(one for one in pieces if isinstance(one, str)) == "Hot. Cold [x] now!"
+        pieces = [one for part in (text[:cut], text[cut:], "!", "!") for one in live.feed("delta", {"text": part})]
+        assert "".join(one for one in pieces if isinstance(one, str)) == "Hot. Cold [x] now!!"

@@ -118,6 +118,15 @@ def test_scores_are_equal_to_the_last_bit(library, remote):
                 assert repr(vector) == repr(there.embeddings[key])
 
 
+def test_tables_and_sql_are_those_of_the_service(library, remote):
+    """Tables come over HTTP, SQL runs in the client."""
+    assert remote.docs.tables() == library.docs.tables() != []
+    query = "SELECT tea, price FROM prices WHERE price > 100"
+    ours, theirs = library.docs.sql(query), remote.docs.sql(query)
+    assert [(row, row.locations) for row in theirs] == [(row, row.locations) for row in ours]
+    assert [row["tea"] for row in theirs] == ["绿茶", "white tea"]
+
+
 def test_a_program_mixes_local_and_remote_documents(library, remote):
     """Terms are counted in all of them."""
     plain = Retriever([library.docs, library.notes], "line", similarity="bm25", topk=8)("green tea")

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.document import Replica
-from lazyrag.errors import AccessError, ConfigError, StoreConnectionError
+from lazyrag.errors import AccessError, ConfigError, StoreConnectionError, StoreError
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.config import read_config
@@ -39,6 +41,16 @@ def texts(count=40):
         f"t{n}.txt": f"Green tea {n} is brewed at eighty degrees.\n\nLeaf {n % 7} of press {n}. 绿茶"
         for n in range(count)
     }
+
+
+def serve(stack, docs, state, access=None, *, port=0, token=None):
+    """The address of a service that has answered once.
+
+    FastAPI makes its routes at the first request and ignores warnings meanwhile: two threads cannot do so at a time.
+    """
+    url = stack.enter_context(served({"default": docs}, state, access, port))
+    Document(url=url, token=token).close()
+    return url
 
 
 def built(docs):
@@ -72,10 +84,7 @@ def urls(sharded, tmp_path_factory):
     """Their services."""
     with ExitStack() as stack:
         state = tmp_path_factory.mktemp("state")
-        yield [
-            stack.enter_context(served({"default": shard}, state / str(number)))
-            for number, shard in enumerate(sharded.shards)
-        ]
+        yield [serve(stack, shard, state / str(number)) for number, shard in enumerate(sharded.shards)]
 
 
 @pytest.fixture
@@ -153,11 +162,9 @@ def test_a_dead_shard_is_named(sharded, urls, unused_url):  # noqa: F811
 def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
     """A read that begins again without it, and later reads with it."""
     with ExitStack() as stack:
-        live = [
-            stack.enter_context(served({"default": one}, tmp_path / str(n))) for n, one in enumerate(sharded.shards[:3])
-        ]
+        live = [serve(stack, one, tmp_path / str(n)) for n, one in enumerate(sharded.shards[:3])]
         last = ExitStack()
-        url = last.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3"))
+        url = serve(last, sharded.shards[3], tmp_path / "3")
         docs = stack.enter_context(Document(url=[*live, url], partial=True))
         retriever = Retriever(docs, "FineChunk", similarity="bm25", topk=90)
         complete = ranked(retriever, "tea")
@@ -166,7 +173,7 @@ def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
             fewer = ranked(retriever, "tea")
         assert 0 < len(fewer) < len(complete)
         port = int(url.rpartition(":")[2])
-        stack.enter_context(served({"default": sharded.shards[3]}, tmp_path / "3", port=port))
+        serve(stack, sharded.shards[3], tmp_path / "3", port=port)
         for shard in docs.shards:
             shard._indexer._retry_at = 0.0  # the pause is over
             for connection in [shard._indexer._connection]:
@@ -195,7 +202,7 @@ def test_tokens(sharded, tmp_path):
         for number, shard in enumerate(sharded.shards):
             access = Access(tmp_path / str(number))
             secrets.append(access.create("read", name="gateway")[1])
-            addresses.append(stack.enter_context(served({"default": shard}, tmp_path / str(number), access)))
+            addresses.append(serve(stack, shard, tmp_path / str(number), access, token=secrets[-1]))
         for wrong in (None, secrets[0], secrets[::-1]):
             with pytest.raises(AccessError):
                 Document(url=addresses, token=wrong)
@@ -251,6 +258,27 @@ def test_a_replica_follows(source, tmp_path):
     again, replica = follow(tmp_path / "copy.db", url)
     with again:
         assert replica.pull() == 0
+
+
+def test_a_replica_runs(source, tmp_path):
+    """In a thread, also while the service lacks a group or does not answer."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    stop = threading.Event()
+    thread = threading.Thread(target=replica.run, args=[stop], kwargs={"poll_s": 0.02})
+    with copy:
+        copy.activate_group("CoarseChunk")
+        with pytest.raises(StoreError, match="CoarseChunk"):
+            replica.pull()
+        thread.start()
+        docs.activate_group("CoarseChunk")
+        docs.add_texts({"new.txt": "added"})
+        until = time.monotonic() + 60
+        while list(copy.dump()) != list(docs.dump()) and time.monotonic() < until:
+            time.sleep(0.05)
+        stop.set()
+        thread.join()
+        assert list(copy.dump()) == list(docs.dump())
 
 
 def test_a_replica_that_missed_a_deletion(source, tmp_path):
@@ -386,3 +414,30 @@ def test_configurations(tmp_path, table, message):
     file.write_text(f"[server]\n[sets.notes]\n{table}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         read_config(file)
+
+
+def test_statistics_of_an_earlier_read(tmp_path):
+    """Terms that were met are counted again after a change; nothing of an older state is served."""
+    with ExitStack() as stack:
+        docs = stack.enter_context(Document(shards=2))
+        docs.add_texts(texts(12))
+        docs.activate_group("FineChunk", analysers=["en"])
+        addresses = [serve(stack, one, tmp_path / str(number)) for number, one in enumerate(docs.shards)]
+        remote = stack.enter_context(Document(url=addresses))
+        pair = [Retriever(one, "FineChunk", similarity="bm25", topk=30) for one in (docs, remote)]
+        posts = []
+        for shard in remote.shards:
+            connection = shard._indexer._connection
+            connection.post = lambda *given, post=connection.post: posts.append(given[0]) or post(*given)
+        for number in range(4):
+            posts.clear()
+            for query in ("green tea", "tea tea leaf", "leaf green"):
+                assert ranked(pair[1], query) == ranked(pair[0], query)
+            assert len(posts) == (10 if number == 0 else 6)
+            assert ranked(pair[1], "leaf green") == ranked(pair[0], "leaf green")
+        docs.add_texts({f"n{number}.txt": "green leaf, green tea" for number in range(5)})
+        for query in ("green tea", "leaf green"):
+            assert ranked(pair[1], query) == ranked(pair[0], query)
+            restricted = [one.restricted({"file_name": ["n1.txt", "t1.txt"]}) for one in (docs, remote)]
+            found = [ranked(Retriever(one, "FineChunk", similarity="bm25"), query) for one in restricted]
+            assert found[0] == found[1]

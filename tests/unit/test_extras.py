@@ -24,6 +24,7 @@ PACKAGES = (
     "mcp",
     "uvicorn",
     "opensearchpy",
+    "duckdb",
     "sqlalchemy",
     "olefile",
     "openpyxl",
@@ -42,7 +43,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 27
+    assert done.stdout.count("pip install") == 28
 
 
 @pytest.mark.sample(5)

@@ -16,6 +16,7 @@ import pytest
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file, loaders
+from tests.format_cases import CASES
 from tests.shared import SHARED, is_required, shared
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
@@ -100,6 +101,7 @@ def _seeds(*suffixes):
     found = [path for folder in folders for path in sorted(folder.rglob("*"))]
     seeds = [path.read_bytes() for path in found if path.suffix in suffixes and path.stat().st_size < LARGEST]
     seeds += [WRITTEN[suffix].encode() for suffix in suffixes if suffix in WRITTEN]
+    seeds += [case.data for make in CASES.values() if (case := make()).suffix in suffixes]
     if ".zip" in suffixes:
         members = {f"in/file{suffix}": text for suffix, text in WRITTEN.items()}
         with io.BytesIO() as packed:

@@ -16,13 +16,8 @@ from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag.loaders.pdf import PdfLoader
-from lazyrag.loaders.pdf_layout import (
-    gap_text,
-    is_chinese,
-    joint,
-    logical_text,
-    without_repeated_lines,
-)
+from lazyrag.loaders.pdf_layout import gap_text, joint, without_repeated_lines
+from lazyrag.loaders.pdf_lines import is_chinese, logical_text
 from tests.unit.test_pdf import changed, read_as
 
 SONG, BATANG = "STSong-Light", "HYSMyeongJo-Medium"

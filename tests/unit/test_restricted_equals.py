@@ -59,7 +59,7 @@ WORLDS = -(-CASES // PER_WORLD)
 WORDS = "green black tea spring leaf water 绿茶 春天 the oolong pan pans steam and 茶".split()
 LABELS = ("guest", "staff", "board")
 FIELDS = {"label": DocField(DataType.VARCHAR), "year": DocField(DataType.INT32)}
-GROUPS = ("lazyllm_root", "line", "part", "FineChunk")
+GROUPS = ("lazyllm_root", "line", "part", "FineChunk", "table")
 
 
 def dense(text: str) -> list[float]:
@@ -177,7 +177,10 @@ def some_text(draw: random.Random, has_labels: bool) -> str:
         label = f"[{draw.choice(LABELS)}] " if has_labels and draw.random() < 0.5 else ""
         return label + " ".join(draw.choices(WORDS, k=draw.randint(1, 8)))
 
-    return "\n".join(line() for _ in range(draw.randint(1, 5)))
+    rows = [line() for _ in range(draw.randint(1, 5))]
+    if draw.random() < 0.5:
+        rows += ["| tea | kg |", "|---|---|", *(f"| {draw.choice(WORDS)} | {draw.randint(1, 9)} |" for _ in range(2))]
+    return "\n".join(rows)
 
 
 def hidden(row: str) -> str:
@@ -329,9 +332,20 @@ def answers(docs: Document, make: Callable[[Document], Any], query: str, filters
     )
 
 
+def tables(docs: Document) -> Any:
+    """Its tables, and what SQL says of them and of tables that are hidden or unknown."""
+    listed = docs.tables()
+    names = [*dict.fromkeys([*(one.name for one in listed[:2]), "_01", "_07"])]
+    queries = ["SELECT * FROM {}", "SELECT tea, sum(kg) AS kg FROM {} GROUP BY tea ORDER BY ALL"]
+    results = [
+        outcome(lambda sql=sql: docs.sql(sql)) for name in names for sql in (one.format(name) for one in queries)
+    ]
+    return listed, [[(row, row.locations) for row in one] if isinstance(one, list) else one for one in results]
+
+
 def inventory(docs: Document) -> Any:
     """What a Document holds."""
-    return [
+    return tables(docs), [
         (
             docs.reader.read(lambda _, group=group: [*map(surroundings, docs.get_nodes(group))]),
             [*map(shape, docs.get_nodes(group, limit=3, offset=1))],

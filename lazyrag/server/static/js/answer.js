@@ -1,5 +1,5 @@
-// The query bar, and an answer while it is written: its events add text nodes and chips, and `done` brings the server's
-// HTML of the whole turn. A stream that is cut goes on by Last-Event-ID; a page that is loaded again behind `after`.
+// The query bar, and an answer while it is written: events add text nodes and chips, `done` brings the server's HTML. A
+// stream that is cut goes on by Last-Event-ID; a page that is loaded again behind `after`.
 import { load } from "./fragment.js";
 import { make, say } from "./main.js";
 
@@ -39,9 +39,7 @@ function follow(box, form) {
   const send = form.querySelector("[data-send]");
   const { url } = document.querySelector("[data-source-root]").dataset;
   send.hidden = true;
-  caret.hidden = true;
   const timers = [
-    setTimeout(() => { caret.hidden = false; }, 150),
     setTimeout(() => { if (!box.textContent) slow.textContent = box.dataset.slow; }, 3000),
     setTimeout(() => { if (!box.textContent) slow.textContent = box.dataset.slower; }, 10000),
   ];
@@ -68,31 +66,30 @@ function follow(box, form) {
   });
 }
 
-// Writes pieces before the caret. The rows of a table wait until they are whole; the rule below its head is left out.
+// Writes pieces before the caret: the rows of a table when they are whole, without the rule below its head.
 function writer(box, caret, url) {
+  const nodes = (piece) => (typeof piece === "string" ? [piece] : chip(box, url, piece));
   let row = null;
   let begins = true;
-  const put = (at, piece) => at(...(typeof piece === "string" ? [piece] : chip(box, url, piece)));
   return (piece) => {
     for (const part of typeof piece === "string" ? piece.split(/(?<=\n)/) : [piece]) {
       if (begins && part[0] === "|") row = [];
-      begins = String(part).endsWith("\n");
-      if (!row) put((...some) => caret.before(...some), part);
-      else row.push(part);
+      begins = `${part}`.endsWith("\n");
+      if (row) row.push(part);
+      else caret.before(...nodes(part));
       if (!begins || !row) continue;
-      if (!/^[|:\s-]+$/.test(row.join(""))) caret.before(cells(row, put));
+      if (!/^[|:\s-]+$/.test(row.join(""))) caret.before(cells(row, nodes));
       row = null;
     }
   };
 }
 
-function cells(row, put) {
+function cells(row, nodes) {
   const line = make("span", { className: "tr" }, make("span"));
   for (const part of row) {
-    String(part).split("|").forEach((text, at) => {
-      if (at) line.append(make("span"));
-      put((...some) => line.lastChild.append(...some), typeof part === "string" ? text : part);
-    });
+    const [first, ...more] = `${part}`.split("|");
+    line.lastChild.append(...nodes(part === +part ? part : first));
+    line.append(...more.map((text) => make("span", {}, text)));
   }
   for (const end of [line.firstChild, line.lastChild]) if (!end.textContent.trim()) end.remove();
   return line;

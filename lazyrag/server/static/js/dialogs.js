@@ -8,9 +8,9 @@ export function dialogs() {
       open(document.getElementById(opener.dataset.dialog), opener);
     } else if (event.target.nodeName === "DIALOG") {
       event.target.close();
-    } else {
-      const close = event.target.closest("[data-dialog-close]");
-      if (close) { event.preventDefault(); close.closest("dialog").close(); }
+    } else if (event.target.closest("[data-dialog-close]")) {
+      event.preventDefault();
+      event.target.closest("dialog").close();
     }
   });
   // [data-confirm=TITLE] on a form asks before it is sent.

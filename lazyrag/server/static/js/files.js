@@ -47,7 +47,7 @@ export function files() {
       const until = note.until ??= performance.now() + 1000 * note.dataset.undo;
       const left = Math.ceil((until - performance.now()) / 1000);
       if (left > 0) note.querySelector("[data-left]").textContent = left;
-      else if (!note.ended) { note.ended = true; note.remove(); setTimeout(() => dispatchEvent(new Event("lazyrag:changed")), 800); }
+      else { note.remove(); setTimeout(() => dispatchEvent(new Event("lazyrag:changed")), 800); }
     }
   }, 250);
 }

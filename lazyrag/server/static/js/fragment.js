@@ -1,6 +1,6 @@
 // Replaces a part of the page by the server's HTML of it. `<form data-fragment="results">` and `<a data-fragment=...>`
 // load their URL and replace the element with the id `results`; the address changes with it, and Back loads it again.
-import { make } from "./main.js";
+import { make, say } from "./main.js";
 
 const parse = new DOMParser();
 let running = null;
@@ -27,7 +27,7 @@ async function go(url, name, push = true) {
     recent();
     part.ariaBusy = null;
     const said = part.querySelector("[data-say]");
-    if (said) document.getElementById("live").textContent = said.textContent;
+    if (said) say(said.textContent);
   } catch (error) {
     if (error.name !== "AbortError") location.assign(url);
   }
@@ -78,8 +78,7 @@ export function fragment() {
   addEventListener("popstate", (event) => { if (event.state?.fragment) go(location.href, event.state.fragment, false); });
 }
 
-// [data-poll=NAME] is loaded again every two seconds as long as it has something [data-unfinished]; nothing moves while a
-// person is in it.
+// [data-poll=NAME] is loaded again every two seconds while it has something [data-unfinished], and nobody is in it.
 export function poll() {
   const part = document.querySelector("[data-poll]");
   const busy = () => part.contains(document.activeElement) || document.hidden;
@@ -87,6 +86,6 @@ export function poll() {
     if (!part.querySelector("[data-unfinished]") || busy()) return;
     try {
       await load(location.href, part.dataset.poll);
-    } catch { /* the connection may come back */ }
+    } catch { /* it may come back */ }
   }, 2000);
 }

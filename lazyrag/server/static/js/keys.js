@@ -3,17 +3,14 @@ const STORE = "lazyrag.keys";
 const ROWS = ".hit .path a, table.rows tbody tr:not([hidden]) td a.name, .src a.f";
 
 export function keys() {
-  let isOn = true;
-  let chord = false;
+  let [isOn, chord] = [true, false];
   try { isOn = localStorage.getItem(STORE) !== "off"; } catch { /* storage is blocked */ }
   const box = document.querySelector("[data-keys-switch]");
-  if (box) {
-    box.checked = isOn;
-    box.addEventListener("change", () => {
-      isOn = box.checked;
-      try { localStorage.setItem(STORE, isOn ? "on" : "off"); } catch { /* for this page only */ }
-    });
-  }
+  if (box) box.checked = isOn;
+  box?.addEventListener("change", () => {
+    isOn = box.checked;
+    try { localStorage.setItem(STORE, isOn ? "on" : "off"); } catch { /* for this page only */ }
+  });
   addEventListener("keydown", (event) => {
     if (!isOn || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
     if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;

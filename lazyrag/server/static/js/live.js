@@ -1,5 +1,5 @@
 // Keeps [data-live] as the server has it: one EventSource says that something has changed; then the fragment is loaded, at
-// most once a second, and only rows and parts that differ are replaced. So the focus, selections and open details stay.
+// most once a second, and only rows and parts that differ are replaced. The focus and selections stay.
 import { make, say } from "./main.js";
 
 const parse = new DOMParser();

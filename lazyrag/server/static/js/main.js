@@ -9,15 +9,6 @@ export const make = (tag, values, ...inside) => {
   made.append(...inside);
   return made;
 };
-// Copies a text, and says so on the button for two seconds.
-export async function copy(text, button, label = button) {
-  await navigator.clipboard.writeText(text);
-  const before = label.textContent;
-  label.textContent = button.dataset.done;
-  say(button.dataset.done);
-  setTimeout(() => { label.textContent = before; }, 2000);
-}
-
 const MODULES = {
   "[data-source-root]": "source",
   "[data-ask]": "answer",
@@ -52,29 +43,28 @@ if (once) {
   fetch(location.href).then((answer) => { if (answer.redirected) location.replace(login.dataset.login); });
 }
 
-// The theme is in a cookie, so that the server writes it into the page; here it changes without a reload.
-document.addEventListener("click", (event) => {
-  if (!event.target.closest("[data-theme-toggle]")) return;
-  event.preventDefault();
-  const html = document.documentElement;
-  const dark = html.dataset.theme ? html.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  html.dataset.theme = dark ? "light" : "dark";
-  document.querySelector("meta[name=color-scheme]").content = html.dataset.theme;
-  document.cookie = `lazyrag_theme=${html.dataset.theme}; path=${root || "/"}; max-age=31536000; samesite=strict`;
-});
-
-// [data-copy=ID] copies a text.
-document.addEventListener("click", ({ target }) => {
-  const button = target.closest("[data-copy]");
-  if (button) copy(document.getElementById(button.dataset.copy).textContent.trim(), button, button.querySelector("span") ?? button);
-});
-// [data-dismiss] closes the notice that it stands in.
-document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-dismiss]");
-  if (!button) return;
-  event.preventDefault();
-  button.closest(".note").remove();
-  document.getElementById("main").focus();
+// The theme is in a cookie, so that the server writes it into the page; here it changes without a reload. [data-copy=ID]
+// copies a text, and says so for two seconds; [data-dismiss] closes the notice that it stands in.
+document.addEventListener("click", async (event) => {
+  const [toggle, copy, dismiss] = ["theme-toggle", "copy", "dismiss"].map((one) => event.target.closest(`[data-${one}]`));
+  if (toggle || dismiss) event.preventDefault();
+  if (toggle) {
+    const html = document.documentElement;
+    const dark = html.dataset.theme ? html.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    html.dataset.theme = dark ? "light" : "dark";
+    document.querySelector("meta[name=color-scheme]").content = html.dataset.theme;
+    document.cookie = `lazyrag_theme=${html.dataset.theme}; path=${root || "/"}; max-age=31536000; samesite=strict`;
+  } else if (dismiss) {
+    dismiss.closest(".note").remove();
+    document.getElementById("main").focus();
+  } else if (copy) {
+    await navigator.clipboard.writeText(document.getElementById(copy.dataset.copy).textContent.trim());
+    const label = copy.querySelector("span");
+    const before = label.textContent;
+    label.textContent = copy.dataset.done;
+    say(copy.dataset.done);
+    setTimeout(() => { label.textContent = before; }, 2000);
+  }
 });
 // A file that was chosen behind a button of ours is named beside it.
 document.addEventListener("change", ({ target }) => {

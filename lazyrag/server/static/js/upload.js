@@ -168,8 +168,9 @@ export function upload() {
 
   const carries = (event) => event.dataTransfer?.types.includes("Files");
   let depth = 0;
-  addEventListener("dragenter", (event) => { if (carries(event)) { depth += 1; document.body.classList.add("dropping"); } });
-  addEventListener("dragleave", (event) => { if (carries(event) && !(depth -= 1)) document.body.classList.remove("dropping"); });
+  const drag = (by) => (event) => { if (carries(event)) document.body.classList.toggle("dropping", (depth += by) > 0); };
+  addEventListener("dragenter", drag(1));
+  addEventListener("dragleave", drag(-1));
   addEventListener("dragover", (event) => { if (carries(event)) event.preventDefault(); });
   addEventListener("drop", async (event) => {
     if (!carries(event)) return;

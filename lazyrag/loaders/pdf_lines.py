@@ -1,0 +1,327 @@
+"""Lines of a PDF page: letters of a glyph and of a line in reading order, and the blanks between words."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import re
+import statistics
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored
+
+CELL_GAP = 1.0
+"""Width from which a gap parts cells, in font sizes."""
+_BESIDE_BLANKS = 1.4
+Piece: TypeAlias = tuple[str, float, float]
+"""A character, with its left and right edge."""
+
+
+class Glyph(NamedTuple):
+    """One character, or several adjacent ones, in points, seen upright.
+
+    Args:
+        text: Its letters; the position of a space is undefined.
+        left: Left edge along its line.
+        right: Right edge.
+        base: Height of the base line, upwards.
+        size: Font size.
+        turn: Quarter turns of its line to the left; the numbers above are those of the turned page.
+    """
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    turn: int = 0
+
+
+BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
+"""A drawn blank somewhere between two characters."""
+
+
+def join(between: str, texts: Iterable[str]) -> str:
+    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
+
+    Example:
+        >>> join(", ", ["tea", "water"])
+        'tea, water'
+    """
+    listed = list(texts)
+    kind = next((type(text) for text in listed if type(text) is not str), str)
+    return kind.join(between, listed)
+
+
+def replaced(text: str, by: str) -> str:
+    """Another text of as many letters, at the places of the first, if it knows them; see `join`."""
+    kind: Any = type(text)
+    return text if text == by else by if kind is str else kind(by, getattr(text, "at", ()))
+
+
+def logical_text(pieces: Sequence[Piece], word_gap: float, *, right_to_left: bool = True) -> str:
+    """The characters of a line in reading order; see `lazyrag.loaders.bidi`.
+
+    Args:
+        pieces: In any order; letters of one glyph are one piece, and drawn blanks are pieces.
+        word_gap: Width from which a gap is a space.
+        right_to_left: The direction of the paragraph.
+
+    Example:
+        >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
+        >>> logical_text(drawn, 2) == "12 شاي"
+        True
+    """
+    if any(text == " " for text, _, _ in pieces):
+        word_gap *= _BESIDE_BLANKS  # smaller gaps are those of ligatures and marks
+    units: list[str] = []
+    end = float("inf")
+    for text, left, right in _with_marks(pieces):
+        if units and units[-1] != " " and (text == " " or left - end >= word_gap):
+            units.append(" ")
+        if text != " ":
+            units.append(text)
+        end = right if text == " " else max(end if end < float("inf") else right, right)
+    ordered = [units[at] for at in logical_order(units, right_to_left=right_to_left)]
+    return join("", map(replaced, ordered, mirrored(ordered))).strip()
+
+
+def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
+    """Letters from left to right, each with the combining marks over it."""
+    # Letters of an alternative text have one position, after which its blank follows.
+    seen = sorted(
+        (one for one in pieces if not unicodedata.combining(one[0][0])),
+        key=lambda one: (one[1], not has_right_to_left(one[0]), one[0] != " "),
+    )
+    marks: dict[int, list[Piece]] = {}
+    bases = [at for at, one in enumerate(seen) if has_right_to_left(one[0])] or range(len(seen))
+    middles = sorted((seen[at][1] + seen[at][2], at) for at in bases)
+    for mark in pieces:
+        if unicodedata.combining(mark[0][0]):
+            middle = mark[1] + mark[2]
+            near = bisect.bisect(middles, (middle, 0))
+            beside = middles[max(0, near - 1) : near + 1] or [(middle, -1)]
+            marks.setdefault(min(beside, key=lambda one: abs(one[0] - middle))[1], []).append(mark)
+    for at, own in marks.items():
+        own.sort(key=lambda one: unicodedata.combining(one[0][0]))
+        if at < 0:
+            return own
+        seen[at] = (join("", [seen[at][0], *(text for text, _, _ in own)]), *seen[at][1:])
+    return seen
+
+
+_PRESENTATION_FORMS = frozenset(
+    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
+)
+
+
+def letters_in_order(parts: list[tuple[float, str]]) -> str:
+    """Letters of one glyph, with their left edges; pdfium reverses Arabic ones, except those of presentation forms.
+
+    Where it gives each letter a place of its own, that decides, and marks follow the letters.
+
+    Example:
+        >>> letters_in_order([(5, "ا"), (5, "ل")]) == letters_in_order([(5, "ا"), (8, "ل")]) == "لا"
+        True
+    """
+    text = join("", (text for _, text in parts))
+    if not has_right_to_left(text) or text in _PRESENTATION_FORMS:
+        return text
+    if len({left for left, _ in parts}) == 1:
+        return join("", (text for _, text in reversed(parts)))
+    marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
+    return join("", (text for _, _, text in sorted(marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0))))
+
+
+# Letters written without spaces, and their punctuation. Korean is written with spaces.
+_JOINED = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003fffd"
+)
+_MARKS = (
+    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
+)
+_LETTER = re.compile(f"[{_JOINED}]")
+_MARK = re.compile(f"[{_MARKS}]")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_joined(character: str) -> bool:
+    """Whether a character is written without spaces around it, as Chinese and Japanese ones are.
+
+    Example:
+        >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
+        (True, True, False, False)
+    """
+    return _LETTER.match(character) is not None
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_chinese(character: str) -> bool:
+    """Whether a character is `is_joined` or punctuation between such characters.
+
+    Example:
+        >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
+        (True, False, True)
+    """
+    return _LETTER.match(character) is not None or _MARK.match(character) is not None
+
+
+Gap: TypeAlias = tuple[float, bool]
+"""Width of a gap in font sizes, and whether a blank was drawn in it."""
+_SHORTEST_WORD, _LONGEST_WORD = 3.0, 12.0  # letters, on average
+_SPACED = 4  # letters
+_LEAST_SPREAD = 1e-4
+
+
+def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
+    """Remove blanks from within letter-spaced words, as of text recognition.
+
+    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted into those between
+    letters and those between words. On other pages, so are those of a line of single letters.
+    """
+    letters = sum(len(part) for parts in texts for part in parts[::2])
+    drawn = sum(blank for own in gaps for _, blank in own)
+    words = len(texts) + sum(between == " " for parts in texts for between in parts[1::2])
+    is_spaced = letters > 20 and letters < _SHORTEST_WORD * words and 2 * drawn < words
+    least = 0.0
+    if is_spaced:
+        few = letters > _LONGEST_WORD * (drawn + len(texts))
+        least = _parting([width for own in gaps for width, _ in own]) if few else CELL_GAP
+    for parts, own in zip(texts, gaps, strict=True):
+        alone = all(len(one) == 1 and one.isalpha() and not is_joined(one) for one in parts[::2])
+        if not is_spaced and (len(own) < _SPACED or not alone or any(blank for _, blank in own)):
+            continue
+        wide = least or 2 * statistics.median(width for width, _ in own)
+        for at, (width, blank) in enumerate(own):
+            if parts[2 * at + 1] == " " and not blank and width < wide:
+                parts[2 * at + 1] = ""
+
+
+def _parting(widths: Sequence[float]) -> float:
+    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and Illingworth)."""
+    ordered = np.sort(np.asarray(widths))
+    counts = np.arange(_SPACED, len(ordered) - _SPACED)
+    if not len(counts):
+        return 0.0
+    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    cost = np.zeros(len(counts))
+    for size, total, square in (
+        (counts, sums[counts - 1], squares[counts - 1]),
+        (len(ordered) - counts, sums[-1] - sums[counts - 1], squares[-1] - squares[counts - 1]),
+    ):
+        spread = np.maximum(square / size - (total / size) ** 2, _LEAST_SPREAD)
+        share = size / len(ordered)
+        cost += share * (np.log(spread) - 2 * np.log(share))
+    best = counts[int(cost.argmin())]
+    return float(ordered[best - 1] + ordered[best]) / 2
+
+
+class GlyphCollector:
+    """Glyphs with all letters that they stand for, which pdfium gives one by one.
+
+    Args:
+        found: Glyphs before them; they are added there.
+    """
+
+    def __init__(self, found: list[Glyph]) -> None:
+        self._found = found
+        self._several: dict[int, list[tuple[float, str]]] = {}  # left edges and letters
+        self._begun: dict[tuple[float, float], int] = {}  # the glyph that begins at a point
+
+    def add(self, glyph: Glyph, place: tuple[float, float, float]) -> None:
+        """Add a letter, with its left edge and where its glyph begins."""
+        point = round(place[1], 2), round(place[2], 2)
+        at = self._begun.get(point, -1)
+        found = self._found
+        if glyph.text == " " or at < 0 or not self._is_of(at, glyph):
+            self._begun[point] = len(found)
+            found.append(glyph)
+        elif at == len(found) - 1 or found[at].text != glyph.text:  # else it is drawn again
+            before = found[at]
+            self._several.setdefault(at, [(before.left, before.text)]).append((place[0], glyph.text))
+            edges = min(glyph.left, before.left), max(glyph.right, before.right)
+            found[at] = before._replace(text=before.text + glyph.text, left=edges[0], right=edges[1])
+
+    def _is_of(self, at: int, glyph: Glyph) -> bool:
+        """Whether a letter is of the same glyph as one that begins at the same point."""
+        before = self._found[at]
+        if unicodedata.combining(glyph.text[0]) or unicodedata.combining(before.text[0]):
+            return True
+        if has_right_to_left(glyph.text):
+            return has_right_to_left(before.text)
+        return at == len(self._found) - 1 and before[1:4] == glyph[1:4]
+
+    def glyphs(self) -> list[Glyph]:
+        """All glyphs, with their letters in reading order."""
+        for at, parts in self._several.items():
+            self._found[at] = self._found[at]._replace(text=letters_in_order(parts))
+        return self._found
+
+
+_LARGER = 1.15  # than the type of the text
+_LONGEST = 150  # characters of a heading
+_MOST = 0.25  # of all characters, and headings on a page on average: more are no headings
+_MOST_ON_PAGE = 12
+_LEVELS = 4
+
+
+class SizedLine(NamedTuple):
+    """A line, with its font size in points."""
+
+    size: float
+    text: str
+
+
+@dataclass(slots=True)
+class TypeSizes:
+    """How much text of each size a file has, and lines that may be headings: those larger than most on their page."""
+
+    characters: Counter[float] = field(default_factory=Counter)
+    lines: list[tuple[float, str, int]] = field(default_factory=list)
+    pages: int = 0
+
+    def add_page(self, lines: Sequence[SizedLine]) -> None:
+        """Count the lines of the next page."""
+        own: Counter[float] = Counter()
+        for line in lines:
+            own[_rounded(line.size)] += len(line.text)
+        if own:
+            usual = own.most_common(1)[0][0]
+            title: list[str] = []  # the lines of a heading that goes on
+            before = 0.0
+            for size, text in [*((_rounded(line.size), line.text) for line in lines), (0.0, "")]:
+                if title and (size != before or not text):
+                    self._add(before, " ".join(title))
+                    title = []
+                if text and size > usual:
+                    title.append(text)
+                before = size
+        self.characters += own
+        self.pages += 1
+
+    def _add(self, size: float, title: str) -> None:
+        if len(title) <= _LONGEST and sum(one.isalpha() for one in title) > 1 and title[-1] not in ",;，；":
+            self.lines.append((size, title, self.pages))
+
+    def headings(self) -> list[tuple[int, str, int]]:
+        """Level from 1, title and index of the page of each heading."""
+        if not self.characters:
+            return []
+        usual = self.characters.most_common(1)[0][0]
+        larger = [one for one in self.lines if one[0] >= _LARGER * usual]
+        sizes = sorted({size for size, _, _ in larger}, reverse=True)
+        letters = sum(len(title) for _, title, _ in larger)
+        if letters > _MOST * self.characters.total() or len(larger) > _MOST_ON_PAGE * self.pages:
+            return []
+        return [(min(sizes.index(size), _LEVELS - 1) + 1, title, page) for size, title, page in larger]
+
+
+def _rounded(size: float) -> float:
+    return round(2 * size) / 2
