@@ -5,7 +5,8 @@
 Each run ingests a folder by a cluster of two workers, while processes are killed with SIGKILL: two of three kills hit
 the worker that did something last, every third one the driver, which is then started again. At the end the export has
 to be byte-equal to that of a run without a launcher. A killed worker may cost one batch more (of Dask two: it holds a
-result until that is fetched), a killed driver one batch of each worker. The exit status is 1 if any of this does not hold.
+result until that is fetched), a killed driver one batch of each worker. The exit status is 1 if any of this does not
+hold.
 
 The packages of the clusters are installed into an environment of their own, build/scale/env, the first time.
 """
