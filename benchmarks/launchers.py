@@ -23,12 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scale"))
 
 import scale_work
-from clusters import cluster
+from clusters import cluster, environment
 from results import Row, save, table
 
 from lazyrag import Document
 
 EMBED_S = "0.005"
+START_S = 8.0  # until both workers of a cluster have joined
 WORTH = 1.8
 COLUMNS = ("launcher", "texts", "seconds", "texts_per_s", "times")
 
@@ -62,10 +63,11 @@ def main() -> int:
     seconds: dict[str, float] = {}
     for name in given.launchers:
         with tempfile.TemporaryDirectory() as log, ExitStack() as stack:
-            os.environ.update(SCALE_EMBED_S=EMBED_S)
+            os.environ.update(environment(Path(log)) | {"SCALE_EMBED_S": EMBED_S})
             launcher: Any = None if name == "none" else int(name) if name.isdecimal() else None
             if name in ("dask", "ray"):
                 launcher = stack.enter_context(cluster(name, Path(log))).launcher
+                time.sleep(START_S)
             seconds[name] = took = measure(launcher, given.texts)
         times = seconds[given.launchers[0]] / took
         print(f"{name}: {took:.2f} s", flush=True)

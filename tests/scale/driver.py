@@ -3,6 +3,7 @@
 python tests/scale/driver.py FOLDER STORE LAUNCHER [EXPORT]
 """
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -35,4 +36,5 @@ if __name__ == "__main__":
     with open_document(Path(sys.argv[1]), Path(sys.argv[2]), launcher) as docs:
         ingest(docs)
         if sys.argv[4:]:
+            shutil.rmtree(sys.argv[4], ignore_errors=True)  # of a driver that was killed after it
             docs.export(sys.argv[4])
