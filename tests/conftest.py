@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
 
-    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, and a third of the others of the web
-    page; without it all are kept. With
-    LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
+    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, a third of the others of the web page,
+    and half of the others of real servers; without it all are kept. With LAZYRAG_REQUIRE_SHARED=1 nothing is
+    deselected for missing data: the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
     number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
@@ -76,14 +76,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if missing and item.get_closest_marker("shared"):
             return True
         own, is_exhaustive = zlib.crc32(item.nodeid.encode()), bool(item.get_closest_marker("exhaustive"))
-        if item.path.parent.name == "page" and not is_exhaustive:
-            return own % min(count, 3) != number % min(count, 3)
+        if not is_exhaustive and (part := _PARTS.get(item.path.parent.name)):
+            return own % min(count, part) != number % min(count, part)
         return is_exhaustive and own % count != number
 
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
+
+
+_PARTS = {"page": 3, "live": 2}
+"""Of the tests of these folders, a slice keeps one in so many."""
 
 
 def _slice(text: str) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import importlib
 import inspect
 import itertools
 import json
@@ -785,16 +786,14 @@ class ShardedDocument(Document):
     @_signed
     def export(self, folder: PathLike) -> Path:
         """See `Document.export`."""
-        from lazyrag.document.resharding import export_shards
-
-        return export_shards([shard._indexer for shard in self._whole("export")], folder)
+        above = importlib.import_module("lazyrag.document.resharding")  # it is built on sharded Documents
+        return cast("Path", above.export_shards([shard._indexer for shard in self._whole("export")], folder))
 
     @_signed
     def import_from(self, folder: PathLike) -> int:
         """See `Document.import_from`; all or nothing in each shard."""
-        from lazyrag.document.resharding import import_shards
-
-        return import_shards([shard._indexer for shard in self._whole("import_from")], folder)
+        above = importlib.import_module("lazyrag.document.resharding")
+        return int(above.import_shards([shard._indexer for shard in self._whole("import_from")], folder))
 
     # Search and life
 
