@@ -6,7 +6,7 @@ from lazyrag.loaders.media import read_image, register_media_reader
 for _suffixes, _target, _extra in (
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
     (".csv .tsv", "records:CsvLoader", None),
-    (".doc .ppt", "office:OldOfficeLoader", None),
+    (".doc .ppt", "old_office:OldOfficeLoader", None),
     (".docx", "word:DocxLoader", None),
     (".eml", "mail:EmlLoader", None),
     (".epub", "html:EpubLoader", None),

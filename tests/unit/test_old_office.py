@@ -101,7 +101,7 @@ def test_libreoffice_keeps_headings_and_tables(old, programs, tmp_path):
 
 def test_a_program_that_hangs_is_ended(old, programs, monkeypatch):
     """It is killed after a time, with what it started."""
-    monkeypatch.setattr("lazyrag.loaders.office._PRINTING_SECONDS", 0.3)
+    monkeypatch.setattr("lazyrag.loaders.old_office._PRINTING_SECONDS", 0.3)
     programs(antiword="sleep 60 & sleep 60")
     with pytest.raises(LoadError, match="antiword took longer than"):
         load_file(old())
