@@ -62,7 +62,7 @@ def shard_of(document_id: str, shards: int) -> int:
 
     Example:
         >>> [shard_of("tea.txt", shards) for shards in (1, 2, 4, 8)]
-        [0, 0, 1, 3]
+        [0, 0, 1, 2]
     """
     first = hashlib.sha256(document_id.encode("utf-8", "surrogatepass")).digest()[:8]
     return int.from_bytes(first, "big") * shards >> 64

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from lazyrag import errors
+import lazyrag.errors as all_errors
 from lazyrag.data.segment import digest
 from lazyrag.document.load_files import portable
 from lazyrag.document.nodes import batches_reaching
@@ -142,7 +142,7 @@ def encode_error(error: Exception, **more: str) -> bytes:
 def decode_error(result: bytes) -> Any:
     """The error in a result of `encode_error`; one of another package has its name and message."""
     stored = json.loads(result[1:])
-    known = getattr(errors, stored["type"], None)
+    known = getattr(all_errors, stored["type"], None)
     made: Exception = (known or type(stored["type"], (Exception,), {}))(stored["message"])
     for name, value in stored["own"].items():
         setattr(made, name, value)

@@ -59,7 +59,7 @@ def rank_of(identity: str, ranks: int) -> int:
 
     Example:
         >>> [rank_of(f"{number}.md", 4) for number in range(6)]
-        [1, 3, 1, 1, 3, 3]
+        [3, 0, 0, 0, 2, 3]
     """
     return int.from_bytes(hash_of(identity)[:8], "big") * ranks >> 64
 

@@ -85,7 +85,7 @@ def find_encoding(data: bytes, *, declared: str | None = None) -> Decoded:
 
     Example:
         >>> find_encoding("绿茶".encode("gb18030"))
-        Decoded(text='绿茶', encoding='gb18030', confidence=1.0)
+        Decoded(text='绿茶', encoding='gb18030', confidence=0.75)
     """
     text, encoding, *confidence = _decoded(data, declared)
     return Decoded(_CONTROL.sub(" ", text), encoding, *confidence)
