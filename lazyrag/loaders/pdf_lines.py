@@ -311,12 +311,14 @@ class TypeSizes:
             self.lines.append((size, title, self.pages))
 
     def headings(self) -> list[tuple[int, str, int]]:
-        """Level from 1, title and index of the page of each heading."""
+        """Level from 1, title and index of the page of each heading; not the one title above all of them."""
         if not self.characters:
             return []
         usual = self.characters.most_common(1)[0][0]
         larger = [one for one in self.lines if one[0] >= _LARGER * usual]
         sizes = sorted({size for size, _, _ in larger}, reverse=True)
+        if larger and larger[0][0] == sizes[0] and [size for size, _, _ in larger].count(sizes[0]) == 1:
+            larger, sizes = larger[1:], sizes[1:]  # the title of the whole
         letters = sum(len(title) for _, title, _ in larger)
         if letters > _MOST * self.characters.total() or len(larger) > _MOST_ON_PAGE * self.pages:
             return []

@@ -94,6 +94,23 @@ def test_larger_type_is_a_heading_where_there_is_no_outline(tmp_path):
     assert loaded.text[headings[2].start :].startswith("Black\n")
 
 
+def test_the_title_of_a_pdf_is_no_section(tmp_path):
+    """One line in the largest type above all others says nothing about the place of a chunk."""
+
+    def draw(canvas) -> None:
+        for size, text, at in [(24, "Annual report", 780), (14, "Sales", 740), (14, "Staff", 400)]:
+            canvas.setFont("Helvetica", size)
+            canvas.drawString(60, at, text)
+            canvas.setFont("Helvetica", 10)
+            for line in wrapped(PROSE, 80) if size < 20 else ():
+                at -= 14
+                canvas.drawString(60, at - 10, line)
+        canvas.showPage()
+
+    (tmp_path / "a.pdf").write_bytes(drawn(draw))
+    assert [one.label for one in load_file(tmp_path / "a.pdf").locations if one.kind == "heading"] == ["Sales", "Staff"]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "note"),
     [
