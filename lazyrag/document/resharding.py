@@ -43,7 +43,7 @@ from lazyrag.types import Embedding
 from lazyrag.validation import known_keywords, require, validate_integer
 
 _CACHE = ".embeddings"
-_BESIDE = (".d", ".graphs", ".selection", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")
+_BESIDE = (".d", ".graphs", ".selection", ".results", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")
 """What lies beside a store file, by the end of its name; the file itself comes last."""
 
 
@@ -327,12 +327,12 @@ def _copy_all(
             targets = _open(stack, store_conf, some[0].name, wanted, fields)
             for number, target in enumerate(targets):
                 indexer, live = target._indexer, _Live(some, _filter(number, wanted))
+                copy_selection(some[0].ledger.file, indexer.ledger.file, indexer.name)
                 if indexer.ledger.tree.documents:
                     present += len(live.uids)
                 else:
                     with indexer.writing():
                         _Copy(indexer, live).run()
-                    copy_selection(some[0].ledger.file, indexer.ledger.file, indexer.name)
                 done += len(live.uids)
                 meter.reach(done)
     return done, present

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever
-from lazyrag.document import ShardedDocument, Worker, change_model, reshard, shard_of
+from lazyrag.document import ShardedDocument, Worker, change_model, reshard, resharding, shard_of
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError, IngestionWarning
 from lazyrag.retrieval import (
     AutoMerge,
@@ -351,6 +351,15 @@ class TestStores:
                 with pytest.raises(ConfigError, match="empty"):
                     others.import_from(tmp_path / "one")
 
+    @pytest.mark.parametrize("shards", [None, 2])
+    def test_a_store_may_be_named_like_a_folder(self, tmp_path, shards):
+        """Files whose paths begin as that of the store does are not taken for the store's own."""
+        (tmp_path / "notes").mkdir()
+        (tmp_path / "notes" / "tea.txt").write_text("green tea", encoding="utf-8")
+        given = {} if shards is None else {"shards": shards}
+        with Document(tmp_path / "notes", store_conf=conf(tmp_path / "note"), **given) as docs:
+            assert docs.sync().added == ("tea.txt",)
+
 
 class TestReshard:
     """Another number of shards, without loading or embedding."""
@@ -380,6 +389,23 @@ class TestReshard:
             assert (docs.verify(), embedded) == ((), [])
         left = {path.name for path in tmp_path.iterdir()}
         assert {name for name in left if f"-of-{after}." not in name} == {"files", "store.db.shards"}
+
+    def test_what_was_chosen_survives_a_crash(self, tmp_path, monkeypatch):
+        """The choice of files is kept, also where a call ends after the documents were copied."""
+        (tmp_path / "files").mkdir()
+        for name in ("tea.txt", "draft.md"):
+            (tmp_path / "files" / name).write_text("green tea", encoding="utf-8")
+        store = conf(tmp_path / "store.db")
+        with Document(tmp_path / "files", store_conf=store, shards=2, exclude=["*.md"]) as docs:
+            assert docs.sync().added == ("tea.txt",)
+        copy = resharding._Copy.run
+        with monkeypatch.context() as patch:
+            patch.setattr(resharding._Copy, "run", lambda self: copy(self) and 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                reshard(store, 1)
+        assert reshard(store, 1).present == 1
+        with Document(tmp_path / "files", store_conf=store, shards=1) as docs:
+            assert docs.sync().added == ()
 
     def test_it_is_killed_and_called_again(self, tmp_path):
         """Killed at its begin, in the middle and at its end, the next call finishes; nothing is embedded or left over.
