@@ -376,6 +376,8 @@ def test_a_gateway_shows_one_set(one, remote, tmp_path):
             listed = client.get("/api/v1/sets/notes/documents").json()
             grep = client.post("/api/v1/sets/notes/grep", json={"text": "press 3"}).json()
             tree = client.get("/api/v1/sets/notes/tree").json()
+            surplus = {"method": "document", "arguments": ["t1.txt", "t2.txt"]}
+            assert client.post("/api/v1/sets/notes/_catalogue", json=surplus).status_code == 422
             answers.append((found, [one["id"] for one in listed["documents"]], grep, tree["groups"]))
             for path in ("/", "/s/notes/files", "/s/notes/files/t1.txt", "/s/notes/search?q=tea", "/s/notes/groups"):
                 assert client.get(path).status_code == 200, path
