@@ -379,23 +379,27 @@ def _remove_others(conf: StoreConf, path: Path, shards: int | None) -> None:
     matches = [found for one in path.parent.iterdir() if (found := pattern.fullmatch(one.name))]
     others = [shard_conf(conf, int(one[1]), int(one[2])) for one in matches if int(one[2]) != shards]
     if shards is not None and path.exists():
-        others.append(conf)
+        _remove(conf, is_numbered=False)
     for other in others:
         _remove(other)
     Path(f"{path}.reshard").unlink(missing_ok=True)
 
 
-def _remove(conf: StoreConf) -> None:
-    """Remove stores: collections on servers, then files; that of the ledger, which lists the collections, last."""
-    locations = (conf.segment.location, conf.vector.location)
-    if any(one is not None and one.is_server for one in locations):
+def _remove(conf: StoreConf, *, is_numbered: bool = True) -> None:
+    """Remove stores: collections on servers, then files; that of the ledger, which lists the collections, last.
+
+    Without a number, a folder may be that of other Documents too: its collections are removed, and it stays.
+    """
+    locations = [one for one in (conf.segment.location, conf.vector.location) if one is not None]
+    kept = [] if is_numbered else [Path(one.address).expanduser().resolve() for one in locations if not one.is_server]
+    if kept or any(one.is_server for one in locations):
         with closing(conf.open()) as stores:
             ledger = LedgerConnection(stores.ledger, "")
             for (name,) in ledger.select("SELECT collection FROM node_group", ()):
                 stores.segments.drop(name)
             for (name,) in ledger.select("SELECT collection FROM space WHERE collection <> ''", ()):
                 stores.vectors.drop(name)
-    for path in reversed(conf.paths):
+    for path in (one for one in reversed(conf.paths) if one not in kept):
         for suffix in _BESIDE:
             one = Path(f"{path}{suffix}")
             if one.is_dir():

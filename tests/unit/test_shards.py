@@ -23,6 +23,8 @@ from lazyrag.retrieval import (
     WeightedRetriever,
     Windows,
 )
+from lazyrag.stores.memory import MapVectorStore
+from lazyrag.stores.protocol import StoreLocation, vector_stores
 from tests.crash.reshard_kills import kill
 
 EXAMPLES = max(3, settings().max_examples // 2)  # each asks some hundred questions of both
@@ -406,6 +408,42 @@ class TestReshard:
         assert reshard(store, 1).present == 1
         with Document(tmp_path / "files", store_conf=store, shards=1) as docs:
             assert docs.sync().added == ()
+
+    def test_a_folder_of_several_documents_stays(self, tmp_path):
+        """A folder of vectors that another Document has too loses the collections of this one alone."""
+        collections = {}
+
+        class Folder(MapVectorStore):
+            def __init__(self, dir):  # noqa: A002
+                super().__init__()
+                self._folder = str(dir)
+                self._collections = collections.setdefault(str(dir), {})
+
+            @property
+            def location(self):
+                return StoreLocation(self._folder, is_server=False)
+
+        with vector_stores.isolated():
+            vector_stores.register("folder", Folder)
+            (tmp_path / "vectors").mkdir()
+            both = [
+                {
+                    **conf(tmp_path / f"{name}.db"),
+                    "vector_store": {"type": "folder", "kwargs": {"dir": tmp_path / "vectors"}},
+                }
+                for name in ("one", "two")
+            ]
+            for one in both:
+                with Document(None, vector, store_conf=one) as docs:
+                    docs.add_texts({"tea": "green tea", "water": "water"})
+                    docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
+            reshard(both[0], 2)
+            assert (tmp_path / "vectors").is_dir()
+            assert len(collections[str(tmp_path / "vectors")]) == 1
+            with Document(None, vector, store_conf=both[1]) as docs:
+                assert len(Retriever(docs, "FineChunk")("tea")) == 2
+            with Document(None, vector, store_conf=both[0], shards=2) as docs:
+                assert len(Retriever(docs, "FineChunk")("tea")) == 2
 
     def test_it_is_killed_and_called_again(self, tmp_path):
         """Killed at its begin, in the middle and at its end, the next call finishes; nothing is embedded or left over.
