@@ -67,7 +67,10 @@ for one in questions:
 print(f"\n{answered} of {len(questions)} known answers are in the top 5 chunks.")
 
 assert (len(report.added), report.failed) == (20, ())
-assert (chimney[0].path, chimney[0].location) == ("workshop/machine-maintenance-manual.pdf", "pages 2-3")
+assert (chimney[0].path, chimney[0].location) == (
+    "workshop/machine-maintenance-manual.pdf",
+    "pages 2-3, Machine Maintenance Manual",
+)
 assert (best.path, best.location) == ("handbook/员工安全手册.docx", "四、野外作业 > 4.2 蛇与马蜂, line 24")
 assert best.root.text[start:end] == best.text
 assert "35分钟" in best.text

@@ -173,10 +173,12 @@ def main() -> int:
         if not has_engines(python):
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            wheels = sorted((ROOT / "build" / "ci" / "dist").glob("*.whl"))  # its requirements are what is needed
-            subprocess.run(
-                [*pip, *([f"{wheels[-1]}[dask,ray]"] if wheels else ["-e", f"{ROOT}[dask,ray]"])], check=True
-            )
+            made = (ROOT / "setup.cfg").stat().st_mtime  # in CI a new wheel, as others install the tree meanwhile
+            wheels = [one for one in (ROOT / "build" / "ci" / "dist").glob("*.whl") if one.stat().st_mtime > made]
+            package = [f"{wheels[-1]}[dask,ray]"] if wheels else ["-e", f"{ROOT}[dask,ray]"]
+            subprocess.run([*pip, *package], check=True)
+            if not has_engines(python):
+                sys.exit(f"{python} cannot import lazyrag, distributed and ray after they were installed.")
         return subprocess.run([str(python), *sys.argv], check=False).returncode
     print(f"seed {given.seed}")
     return run(given.engines, given.kills, given.per_run, given.seed)
