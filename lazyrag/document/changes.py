@@ -506,6 +506,11 @@ def is_suspicious(lost: int, known: int, max_deleted: float) -> bool:
 _STEP_S = 0.05
 
 
+def is_of_store(path: str, store: str) -> bool:
+    """Whether a file is the store's own, or lies beside it: its name goes on with a hyphen or a dot."""
+    return bool(store) and path.startswith(store) and path[len(store) :][:1] in ("", "-", ".")
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedFiles:
     """The paths to watch, and which events concern a dataset.
@@ -547,7 +552,7 @@ class WatchedFiles:
 
     def concerns(self, path: str) -> bool:
         """Whether an event at a path may change the result of a sync: not for hidden or the store's own files."""
-        if self.store and path.startswith(self.store):
+        if is_of_store(path, self.store):
             return False
         if self.folder is None:
             return path in self.files
@@ -675,5 +680,5 @@ def _poll(dataset: Dataset, watched: WatchedFiles) -> dict[str, tuple[Signature 
             file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
         )
         for file in listing.found
-        if not (watched.store and os.path.realpath(file.raw_path).startswith(watched.store))
+        if not (watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store))
     }

@@ -43,7 +43,7 @@ from lazyrag.types import Embedding
 from lazyrag.validation import known_keywords, require, validate_integer
 
 _CACHE = ".embeddings"
-_BESIDE = (".d", ".graphs", ".selection", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")
+_BESIDE = (".d", ".graphs", ".selection", ".results", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")
 """What lies beside a store file, by the end of its name; the file itself comes last."""
 
 
@@ -327,12 +327,12 @@ def _copy_all(
             targets = _open(stack, store_conf, some[0].name, wanted, fields)
             for number, target in enumerate(targets):
                 indexer, live = target._indexer, _Live(some, _filter(number, wanted))
+                copy_selection(some[0].ledger.file, indexer.ledger.file, indexer.name)
                 if indexer.ledger.tree.documents:
                     present += len(live.uids)
                 else:
                     with indexer.writing():
                         _Copy(indexer, live).run()
-                    copy_selection(some[0].ledger.file, indexer.ledger.file, indexer.name)
                 done += len(live.uids)
                 meter.reach(done)
     return done, present
@@ -379,23 +379,27 @@ def _remove_others(conf: StoreConf, path: Path, shards: int | None) -> None:
     matches = [found for one in path.parent.iterdir() if (found := pattern.fullmatch(one.name))]
     others = [shard_conf(conf, int(one[1]), int(one[2])) for one in matches if int(one[2]) != shards]
     if shards is not None and path.exists():
-        others.append(conf)
+        _remove(conf, is_numbered=False)
     for other in others:
         _remove(other)
     Path(f"{path}.reshard").unlink(missing_ok=True)
 
 
-def _remove(conf: StoreConf) -> None:
-    """Remove stores: collections on servers, then files; that of the ledger, which lists the collections, last."""
-    locations = (conf.segment.location, conf.vector.location)
-    if any(one is not None and one.is_server for one in locations):
+def _remove(conf: StoreConf, *, is_numbered: bool = True) -> None:
+    """Remove stores: collections on servers, then files; that of the ledger, which lists the collections, last.
+
+    Without a number, a folder may be that of other Documents too: its collections are removed, and it stays.
+    """
+    locations = [one for one in (conf.segment.location, conf.vector.location) if one is not None]
+    kept = [] if is_numbered else [Path(one.address).expanduser().resolve() for one in locations if not one.is_server]
+    if kept or any(one.is_server for one in locations):
         with closing(conf.open()) as stores:
             ledger = LedgerConnection(stores.ledger, "")
             for (name,) in ledger.select("SELECT collection FROM node_group", ()):
                 stores.segments.drop(name)
             for (name,) in ledger.select("SELECT collection FROM space WHERE collection <> ''", ()):
                 stores.vectors.drop(name)
-    for path in reversed(conf.paths):
+    for path in (one for one in reversed(conf.paths) if one not in kept):
         for suffix in _BESIDE:
             one = Path(f"{path}{suffix}")
             if one.is_dir():

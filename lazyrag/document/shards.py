@@ -418,11 +418,10 @@ class ShardDataset(Dataset):
         listing = list_files() if listings is None or self.withholds not in listings else listings[self.withholds]
         if listings is not None:
             listing = listings.setdefault(self.withholds, listing)  # the first one is unfiltered
-        found = [one for one in listing.found if shard_of(one.identity, self.shards) == self.number]
-        if store is not None:
-            found = [one for one in found if store.match(os.fspath(one.raw_path)) is None]
-        skipped = [one for one in listing.skipped if shard_of(one[0], self.shards) == self.number]
-        return replace(listing, found=tuple(found), skipped=tuple(skipped))
+        files = [one for one in listing.found if store is None or store.match(os.fspath(one.raw_path)) is None]
+        found = tuple(one for one in files if shard_of(one.identity, self.shards) == self.number)
+        first = shard_of(files[0].identity, self.shards) if files else 0  # reports them: it has a file, if any has
+        return replace(listing, found=found, skipped=listing.skipped if self.number == first else ())
 
 
 def shard_conf(conf: StoreConf, number: int, shards: int) -> StoreConf:
@@ -494,7 +493,7 @@ class Shard(Document):
     def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
         path, number, shards = conf.ledger_file, self._number, self._shards
         stem, suffix = ("", "") if path is None else map(re.escape, os.path.splitext(path))  # noqa: PTH122
-        store = None if path is None else re.compile(rf"{stem}(-\d+-of-\d+)?{suffix}")
+        store = None if path is None else re.compile(rf"{stem}(-\d+-of-\d+)?{suffix}([-.]|$)")
         metadata = dataset.metadata
         if isinstance(metadata, Mapping):
             metadata = {name: one for name, one in metadata.items() if shard_of(name, shards) == number}

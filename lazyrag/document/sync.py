@@ -25,6 +25,7 @@ from lazyrag.document.changes import (
     SettledFiles,
     compare,
     find_named_files,
+    is_of_store,
     validate_user_metadata,
 )
 from lazyrag.document.groups import LOADING, NodeGroup, Step
@@ -261,7 +262,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
     store = indexer.ledger.file.path
     if store is not None:
-        own = [file.identity for file in found if os.fspath(file.raw_path).startswith(str(store))]
+        own = [file.identity for file in found if is_of_store(os.fspath(file.raw_path), str(store))]
         reasons |= dict.fromkeys(own, "the store's own file")
     roots = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     known = [

@@ -283,7 +283,8 @@ class Engine:
                         break
                     found = [(task, one) for task in batch if (one := results.get(task.key)) is not None]
                     yield found
-                    if new := [task for task in batch if len(found) < len(batch) and task not in dict(found)]:
+                    known = {task.key for task, _ in found}
+                    if new := [task for task in batch if task.key not in known]:
                         waiting[self._submit(work, new)] = new, tries
                 if not waiting:
                     return

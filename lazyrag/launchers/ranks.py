@@ -18,11 +18,11 @@ from lazyrag.data.segment import digest
 from lazyrag.document import Document
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.project import Project, label_fields, make_embedder, new_project
+from lazyrag.document.shards import shard_of
 from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.launchers.executors import Results
 from lazyrag.launchers.work import Launcher
 from lazyrag.loaders.directory import FoundFile
-from lazyrag.models.embedding_cache import hash_of
 
 _BATCH_FILES, _BATCH_BYTES = 256, 8 << 20
 _CONFIG = "ranks.json"
@@ -54,16 +54,6 @@ class Inline(Executor):
         return done
 
 
-def rank_of(identity: str, ranks: int) -> int:
-    """The rank that a file belongs to.
-
-    Example:
-        >>> [rank_of(f"{number}.md", 4) for number in range(6)]
-        [3, 0, 0, 0, 2, 3]
-    """
-    return int.from_bytes(hash_of(identity)[:8], "big") * ranks >> 64
-
-
 def _launcher(out: Path) -> Launcher:
     return Launcher(Inline(), Results(out / "results", temporary=False))
 
@@ -92,7 +82,7 @@ def run_rank(project: Project, rank: int, ranks: int, out: Path, chosen: Mapping
     _write(out / _CONFIG, json.dumps(settings))
     with Document(project.folder, **chosen) as listing:
         found = listing.reader.indexer.dataset.list_files().found
-    own = [file for file in found if rank_of(file.identity, ranks) == rank]
+    own = [file for file in found if shard_of(file.identity, ranks) == rank]
     embed = make_embedder(project.embed) if project.embed else None
     batches = skipped = failed = 0
     for some in batches_reaching(own, _size, _BATCH_BYTES, most_items=_BATCH_FILES):

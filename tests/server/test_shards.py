@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, HybridRetriever, Retriever
-from lazyrag.document import Replica
+from lazyrag.document import Replica, shard_of
 from lazyrag.errors import AccessError, ConfigError, StoreConnectionError, StoreError
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.config import read_config
+from lazyrag.server.config import SetConfig, read_config
 from lazyrag.server.service import Service
 from tests.server.test_remote import served, unused_url  # noqa: F401  a fixture
 
@@ -376,6 +376,8 @@ def test_a_gateway_shows_one_set(one, remote, tmp_path):
             listed = client.get("/api/v1/sets/notes/documents").json()
             grep = client.post("/api/v1/sets/notes/grep", json={"text": "press 3"}).json()
             tree = client.get("/api/v1/sets/notes/tree").json()
+            surplus = {"method": "document", "arguments": ["t1.txt", "t2.txt"]}
+            assert client.post("/api/v1/sets/notes/_catalogue", json=surplus).status_code == 422
             answers.append((found, [one["id"] for one in listed["documents"]], grep, tree["groups"]))
             for path in ("/", "/s/notes/files", "/s/notes/files/t1.txt", "/s/notes/search?q=tea", "/s/notes/groups"):
                 assert client.get(path).status_code == 200, path
@@ -414,6 +416,22 @@ def test_configurations(tmp_path, table, message):
     file.write_text(f"[server]\n[sets.notes]\n{table}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         read_config(file)
+
+
+def test_a_served_shard_takes_its_own_files(tmp_path):
+    """A file of the folder is known by its path in it, as its shard is; those of others are refused by name."""
+    folder = tmp_path / "files"
+    (folder / "sub").mkdir(parents=True)
+    names = [f"sub/t{number}.txt" for number in range(12)]
+    for name in names:
+        (folder / name).write_text("green tea", encoding="utf-8")
+    own = [name for name in names if shard_of(name, 2) == 0]
+    with SetConfig(path=folder, shard="0/2").open(folder, None, {}) as docs:
+        assert docs.add_files([folder / name for name in own]).added == tuple(sorted(own))
+        assert docs.add_files([str(folder / own[0])]).unchanged == (own[0],)
+        other = next(name for name in names if name not in own)
+        with pytest.raises(ConfigError, match=f"{other}.*shard 1 of 2"):
+            docs.add_files([folder / other])
 
 
 def test_statistics_of_an_earlier_read(tmp_path):

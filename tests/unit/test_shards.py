@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever
-from lazyrag.document import ShardedDocument, Worker, change_model, reshard, shard_of
+from lazyrag.document import ShardedDocument, Worker, change_model, reshard, resharding, shard_of
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError, IngestionWarning
 from lazyrag.retrieval import (
     AutoMerge,
@@ -23,6 +23,8 @@ from lazyrag.retrieval import (
     WeightedRetriever,
     Windows,
 )
+from lazyrag.stores.memory import MapVectorStore
+from lazyrag.stores.protocol import StoreLocation, vector_stores
 from tests.crash.reshard_kills import kill
 
 EXAMPLES = max(3, settings().max_examples // 2)  # each asks some hundred questions of both
@@ -351,6 +353,15 @@ class TestStores:
                 with pytest.raises(ConfigError, match="empty"):
                     others.import_from(tmp_path / "one")
 
+    @pytest.mark.parametrize("shards", [None, 2])
+    def test_a_store_may_be_named_like_a_folder(self, tmp_path, shards):
+        """Files whose paths begin as that of the store does are not taken for the store's own."""
+        (tmp_path / "notes").mkdir()
+        (tmp_path / "notes" / "tea.txt").write_text("green tea", encoding="utf-8")
+        given = {} if shards is None else {"shards": shards}
+        with Document(tmp_path / "notes", store_conf=conf(tmp_path / "note"), **given) as docs:
+            assert docs.sync().added == ("tea.txt",)
+
 
 class TestReshard:
     """Another number of shards, without loading or embedding."""
@@ -380,6 +391,59 @@ class TestReshard:
             assert (docs.verify(), embedded) == ((), [])
         left = {path.name for path in tmp_path.iterdir()}
         assert {name for name in left if f"-of-{after}." not in name} == {"files", "store.db.shards"}
+
+    def test_what_was_chosen_survives_a_crash(self, tmp_path, monkeypatch):
+        """The choice of files is kept, also where a call ends after the documents were copied."""
+        (tmp_path / "files").mkdir()
+        for name in ("tea.txt", "draft.md"):
+            (tmp_path / "files" / name).write_text("green tea", encoding="utf-8")
+        store = conf(tmp_path / "store.db")
+        with Document(tmp_path / "files", store_conf=store, shards=2, exclude=["*.md"]) as docs:
+            assert docs.sync().added == ("tea.txt",)
+        copy = resharding._Copy.run
+        with monkeypatch.context() as patch:
+            patch.setattr(resharding._Copy, "run", lambda self: copy(self) and 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                reshard(store, 1)
+        assert reshard(store, 1).present == 1
+        with Document(tmp_path / "files", store_conf=store, shards=1) as docs:
+            assert docs.sync().added == ()
+
+    def test_a_folder_of_several_documents_stays(self, tmp_path):
+        """A folder of vectors that another Document has too loses the collections of this one alone."""
+        collections = {}
+
+        class Folder(MapVectorStore):
+            def __init__(self, dir):  # noqa: A002
+                super().__init__()
+                self._folder = str(dir)
+                self._collections = collections.setdefault(str(dir), {})
+
+            @property
+            def location(self):
+                return StoreLocation(self._folder, is_server=False)
+
+        with vector_stores.isolated():
+            vector_stores.register("folder", Folder)
+            (tmp_path / "vectors").mkdir()
+            both = [
+                {
+                    **conf(tmp_path / f"{name}.db"),
+                    "vector_store": {"type": "folder", "kwargs": {"dir": tmp_path / "vectors"}},
+                }
+                for name in ("one", "two")
+            ]
+            for one in both:
+                with Document(None, vector, store_conf=one) as docs:
+                    docs.add_texts({"tea": "green tea", "water": "water"})
+                    docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
+            reshard(both[0], 2)
+            assert (tmp_path / "vectors").is_dir()
+            assert len(collections[str(tmp_path / "vectors")]) == 1
+            with Document(None, vector, store_conf=both[1]) as docs:
+                assert len(Retriever(docs, "FineChunk")("tea")) == 2
+            with Document(None, vector, store_conf=both[0], shards=2) as docs:
+                assert len(Retriever(docs, "FineChunk")("tea")) == 2
 
     def test_it_is_killed_and_called_again(self, tmp_path):
         """Killed at its begin, in the middle and at its end, the next call finishes; nothing is embedded or left over.

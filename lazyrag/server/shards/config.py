@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from lazyrag.document import Document, IngestReport, Jobs, Replica
+from lazyrag.document.changes import find_named_files
 from lazyrag.document.groups import GroupGraph
 from lazyrag.document.load_files import Readers
 from lazyrag.document.remote_shards import NoJobs
@@ -92,7 +93,8 @@ class ServedShard(Shard):
 
     def add_files(self, files: Any, *args: Any, **kwargs: Any) -> IngestReport:
         """See `Document.add_files`."""
-        self._check_own([Path(one).name for one in files] if not isinstance(files, Mapping) else files)
+        inside = self.reader.indexer.dataset.relative_path
+        self._check_own(inside(one.path) or one.identity for one in find_named_files(files, "files"))
         return super().add_files(files, *args, **kwargs)
 
     def add_texts(self, texts: Mapping[str, str], *args: Any, **kwargs: Any) -> IngestReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Annotated, Any, Literal
 
@@ -90,6 +91,11 @@ async def catalogue(
         docs, scope = service.view(set, principal), filter_of(body.scope)
         docs = docs if scope is None else docs.restricted(scope)
         more = {"where": filter_of(body.where)} if body.where is not None else {}
-        return as_json(to_dict(getattr(docs, body.method)(*body.arguments, **more, **body.options)))
+        method = getattr(docs, body.method)
+        try:
+            inspect.signature(method).bind(*body.arguments, **more, **body.options)
+        except TypeError as exc:
+            raise ProblemError(422, f"{body.method}: {exc}.", "Send the arguments of the method of Document.") from exc
+        return as_json(to_dict(method(*body.arguments, **more, **body.options)))
 
     return await service.run(run)
