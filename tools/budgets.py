@@ -72,11 +72,11 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=41_750, later=37_000),
+    Bound("code lines", now=42_650, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
-    Bound("lines over 110 characters", now=0.041, later=0.041, is_share=True),
+    Bound("lines over 110 characters", now=0.042, later=0.041, is_share=True),
     Bound("guards: if ... raise", now=0.05, later=0.05, is_share=True),
     Bound("argument checks of every kind", now=0.083, later=0.08, is_share=True),
     Bound("modules with one importer, a sibling", now=14, later=14),
@@ -103,12 +103,12 @@ BOUNDS = (
 """The figures of the package. Those of the later parts follow."""
 
 LATER_PARTS = {
-    "scale": (1_500, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica)(/.*)?\.py"),
-    "command line": (1_070, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
+    "scale": (2_030, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica)(/.*)?\.py"),
+    "command line": (1_115, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
-    "web page": (1_950, 1_200, r"server/(page|web).*\.py"),
+    "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_520,
+        5_580,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),

@@ -98,13 +98,12 @@ def test_the_title_of_a_pdf_is_no_section(tmp_path):
     """One line in the largest type above all others says nothing about the place of a chunk."""
 
     def draw(canvas) -> None:
-        for size, text, at in [(24, "Annual report", 780), (14, "Sales", 740), (14, "Staff", 400)]:
+        for size, text, top in [(24, "Annual report", 780), (14, "Sales", 740), (14, "Staff", 400)]:
             canvas.setFont("Helvetica", size)
-            canvas.drawString(60, at, text)
+            canvas.drawString(60, top, text)
             canvas.setFont("Helvetica", 10)
-            for line in wrapped(PROSE, 80) if size < 20 else ():
-                at -= 14
-                canvas.drawString(60, at - 10, line)
+            for number, line in enumerate(wrapped(PROSE, 80) if size < 20 else ()):
+                canvas.drawString(60, top - 24 - 14 * number, line)
         canvas.showPage()
 
     (tmp_path / "a.pdf").write_bytes(drawn(draw))
