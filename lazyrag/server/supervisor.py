@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
@@ -47,6 +48,7 @@ _BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the p
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
 _TICK_S = 0.05
+_LASTS = 100  # tries to open a set, which are seconds
 _RETRY_S = 0.1
 _LOOK_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
@@ -459,9 +461,10 @@ def _answer(
     opened = threading.Event()
 
     def open_sets() -> None:
+        failures: Counter[str] = Counter()
         while service.pending and not stop.wait(_RETRY_S if opened.is_set() else _RETRY_S / 5):
             for name in tuple(service.pending):
-                _open_pending(service, name, config.sets[name])
+                _open_pending(service, name, config.sets[name], failures)
             if config.sets.keys() <= service.sets.keys() and not opened.is_set():
                 opened.set()
                 ready(b"+" if access.is_closed() else b"o")
@@ -476,8 +479,11 @@ def _answer(
     server.run(sockets=[listener])
 
 
-def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
-    """Open a set, unless it has no store yet; it is pending until its groups are built."""
+def _open_pending(service: Service, name: str, chosen: SetConfig, failures: Counter[str]) -> None:
+    """Open a set, unless it has no store yet; it is pending until its groups are built.
+
+    An error is logged when it lasts: for one of the configuration the writer ends the service.
+    """
     try:
         if name not in service.sets:
             service.sets[name] = open_set(name, chosen, service.state, write=False)
@@ -488,7 +494,9 @@ def _open_pending(service: Service, name: str, chosen: SetConfig) -> None:
         reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
         if type(exc) in (StoreError, ReadOnlyError):  # there is no index yet
             reason = "The writer process is building a set." if name in service.sets else _NO_STORE
-        elif reason != service.pending[name]:
+        else:
+            failures[f"{name} {exc}"] += 1
+        if failures[f"{name} {exc}"] == _LASTS:
             log.warning("set %s: %s", name, exc, exc_info=not isinstance(exc, LazyRAGError))
         service.pending[name] = reason
 
