@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import itertools
 import json
@@ -29,7 +30,7 @@ _RESERVED = frozenset(
         "initially intersect into lambda lateral leading limit not null offset on only or order pivot placing primary "
         "qualify references returning select show some summarize symmetric table then to trailing true union unique "
         "unpivot using variadic when where window with asof at cross full inner is join left natural outer positional "
-        "right semi anti try_cast glob"
+        "right semi anti try_cast glob rowid"  # rowid: number of a row, which finds its location
     ).split()
 )
 _ROW_BITS = 40  # of a row's number in its key; the number of its table is above
@@ -37,6 +38,7 @@ _MAX_ROW_LOCATIONS = 100
 _TIME_LIMIT_S = 30.0
 _SETTINGS: Mapping[str, Any] = {
     "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "enable_external_access": False,
@@ -47,7 +49,8 @@ _SETTINGS: Mapping[str, Any] = {
 }
 _TYPES = (
     ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
-    ("DOUBLE", re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)),
+    # Longer numbers, as of accounts, would be rounded: they stay texts.
+    ("DOUBLE", re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]?\d{1,2})?", re.IGNORECASE)),
     ("DATE", re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")),
     (
         "TIMESTAMP",
@@ -232,6 +235,9 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
                 _fill(connection, table)
             connection.execute("SET lock_configuration = true")
             return _rows(docs, connection, query, limit, used)
+    except duckdb.InterruptException as exc:
+        msg = f"The query was interrupted after {_TIME_LIMIT_S:g} seconds."
+        raise ConfigError(f"{msg} Ask for fewer rows, or for joins with a condition.") from exc
     except duckdb.Error as exc:
         problem = str(exc).partition("\n")[0]  # what follows are DuckDB's hints, which name its own tables
         known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
@@ -254,14 +260,26 @@ def _type(cells: Iterator[str]) -> str:
     kinds = list(_TYPES)
     for cell in cells:
         if cell and not cell.startswith("="):
-            kinds = [(kind, form) for kind, form in kinds if form.fullmatch(cell)]
+            kinds = [(kind, form) for kind, form in kinds if form.fullmatch(cell) and _is_value(kind, cell)]
     return kinds[0][0] if 0 < len(kinds) < len(_TYPES) else "VARCHAR"
+
+
+def _is_value(kind: str, cell: str) -> bool:
+    """Whether a cell of a type's form is a value of it: February has no 30th day."""
+    try:
+        return kind not in ("DATE", "TIMESTAMP") or bool(dt.date.fromisoformat(cell[:10]))
+    except ValueError:
+        return False
 
 
 def _rows(docs: Document, connection: Any, query: str, limit: int, used: Mapping[int, Table]) -> list[SqlRow]:
     from duckdb import BinderException
 
-    for located in _located(connection, query, used):
+    tree = _syntax(connection, query)
+    node = tree["statements"][0]["node"]
+    joined = dict(_sources(node.get("from_table") or {}))
+    beside = tuple(table.location for table in used.values() if table.name not in joined)  # in subqueries
+    for located in _located(connection, tree, used):
         try:
             names, rows = _fetch(connection, located, limit)
             break
@@ -281,9 +299,9 @@ def _rows(docs: Document, connection: Any, query: str, limit: int, used: Mapping
         if some is None:
             row.locations = tuple(table.location for table in used.values())
         elif len(some) > _MAX_ROW_LOCATIONS:
-            row.locations = tuple(used[at].location for at in sorted({key >> _ROW_BITS for key in some}))
+            row.locations = (*(used[at].location for at in sorted({key >> _ROW_BITS for key in some})), *beside)
         else:
-            row.locations = tuple(places[key] for key in some)
+            row.locations = (*(places[key] for key in some), *beside)
         result.append(row)
     return result
 
@@ -315,25 +333,26 @@ def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tup
         return names, found.fetchmany(limit)
     finally:
         timer.cancel()
+        timer.join()  # else it may interrupt a closed connection
 
 
-def _located(connection: Any, query: str, used: Mapping[int, Table]) -> Iterator[str]:
+def _located(connection: Any, tree: Mapping[str, Any], used: Mapping[int, Table]) -> Iterator[str]:
     """The query with keys of the rows that each result row is made of as last column; two forms to try."""
-    tree = _syntax(connection, query)
     node = tree["statements"][0]["node"]
     kinds = {one["type"] for one in node.get("modifiers", ())}
     if node["type"] != "SELECT_NODE" or "DISTINCT_MODIFIER" in kinds:
         return
     numbers = {table.name: at for at, table in used.items()}
     keys = [
-        f'{numbers[name] << _ROW_BITS} + "{alias}".rowid'
+        f"""{numbers[name] << _ROW_BITS} + "{alias.replace('"', '""')}".rowid"""
         for name, alias in _sources(node.get("from_table") or {})
         if name in numbers
     ]
     if not keys:
         return
     selected = node["select_list"]
-    for form in ("[{}]", "flatten(list([{}]))"):
+    of_rows = [] if node["aggregate_handling"] == "FORCE_AGGREGATES" else ["[{}]"]  # GROUP BY ALL would group by it
+    for form in (*of_rows, "flatten(list([{}]))"):
         extra = _syntax(connection, f"SELECT {form.format(', '.join(keys))} AS _rows")
         node["select_list"] = [*selected, *extra["statements"][0]["node"]["select_list"]]
         yield connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()[0]

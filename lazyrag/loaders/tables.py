@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -232,6 +233,7 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
         [['tea', '4'], ['tea', '5']]
     """
     found = {row.number: row for row in rows}
+    numbers = sorted(found)
     copied = 0
     alone = sorted(merges, key=lambda one: one[0] == one[1])  # whether a row is a title shows when others are filled
     for top, bottom, left, right in alone:
@@ -242,10 +244,8 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
         if right > left and first.filled == 1 and bottom == top:
             found[top] = first._replace(is_title=True)
             continue
-        for number in range(top, bottom + 1) if bottom - top < len(found) else [*found]:
-            row = found.get(number)
-            if row is None or not top <= number <= bottom:
-                continue
+        for number in numbers[bisect.bisect_left(numbers, top) : bisect.bisect_right(numbers, bottom)]:
+            row = found[number]
             end = min(right, _MAX_COLUMNS)
             copied += (len(text) + _SEPARATOR) * (end - left + 1)
             if copied > _MAX_COPIED:

@@ -29,10 +29,14 @@ class TableExtractor(NodeTransform):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Yield the tables, in order."""
+        import csv  # few programs need it
+
         located = [one for one in node.segment.locations if one.kind == TABLE]
         found = [(one, FoundTable.read(one.label)) for one in located]
         found += _piped(node, located)
         for place, table in sorted(found, key=lambda pair: pair[0].start):
+            if any(len(cell) > csv.field_size_limit() for row in (table.names, *table.rows) for cell in row):
+                continue  # a page within a frame, which no program reads from CSV
             known = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
             metadata: dict[str, Any] = {name: value for name, value in known.items() if value}
             metadata["columns"] = list(table.names)
@@ -62,7 +66,7 @@ def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location,
         has_rule = _RULE.fullmatch(run[1][0]) is not None
         if not has_rule and not any(one.start <= place.start and place.end <= one.end for one in pages):
             continue
-        rows = [_cells(line[0]) for at, line in enumerate(run) if not (has_rule and at == 1)]
+        rows = [_cells(line[0], bordered=has_rule) for at, line in enumerate(run) if not (has_rule and at == 1)]
         width = max(map(len, rows))
         full = [tuple(row + [""] * (width - len(row))) for row in rows]
         header = int(has_rule or is_header(full[0], full[1:]))
@@ -70,8 +74,9 @@ def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location,
             yield place, FoundTable(full[0] if header else (), tuple(full[header:]), header)
 
 
-def _cells(line: str) -> list[str]:
+def _cells(line: str, *, bordered: bool) -> list[str]:
+    """The cells of a line; a page has no ``|`` at its ends, except beside empty cells."""
     line = line.strip()
-    inner = line.removeprefix("|")
+    inner = line.removeprefix("|") if bordered else line
     inner = inner.removesuffix("|") if len(inner) < len(line) else inner
     return [cell.strip().replace("\\|", "|") for cell in _SEPARATOR.split(inner)]

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import io
 import random
+import threading
 import zipfile
 import zlib
 
@@ -370,6 +371,47 @@ def test_an_aggregate_cell_by_cell(docs):
     assert (row, [str(one) for one in row.locations]) == ({"n": 2}, ["report.pdf, page 1"])
 
 
+def test_values_of_sql_are_those_of_the_cells(tmp_path):
+    """Long numbers are not rounded, days that no calendar has are no NULL, and a column may be called rowid."""
+    (tmp_path / "ids.csv").write_text(
+        "RowID,account,day,kg\n7,12345678901234567890123,2023-02-29,1\n7,22345678901234567890123,2023-03-01,2.5\n"
+    )
+    docs = Document(tmp_path)
+    rows = docs.sql('SELECT * FROM ids AS "an ""alias"""')
+    assert [[*row.values()] for row in rows] == [
+        [7, "12345678901234567890123", "2023-02-29", 1.0],
+        [7, "22345678901234567890123", "2023-03-01", 2.5],
+    ]
+    assert [str(*row.locations) for row in rows] == ["ids.csv, rows 2-3, row 1", "ids.csv, rows 2-3, row 2"]
+
+
+def test_locations_of_groups_and_subqueries(docs):
+    """GROUP BY ALL groups by the columns alone; the table of a subquery is named as a whole."""
+    [row] = docs.sql("SELECT count(*) AS n, kg > 0 AS some FROM sales WHERE kg > 2 GROUP BY ALL")
+    assert (row, len(row.locations)) == ({"n": 2, "some": True}, 2)
+    [row] = docs.sql("SELECT kg FROM sales WHERE tea IN (SELECT tea FROM towns WHERE town = 'Uji')")
+    assert row == {"kg": 12}
+    assert [str(one) for one in row.locations[1:]] == ["towns.csv, rows 2-3"]
+
+
+def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
+    """Values of a PDF stay under their columns where the first cell is empty."""
+    page = canvas.Canvas(str(tmp_path / "a.pdf"), pagesize=A4)
+    for row, cells in enumerate([("garden", "slope", "tons"), ("Himeji", "north", "41"), ("", "south", "17")]):
+        for column, text in enumerate(cells):
+            page.drawString(80 + 150 * column, 700 - 20 * row, text)
+    page.save()
+    [table] = Document(tmp_path).tables()
+    assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
+
+
+def test_a_page_in_a_cell_is_no_table():
+    """A cell longer than programs read from CSV is text only."""
+    docs = Document()
+    docs.add_texts({"a.md": f"| a | b |\n|---|---|\n| x | {'w ' * 70_000} |\n", "b.md": SALES})
+    assert [(one.name, len(one.rows)) for one in docs.tables()] == [("b", 3)]
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -416,6 +458,7 @@ def test_sql_is_limited(docs, monkeypatch):
     with pytest.raises(ConfigError, match=r"(?i)interrupt"):
         docs.sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7")
     assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
+    assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
         docs.sql("SELECT 1", limit=0)
 
