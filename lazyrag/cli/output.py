@@ -128,7 +128,7 @@ def report_dict(report: IngestReport) -> dict[str, Any]:
         {"path": one.path, "stage": one.stage, "error": type(one.error).__name__, "message": str(one.error)}
         for one in report.failed
     ]
-    return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt")} | {"failed": failed}
+    return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt", "notes")} | {"failed": failed}
 
 
 def report_lines(report: IngestReport) -> list[str]:

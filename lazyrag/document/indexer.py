@@ -474,4 +474,5 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         unchanged=tuple(one for one in report.unchanged if one in seen),
         failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
         reasons={name: why for name, why in report.reasons.items() if name in seen},
+        notes={name: noted for name, noted in report.notes.items() if name in seen},
     )

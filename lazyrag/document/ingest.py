@@ -86,11 +86,12 @@ MakeRoot: TypeAlias = Callable[[int], Root]
 
 
 class Outcome(NamedTuple):
-    """Result for one document: whether something of it became live, and whether that is a new version."""
+    """Result for one document: whether something of it became live, as a new version, and notes of its loader."""
 
     identity: str
     flipped: bool
     is_new_version: bool
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +132,11 @@ class PendingVersion:
     flipped: bool = False
     is_new_version: bool = False
     source: Sequence[tuple[str, str]] | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        """What the loader noted of the new version, such as a guessed encoding."""
+        found = json.loads(self.row.loaded).get("notes") if self.is_new_version else None
+        return tuple(map(str, found)) if isinstance(found, list) else ()
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
         """Failures without media files that nothing reads: those are skipped."""
@@ -281,7 +287,7 @@ class IngestionEngine:
                 if launcher is not None:
                     launcher.results.clear()  # they are live now
                 self._save_failures(some)
-                done += [Outcome(one.row.identity, one.flipped, one.is_new_version) for one in some]
+                done += [Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in some]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
                     meter.reach(nodes or len(done))
                 failed = [failure for one in some for failure in one.real_failures()]

@@ -70,6 +70,8 @@ class IngestReport:
             ``"missing"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
         rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
             ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
+        notes: What loaders noted of files that were read, by path: ``"encoding: guessed cp1251, confidence 0.48"``,
+            ``"PGP message left out"``.
 
     Example:
         >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
@@ -88,9 +90,10 @@ class IngestReport:
     repaired: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
     rebuilt: Mapping[str, str] = field(default_factory=dict, compare=False)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
-        """At most twelve lines: counts, why files are skipped, the first failures."""
+        """At most thirteen lines: counts, a note of a file, why files are skipped, the first failures."""
         others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
@@ -101,6 +104,9 @@ class IngestReport:
         if steps or {*self.reasons.values()} - _EXPECTED:
             again += steps
             text = f"again: {', '.join(again)}"
+            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
+        for path, noted in [*self.notes.items()][:1]:
+            text = f"{len(self.notes)} noted: {path} ({'; '.join(noted)})"
             lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
         reasons = Counter(reason for _, reason in self.skipped)
         if set(reasons) - _USUAL or not (added or changed):

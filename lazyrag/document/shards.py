@@ -301,7 +301,7 @@ def merge_reports(reports: Iterable[IngestReport]) -> IngestReport:
     merged: dict[str, Any] = {}
     for one in fields(IngestReport):
         values = [getattr(report, one.name) for report in listed]
-        if one.name in ("reasons", "rebuilt"):
+        if one.name in ("reasons", "rebuilt", "notes"):
             merged[one.name] = {name: why for value in values for name, why in value.items()}
         elif one.name == "failed":
             merged[one.name] = tuple(

@@ -125,6 +125,7 @@ def retry_failed(indexer: Indexer) -> None:
         touched=tuple(sorted(touched)),
         unchanged=tuple(one for one in now.unchanged if one not in added | updated | touched),
         reasons={**before.reasons, **now.reasons},
+        notes={**before.notes, **now.notes},
     )
 
 
@@ -518,6 +519,7 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
         ),
         moved=tuple((old, new) for old, new in _moved(changes) if new in live),
         reasons={one.identity: compared.reasons[one.identity] for one in done if one.identity in compared.reasons},
+        notes=_notes(done),
     )
 
 
@@ -740,7 +742,12 @@ def _ingest_documents(
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
         repaired=repaired,
         reasons={name: "asked for" if name in same else "bytes" for name in sorted(live)},
+        notes=_notes(done),
     )
+
+
+def _notes(done: Iterable[Outcome]) -> dict[str, tuple[str, ...]]:
+    return {one.identity: one.notes for one in sorted(done) if one.notes}
 
 
 def _hash_if_readable(file: FoundFile) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lazyrag import Document
 from lazyrag.loaders import load_file
 from tests.format_cases import ARABIC, CASES, HEBREW, MIXED, PROSE, drawn, measured, wrapped
 
@@ -66,9 +67,15 @@ def test_what_is_left_out_of_a_mail_is_noted(load, name, note):
 def test_an_uncertain_encoding_is_noted(tmp_path):
     """Bytes that two alphabets spell well are read, and the guess is noted with its confidence."""
     (tmp_path / "a.txt").write_bytes("שלום עולם".encode("cp1255"))
+    (tmp_path / "b.txt").write_text("sure")
     [note] = load_file(tmp_path / "a.txt").metadata["notes"]
     assert note.startswith("encoding: guessed cp12")
     assert 0 < float(note.rpartition(" ")[2]) < 0.8
+    docs = Document(tmp_path)
+    report = docs.sync()
+    assert report.notes == {"a.txt": (note,)}
+    assert f"1 noted: a.txt ({note})" in str(report)
+    assert docs.sync().notes == {}
 
 
 def test_larger_type_is_a_heading_where_there_is_no_outline(tmp_path):
