@@ -188,7 +188,7 @@ def _island_lines(
     if not selection.wanted:
         yield from ((None, _joined(row.texts)) for row in plain)
     for row in island.body if names else ():
-        named = [pair for pair in itertools.zip_longest(names, row.texts, fillvalue="") if pair[1]]
+        named = [pair for pair in itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="") if pair[1]]
         line = selection.text_of(named, "; ")
         if line.strip():
             yield (row.number, line) if not row.is_title or selection.wanted else (None, _joined(row.texts))

@@ -13,6 +13,8 @@ from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_name
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
 """Characters that merged cells add to the further places that they cover: a small file may merge millions of cells."""
+_MAX_CELLS = 1 << 21
+"""Cells of a table as data, empty ones too: one wide row among many makes a table of mostly nothing."""
 _SEPARATOR = len(" | ")
 _MAX_HEADER = 5
 
@@ -107,17 +109,17 @@ def read_table(
     header -= sum(row not in grid for row in full[:header])
     width = max(map(len, grid), default=0)
     used = [at for at in range(width) if any(at < len(row) and row[at].text for row in grid)]
-    texts = [[row[at].text if at < len(row) else "" for at in used] for row in grid]
-    texts = [[row[0], *[""] * (len(used) - 1)] if is_title(own) else row for own, row in zip(grid, texts, strict=True)]
+    texts = [[row[at].text for at in itertools.takewhile(len(row).__gt__, used)] for row in grid]
+    texts = [row[:1] if is_title(own) else row for own, row in zip(grid, texts, strict=True)]
     lines = [row_line(row) for row in texts]
     titles = len(list(itertools.takewhile(is_title, grid)))
     caption = caption or " ".join(row[0].text for row in grid[:titles])
     grid, texts, header = grid[titles:], texts[titles:], max(0, header - titles)
     header = min(header or _header_rows(grid, texts), len(texts) - 1)
-    if len(used) < 2 or len(texts) < 2:
+    if len(used) < 2 or not 2 <= len(texts) <= _MAX_CELLS // len(used):
         return lines, None
-    names = joined_names(texts[:header])
-    return lines, FoundTable(names, tuple(map(tuple, texts[header:])), header, caption)
+    padded = [(*row, *[""] * (len(used) - len(row))) for row in texts]
+    return lines, FoundTable(joined_names(padded[:header]), tuple(padded[header:]), header, caption)
 
 
 def row_line(cells: Sequence[str]) -> str:
@@ -209,9 +211,11 @@ class Island:
         rows = [*self.header, *self.body]
         width = max((len(row.texts) for row in rows), default=0)
         used = [at for at in range(width) if any(at < len(row.texts) and row.texts[at] for row in rows)]
-        if len(rows) < 2 or len(used) < 2:
+        if len(used) < 2:
             return None
         first, end = used[0], used[-1] + 1
+        if not 2 <= len(rows) <= _MAX_CELLS // (end - first):
+            return None
         cells = [tuple((row.texts + [""] * (end - len(row.texts)))[first:end]) for row in rows]
         runs: list[tuple[int, int]] = []
         for row in rows:

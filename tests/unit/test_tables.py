@@ -405,6 +405,13 @@ def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
     assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
 
 
+def test_one_wide_row_does_not_widen_thousands():
+    """Text stays; millions of empty cells are no data."""
+    rows = ["<tr>" + "<td>x</td>" * 2_000 + "</tr>", *["<tr><td>y</td></tr>"] * 2_000]
+    loaded = read_html(f"<table>{''.join(rows)}</table>")
+    assert (loaded.text.count("x"), loaded.text.count("\ny"), loaded.tables) == (2_000, 2_000, ())
+
+
 def test_a_page_in_a_cell_is_no_table():
     """A cell longer than programs read from CSV is text only."""
     docs = Document()
