@@ -817,10 +817,10 @@ def completion(shell: str) -> Output:
 @click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Number of this rank, from 0.")
 @click.option("--of", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
 @click.option("--out", type=_PATH, required=True, help="Folder for the results, shared by all ranks.")
-@click.option("--group", metavar="GROUP", help="As of lazyrag index.")
-@click.option("--embed", metavar="MODEL", help="As of lazyrag index.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="As of lazyrag index.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="As of lazyrag index.")
+@click.option("--group", metavar="GROUP", help="As for lazyrag index.")
+@click.option("--embed", metavar="MODEL", help="As for lazyrag index.")
+@click.option("--include", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
 def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: Any, **options: Any) -> Output:
     """Load, chunk and embed the files of one rank of N.
 
@@ -842,7 +842,7 @@ def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: 
 @click.argument("out", type=_PATH)
 @_store
 def merge(out: Path, store: Path | None) -> Output:
-    """Index what the ranks of worker left in OUT."""
+    """Index the results that `lazyrag worker` wrote to OUT."""
     from lazyrag.launchers.ranks import open_merged
 
     project, docs = open_merged(out, store)

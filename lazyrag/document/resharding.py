@@ -217,7 +217,7 @@ class _LiveNodes:
 
 
 class _Stores(ShardedDocument):
-    """Shards whatever their number is meant to be."""
+    """Shards whose number need not be the one that is noted beside the store."""
 
     def _claim(self, path: Path | None, shards: int, *, is_new: bool) -> None:
         pass

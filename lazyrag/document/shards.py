@@ -130,7 +130,7 @@ class ShardedReader(Reader):
     """The shards of a Document within a scope, read together.
 
     Args:
-        indexer: What stands for the indexers of the shards.
+        indexer: The `ShardedIndexer` of the shards.
         parts: Their readers.
     """
 
@@ -211,7 +211,7 @@ def _has_built(reader: Reader, needs: Needs) -> bool:
 
 
 class ShardedIndexer:
-    """What stands for the indexers of shards where a Document's own is used.
+    """The indexers of several shards, as far as a Document uses its own one.
 
     Args:
         shards: The shards.

@@ -288,11 +288,6 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
-RARE_FIRST_ROWS = 1 << 21  # with fewer rows, adding up all postings is as fast
-ROWS_A_POSTING = 16  # are cleared and looked through in the time in which one posting is sorted
-
-_MAX_PEAKS = 4_096
-
 _MAX_SCOPES = 64  # whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
 _MAX_CANDIDATE_DRIFT = 0.25
 """Above it, score every matching row exactly."""

@@ -408,6 +408,7 @@ def test_a_gateway_names_missing_shards(urls, unused_url, tmp_path):  # noqa: F8
         ('url = ["http://a"]\nshard = "0/4"', "must have no store, embed or setup with url"),
         ('shard = "4/4"', "must have a shard from 0/4 to 3/4"),
         ("partial = 3", "partial"),
+        ('url = ["http://a"]\ntoken = "$NO_SUCH_VARIABLE"', "token.*NO_SUCH_VARIABLE"),
     ],
 )
 def test_configurations(tmp_path, table, message):

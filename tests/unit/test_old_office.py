@@ -107,6 +107,7 @@ def test_a_program_that_hangs_is_ended(old, programs, monkeypatch):
         load_file(old())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("antiword") is None, reason="antiword is not installed")
 def test_damaged_files_are_reported_by_real_programs(old):
     """A file that no program reads is one LoadError."""

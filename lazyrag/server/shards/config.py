@@ -54,6 +54,7 @@ class RemoteSet(BaseModel):
             raise ValueError("must have no store, embed or setup with url: its services have them")
         if self.shard is not None and not 0 <= int(self.shard.split("/")[0]) < int(self.shard.split("/")[1]):
             raise ValueError("must have a shard from 0/4 to 3/4, if there are four")
+        _ = self.secret
         return self
 
     @property
@@ -85,7 +86,11 @@ class RemoteSet(BaseModel):
 
 
 def _secret(token: str) -> str | None:
-    return (os.environ.get(token[1:]) if token.startswith("$") else token) or None
+    if not token.startswith("$"):
+        return token or None
+    if not (found := os.environ.get(token[1:])):
+        raise ValueError(f"must have a token whose environment variable is set; got {token!r}. Set it, or omit token")
+    return found
 
 
 class ServedShard(Shard):
