@@ -101,6 +101,9 @@ def test_what_it_names_is_there(composed):
 def test_the_gateway_reads_all_shards(composed, monkeypatch):
     """Each shard once, at the address that its service has, with the token of the environment."""
     services = composed["services"]
+    for number in range(4):
+        assert f"LAZYRAG_TOKEN_{number}" in services["gateway"]["environment"]
+        monkeypatch.setenv(f"LAZYRAG_TOKEN_{number}", f"lrg_{number}")
     gateway = read_config(DEPLOY / "gateway.toml").sets["notes"]
     addresses = [urlsplit(one) for one in gateway.url]
     shards = []
@@ -113,7 +116,4 @@ def test_the_gateway_reads_all_shards(composed, monkeypatch):
         shards.append(config.sets["notes"].shard)
     assert shards == [f"{number}/{len(shards)}" for number in range(len(shards))]
     assert len(shards) == 4
-    for number in range(4):
-        assert f"LAZYRAG_TOKEN_{number}" in services["gateway"]["environment"]
-        monkeypatch.setenv(f"LAZYRAG_TOKEN_{number}", f"lrg_{number}")
     assert gateway.secret == ["lrg_0", "lrg_1", "lrg_2", "lrg_3"]

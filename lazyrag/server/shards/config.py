@@ -86,11 +86,9 @@ class RemoteSet(BaseModel):
 
 
 def _secret(token: str) -> str | None:
-    if not token.startswith("$"):
-        return token or None
-    if not (found := os.environ.get(token[1:])):
+    if token.startswith("$") and token[1:] not in os.environ:
         raise ValueError(f"must have a token whose environment variable is set; got {token!r}. Set it, or omit token")
-    return found
+    return (os.environ[token[1:]] if token.startswith("$") else token) or None
 
 
 class ServedShard(Shard):
