@@ -690,3 +690,6 @@ class RemoteDocument(Document):
 
     def _repr_html_(self) -> str:
         return f"<code>{html.escape(repr(self))}</code>"
+
+
+RemoteDocument.__name__ = "Document"  # as errors name it

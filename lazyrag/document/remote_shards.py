@@ -503,6 +503,9 @@ class RemoteShards(ShardedDocument):
         return f"<{self._indexer.where}{'' if self._reader.scope is None else ', restricted'}>"
 
 
+RemoteShards.__name__ = "Document"  # as errors name it
+
+
 def _check_alike(answers: Mapping[str, Any]) -> None:
     """Check that shards have the same fields and models, by their addresses."""
     known = {url: one for url, one in answers.items() if isinstance(one, dict)}

@@ -8,7 +8,6 @@ import math
 import os
 import time
 import weakref
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -129,7 +128,7 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     while len(found) <= _ROWS:
         if call.principal.labels is None and not call.whole.shards:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
-            names = sorted(read_text(row[0]) for row in _rows(call, _FIND, **values))[: _ROWS + 1]
+            names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
             after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
@@ -143,11 +142,10 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
 
 
 def _rows(call: Call, query: str, **values: Any) -> list[Any]:
-    found = []
-    for ledger in [one._indexer.ledger for one in call.whole.shards or (call.whole,)]:
-        with ledger.reading() as connection:
-            found += connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
-    return found
+    """Rows of the ledger of a set with one store."""
+    ledger = call.whole._indexer.ledger
+    with ledger.reading() as connection:
+        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
 
 
 _COUNT = (
@@ -162,13 +160,10 @@ def _counts(call: Call) -> dict[str, int]:
     if call.principal.labels is not None or call.whole.shards:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
-    indexer, state = call.whole._indexer, repr([tuple(row) for row in _rows(call, _CHANGED)])
+    indexer, state = call.whole._indexer, repr(_rows(call, _CHANGED))
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
-        numbers = Counter[str]()
-        for name, number in _rows(call, _COUNT):
-            numbers[name] += number
-        known = _counted[indexer] = state, numbers
+        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
