@@ -63,13 +63,15 @@ ANSWER_DICT = {
 }
 ERROR = ConfigError("topk must be an integer >= 1; got 0. Pass topk=5.")
 ERROR_DICT = {"type": "ConfigError", "detail": "topk must be an integer >= 1; got 0.", "remedy": "Pass topk=5."}
-REPORT = IngestReport(("a",), (Failure("b", "load", ERROR),), moved=(("c", "d"),), reasons={"a": "bytes"})
+NOTES = {"a": ("encoding: guessed cp1251, confidence 0.48",)}
+REPORT = IngestReport(("a",), (Failure("b", "load", ERROR),), moved=(("c", "d"),), reasons={"a": "bytes"}, notes=NOTES)
 REPORT_DICT = {field.name: [] for field in dataclasses.fields(IngestReport)} | {
     "added": ["a"],
     "failed": [{"path": "b", "stage": "load", "error": ERROR_DICT}],
     "moved": [["c", "d"]],
     "reasons": {"a": "bytes"},
     "rebuilt": {},
+    "notes": {"a": ["encoding: guessed cp1251, confidence 0.48"]},
 }
 INFO = DocumentInfo("a", "a", "FAILED", "load", ErrorInfo("X", "y"), 3, None, {"g": {"status": "SUCCESS", "nodes": 2}})
 
