@@ -29,6 +29,7 @@ from tests.live.install import install, python_of  # noqa: E402  they are found 
 from tests.live.serving import Server, chroma_server, milvus_server, opensearch_server  # noqa: E402
 
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+_NONE_SELECTED = 5  # exit code of pytest
 _INSIDE = "--inside"
 _AT_ONCE = 2  # parts
 
@@ -131,7 +132,9 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
         if server and done.returncode:
             told += f"\nThe end of the server's log:\n{server.log_end}"
     print(told, flush=True)
-    return done.returncode == 0
+    # Of a file with a single test, a slice may select none.
+    is_empty = done.returncode == _NONE_SELECTED and "LAZYRAG_SLICE" in os.environ
+    return done.returncode == 0 or is_empty
 
 
 def _check_namespaces() -> None:
