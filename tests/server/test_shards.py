@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ import pytest
 
 from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.document import Replica, shard_of
+from lazyrag.document import remote as remote_module
 from lazyrag.errors import AccessError, ConfigError, StoreConnectionError, StoreError
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
@@ -24,7 +27,7 @@ from lazyrag.server.service import Service
 from tests.server.test_remote import served, unused_url  # noqa: F401  a fixture
 
 SHARDS = 4
-QUERIES = ("green tea", "leaf 3", "brewed at eighty degrees", "绿茶", "no such words", "press 11 leaf")
+QUERIES = ("green tea", "leaf 3 leaf", "brewed at eighty degrees", "绿茶", "no such words", "press 11 leaf")
 
 
 def embed(text):
@@ -157,6 +160,40 @@ def test_a_dead_shard_is_named(sharded, urls, unused_url):  # noqa: F811
         assert docs.missing == (unused_url,)
         with pytest.warns(UserWarning, match=unused_url):
             assert len(docs.documents(limit=100)) == len(rest)
+
+
+@pytest.fixture
+def hanging_url():
+    """An address that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_shard_that_hangs(sharded, urls, hanging_url, tmp_path, monkeypatch):
+    """It is down: an error, a part of the answer, or its replica's matter; a slow one that runs is waited for."""
+    monkeypatch.setattr(remote_module, "_CHECK_S", 0.05)
+    with served({"default": sharded.shards[2]}, tmp_path) as url:
+        Document(url=url).close()
+        run, waits = Service.run, [0.5]
+
+        async def slow(self, *given, **more):
+            await asyncio.sleep(waits.pop() if waits else 0)
+            return await run(self, *given, **more)
+
+        monkeypatch.setattr(Service, "run", slow)
+        with Document(url=[*urls[:2], url, urls[3]]) as docs:
+            assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea")
+        monkeypatch.setattr(Service, "run", run)
+    monkeypatch.setattr(remote_module, "_ALIVE_S", 0.5)
+    addresses = [*urls[:2], hanging_url, urls[3]]
+    with pytest.raises(StoreConnectionError, match=hanging_url):
+        Document(url=addresses)
+    with Document(url=addresses, partial=True) as docs, pytest.warns(UserWarning, match=hanging_url):
+        assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea tea leaf")
+        assert docs.missing == (hanging_url,)
+    with Document(url=[*urls[:2], [hanging_url, urls[2]], urls[3]]) as docs:
+        found, expected = (ranked(Retriever(one, "FineChunk", similarity="bm25"), "tea") for one in (docs, sharded))
+        assert found == expected
 
 
 def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
