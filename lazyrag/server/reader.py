@@ -10,7 +10,6 @@ import re
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -75,7 +74,7 @@ class Call(BaseModel):
     vector: str | dict[str, float] = ""
     mode: SearchMode = "exact"
     topk: int = Field(1, ge=1)
-    load: bool = False
+    load: int = Count
     page: int = Count
     offset: int = Count
     wanted: dict[Literal["document_id", "uid", "number"], list[str | int]] = {}
@@ -129,7 +128,8 @@ async def embed(set: str, body: Texts, request: Request, principal: Principal = 
 
 
 def _statistics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
-    return astuple(snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)))
+    found = snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model))
+    return found.rows, found.tokens, found.frequencies, found.vocabulary
 
 
 def _metrics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
@@ -155,7 +155,7 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
     nodes = [node.segment for node in snapshot.nodes(group, hits)]
     rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
-    return {"hits": rows, "nodes": _rows(nodes) if call.load else []}
+    return {"hits": rows, "nodes": _rows(nodes[: call.load])}
 
 
 def _scan(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
