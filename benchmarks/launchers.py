@@ -40,7 +40,8 @@ def measure(launcher: Any, texts: int) -> float:
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": f"{scratch}/store.db"}}}
         with Document(None, scale_work.embed, store_conf=conf, launcher=launcher, workers=1) as docs:
             docs.create_node_group("line", transform=scale_work.lines)
-            docs.add_texts({f"first {number}": f"first {number} of tea {'water ' * 1000}" for number in range(8)})
+            # As many batches as let every worker of a cluster import the package and open the model.
+            docs.add_texts({f"first {number}": f"first {number} of tea {'water ' * 5000}" for number in range(8)})
             docs.activate_group("line", embed_keys=docs.embed_keys)
             new = {
                 f"{at}": "\n".join(f"{at} {line} green tea is brewed at eighty degrees " * 8 for line in range(20))

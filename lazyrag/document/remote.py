@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from contextvars import ContextVar
 from http import HTTPStatus
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -274,7 +274,7 @@ class RequestSent(BaseException):  # noqa: N818  no error: ends the first call o
     """A request was sent, and its answer is awaited later."""
 
 
-class Turn:
+class Turn(Generic[R]):
     """A function that is called up to its first request, and later again, when it gets the answer.
 
     So the requests of several functions are sent before the first answer is awaited, without threads.
@@ -320,7 +320,7 @@ class Turn:
             self._sent[2].close()
 
 
-_turn: ContextVar[Turn | None] = ContextVar("lazyrag_turn", default=None)
+_turn: ContextVar[Turn[Any] | None] = ContextVar("lazyrag_turn", default=None)
 
 
 class StateGoneError(StaleNodeError):

@@ -402,7 +402,8 @@ class ReadDispatcher:
             await self._app(scope, received, send)
             return
         scope["route"] = self._route
-        response = await _answer(scope["app"].state.service, *found.groups(), call, scope["state"]["principal"])
+        service, principal = scope["app"].state.service, scope["state"]["principal"]
+        response = await _answer(service, found[1], found[2], call, principal)
         await response(scope, receive, send)
 
 
