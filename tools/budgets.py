@@ -104,7 +104,7 @@ BOUNDS = (
 
 LATER_PARTS = {
     "scale": (2_030, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica)(/.*)?\.py"),
-    "command line": (1_115, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
+    "command line": (1_130, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
@@ -112,7 +112,11 @@ LATER_PARTS = {
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
-    "documents": (1_500, 1_500, r"(.*/)?(ocr|tables|bidi|pdf_recovery|pdf_lines|alphabets|armour|(old_)?office)\.py"),
+    "documents": (
+        1_660,
+        1_500,
+        r"(.*/)?(ocr|tables|bidi|pdf_recovery|pdf_lines|alphabets|armour|format_report|(old_)?office)\.py",
+    ),
 }
 """Parts that are not counted with the rest: code lines allowed now and to reach, and files; the first match counts."""
 ALL_BOUNDS = (

@@ -309,7 +309,7 @@ def test_the_folder_of_an_index_is_missing(folder: Path, tmp_path: Path, run):
 @pytest.mark.usefixtures("folder")
 def test_status_verify_repair_and_plan(run):
     """What is indexed; no problems; a plan writes nothing."""
-    assert run("index", "--plan")[1].startswith("2 added, 0 failed, 0 skipped\nstep ")
+    assert run("index", "--plan")[1].startswith("2 added, 0 failed, 0 skipped\nkind ")
     assert not Path(".lazyrag").exists()
     run("index")
     assert run("status")[1].splitlines() == [
