@@ -51,17 +51,12 @@ def run(source: BinaryIO, target: BinaryIO) -> None:
     """Receive a query, send the names of its tables, receive these, and send the rows, or an error."""
     path, query, limit = pickle.load(source)  # noqa: S301  of the process that has started this one
     sys.path[:] = path
+    import duckdb
 
     def send(*answer: Any) -> None:
         data = pickle.dumps(answer)
         target.write(data if len(data) <= _MAX_RESULT else pickle.dumps(("memory",)))
         target.flush()
-
-    try:
-        import duckdb
-    except ModuleNotFoundError as exc:
-        send("missing", exc.name)
-        return
 
     try:
         with duckdb.connect(":memory:", config=dict(_SETTINGS)) as connection:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lazyrag.data.node import DocNode
@@ -204,6 +205,8 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
     """Run a SELECT over the tables of a Document; see `Document.sql`."""
     validate_text("query", query)
     validate_integer("limit", limit, 1)
+    if find_spec("duckdb") is None:
+        raise missing_package("Document.sql", ModuleNotFoundError(name="duckdb"), "sql")
     tables = list_tables(docs)
     with subprocess.Popen(  # noqa: S603  our own module
         [sys.executable, "-P", sql_process.__file__],
@@ -224,8 +227,6 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
                 cast("BinaryIO", process.stdin).close()
     if answer == "rows":
         return _rows(docs, used, *found)
-    if answer == "missing":
-        raise missing_package("Document.sql", ModuleNotFoundError(name=found[0]), "sql")
     if answer == "error":
         known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
         raise ConfigError(f"The query fails. {sentence(found[0])} Tables: {known}.")

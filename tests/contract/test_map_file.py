@@ -310,7 +310,7 @@ MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row 
 """
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     ["INSERT INTO segment_origin", "INSERT INTO segment ", "UPDATE segment", "DELETE FROM segment_origin", "COMMIT"],

@@ -330,6 +330,7 @@ def test_labels_need_a_field(client, access):
     assert (unknown["status"], "notes" in unknown["remedy"]) == (404, False)
 
 
+@pytest.mark.slow
 def test_a_path_of_a_proxy(service, access):
     """The guards see the same paths as the routes, and the cookie belongs to the service's own."""
     text = access.create("read")[1]
@@ -368,6 +369,7 @@ def test_buckets(monkeypatch):
     assert [buckets.take("a") for _ in range(2)] == [0, 0.5]
 
 
+@pytest.mark.slow
 def test_rate_limits(client, access):
     """A principal that asks too much waits; one without a token cannot fill the audit log."""
     access.requests.rate, access.requests.burst = 0.1, 2
@@ -380,6 +382,7 @@ def test_rate_limits(client, access):
     assert access.verify_audit().rows == 51
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", ["/api/v1/session", "/login"])
 def test_failed_logins_do_not_fill_the_audit_log(client, access, path):
     """They need no token; clients that send many of them wait."""

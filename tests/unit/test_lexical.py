@@ -508,7 +508,7 @@ def _read_while(write, read, readers: int = 3) -> list:
     return seen
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @MODELS
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(model):

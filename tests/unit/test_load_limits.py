@@ -39,7 +39,7 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
     assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.endswith(".pdf")])
 @pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
 def test_pdf_bombs_stay_small(tmp_path, name):
@@ -89,6 +89,7 @@ def test_pages_just_within_the_limits_stay_small(tmp_path):
     assert peak < PEAK_MEBIBYTES
 
 
+@pytest.mark.slow
 def test_members_share_a_limit(folder):
     """Files within files count together, however deep they are: archives, mails, and both in each other."""
     limits = LoadLimits(members=12)

@@ -523,6 +523,7 @@ class TestUsersFunctions:
         # Reads that were given up may have ended early, but no single look mixed two versions.
         assert {len(versions) for versions in seen} == {1}
 
+    @pytest.mark.slow
     def test_a_similarity_beside_a_constant_writer(self, world, docs):
         """The same with a writer that never pauses: in the end a read is whole."""
 

@@ -397,7 +397,7 @@ def flip_the_header(path):
         file.write(b"\0" * 16)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, cut, flip_the_header])
 def test_a_damaged_array_file(shelf, damage):
     """Who needs it hears its name; what does not need it goes on; when it is put back, everything is as it was."""

@@ -406,6 +406,7 @@ def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
     assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
 
 
+@pytest.mark.slow
 def test_one_wide_row_does_not_widen_thousands():
     """Text stays; millions of empty cells are no data."""
     rows = ["<tr>" + "<td>x</td>" * 2_000 + "</tr>", *["<tr><td>y</td></tr>"] * 2_000]
@@ -480,6 +481,7 @@ def test_memory_of_sql_is_limited(docs):
     assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
 
 
+@pytest.mark.slow
 def test_a_restricted_document_has_its_tables_only():
     """Lists, names, results and errors are those of a Document without the hidden documents."""
     texts = {"a.md": SALES.replace("Assam", "Secret"), "b/a.md": SALES, "c.md": SALES}
