@@ -103,7 +103,7 @@ def main() -> int:
                 try:
                     job = docs.jobs.submit("sync")
                     address = f"{url}/api/v1/sets/notes/jobs/{job.id}/events"
-                    with httpx.stream("GET", address, timeout=10) as events:
+                    with httpx.stream("GET", address, timeout=60) as events:
                         lines = (line for line in events.iter_lines() if line.startswith("event:"))
                         assert next(lines) == "event: progress"  # would time out in a buffer
                         print("an event passes while its stream is open")
