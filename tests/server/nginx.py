@@ -65,7 +65,7 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 async def search_by_mcp(url: str, mode: str) -> list[dict[str, str]]:

@@ -166,7 +166,7 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
         headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
         more = {"query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80)}
         await app({**scope, **more, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
-        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=20)
+        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=60)
 
     asyncio.run(leave())
     assert chat.was_stopped

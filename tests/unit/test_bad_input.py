@@ -203,7 +203,7 @@ def test_a_pipe_that_is_named_does_not_hang(tmp_path, arguments):
             print(exc)
     """)
     command = [sys.executable, "-c", program, str(tmp_path / "pipe.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "pipe.txt" in done.stdout
 
 
