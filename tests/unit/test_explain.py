@@ -226,6 +226,7 @@ def test_every_kind_of_retriever_is_asked(retrievers):
     assert set(retrievers) == set(NAMES)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_kept_as_json(retrievers, name):
     """The JSON reads back as the dict; keys and order are those that the documentation tells."""

@@ -24,7 +24,7 @@ from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, ma
 from tests.interpreter import ROOT
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
     """It ends soon and without memory, as one LoadError; the other file is in."""
