@@ -197,6 +197,7 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
     assert client.delete(f"{SET}/golden/{golden['id']}").status_code == 404
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("body", "status"),
     [

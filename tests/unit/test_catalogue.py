@@ -180,6 +180,7 @@ def test_pages_together_are_the_full_list(texts, limit):
     assert paged(docs.restricted(wanted), limit) == docs.documents(where=wanted)
 
 
+@pytest.mark.slow
 @given(
     texts=NAMES, where=st.sampled_from([{"labels": ["x", "y"]}, {"file_size": 3}, ~Condition("labels", "in", ["z"])])
 )

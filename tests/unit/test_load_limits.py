@@ -62,7 +62,7 @@ def test_a_stream_of_many_pages_counts_once_for_each(folder):
         loader.load(path / "b.pdf")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("size", [0, 1, 300, 5000, 50_000])
 def test_decoders_of_pdf_streams(size):
     """What other programs encode is decoded, in whatever pieces it comes."""
