@@ -167,7 +167,7 @@ LOADERS = [
 ]
 COUNTS = [
     pytest.param(12, id="some"),
-    pytest.param(200, id="many", marks=pytest.mark.slow),
+    pytest.param(300, id="many", marks=pytest.mark.slow),
     pytest.param(5_000, id="thousands", marks=pytest.mark.deep),
 ]
 

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import io
 import random
+import sys
 import threading
 import zipfile
 import zlib
@@ -469,6 +470,15 @@ def test_sql_is_limited(docs, monkeypatch):
     assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
         docs.sql("SELECT 1", limit=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+def test_memory_of_sql_is_limited(docs):
+    """A text that DuckDB does not count, and a result larger than is sent, end as an error; the next query works."""
+    for query in ("SELECT repeat('x', 2000000000) AS t", "SELECT repeat('x', 1000000) AS t FROM range(90)"):
+        with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
+            docs.sql(query)
+    assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
 
 
 @pytest.mark.slow
