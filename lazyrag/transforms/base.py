@@ -491,8 +491,8 @@ class NodeTransform:
         """
         hint = "Wrap text in DocNode(text=...)."
         require(isinstance(node, DocNode), f"The argument of {type(self).__name__}", node, "a DocNode", hint)
-        kind, reader = self.reads_source, node.reader
-        texts = reader.source_texts(node.segment, kind) if kind and reader is not None else ()
+        kind = self.reads_source
+        texts = node.reader.source_texts(node.segment, kind) if kind and node.reader is not None else ()
         return self._transform_source(node, texts) if texts else self.transform(node)
 
     def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:
