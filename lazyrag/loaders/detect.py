@@ -161,7 +161,9 @@ def _by_language(data: bytes) -> _Found | None:
         return spelled
     if found is not None:
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
-    return utf16_or_32(data) or spelled or latin or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
+    return (
+        utf16_or_32(data) or spelled or latin or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
+    )
 
 
 _ALONE = re.compile(r"(?<![^\x00-\x7f])(?:(?<=[A-Za-z])[^\x00-\x7f]|[^\x00-\x7f](?=[A-Za-z]))(?![^\x00-\x7f])")
