@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -216,9 +217,18 @@ class Reader:
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
-    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:  # noqa: ARG002  the Protocol's signature
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  the Protocol's signature
         """See `NodeSource.source_texts`; only groups that are built need the source."""
         return ()
+
+    def image(self, segment: Segment, file: str | os.PathLike[str] | None = None) -> bytes:
+        """See `NodeSource.image`."""
+        from lazyrag.document.marks import unchanged_file
+
+        if all(one.key != segment.key or not self._sees(one) for one in self.held(segment.uid)):
+            raise stale_error(segment)
+        root = self.read(lambda snapshot: snapshot.root(segment))
+        return self.indexer.engine.loading.picture(unchanged_file(self, segment.path, file), root, segment)
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
+from lazyrag.data.pictures import LINKED_PICTURES
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
@@ -319,7 +320,7 @@ def load_file(
     name: str = "",
     limits: LoadLimits | None = None,
     readers: FindReader | None = None,
-    source: bool = False,
+    source: bool | str = False,
 ) -> LoadedFile:
     """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
 
@@ -332,7 +333,7 @@ def load_file(
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
         source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
-            file.
+            file. A kind of `lazyrag.data.pictures`: its pictures.
 
     Raises:
         ConfigError: If path is not a path.
@@ -349,11 +350,20 @@ def load_file(
     require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
-        with read_within(limits, readers, source=source) as state:
+        with read_within(limits, readers, source=bool(source)) as state:
             _check_size(path, state.limits)
-            return _read(find_reader(path, name or path.name, state), path)
+            reader = find_reader(path, name or path.name, state)
+            return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
+
+
+def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
+    from lazyrag.loaders.pictures import find_pictures
+
+    loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
+    suffix = reader.content or known_suffix(path)
+    return LoadedFile(find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES).write())
 
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:

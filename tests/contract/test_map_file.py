@@ -26,12 +26,14 @@ from tests.interpreter import let_go, python, waiting
 C = "lr_segments"
 
 
+@pytest.mark.sample(4)
 class TestMapFileSegments(InFiles, SegmentStoreContract):
     """Segments in a store file."""
 
     store_class = MapFileSegmentStore
 
 
+@pytest.mark.slow
 class TestMapFileSegmentsInMemory(InMemory, SegmentStoreContract):
     """The same store over a store file in memory, which neither lasts nor is shared."""
 

@@ -166,7 +166,7 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
         headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
         more = {"query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80)}
         await app({**scope, **more, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
-        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=20)
+        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=60)
 
     asyncio.run(leave())
     assert chat.was_stopped
@@ -197,6 +197,7 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
     assert client.delete(f"{SET}/golden/{golden['id']}").status_code == 404
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -95,6 +95,7 @@ def test_files(client, docs, tmp_path):
     assert (part.status_code, part.content) == (206, b"Coffee")
 
 
+@pytest.mark.slow
 def test_files_that_became_links(client, tmp_path):
     """A file that was replaced by a link out of the folder is not followed."""
     (tmp_path / "secret").write_text("secret")
@@ -151,6 +152,7 @@ def test_changes_are_jobs(client, docs, tmp_path):
     assert paths(client) == ["note", "tea.md", "茶.txt"]
 
 
+@pytest.mark.slow
 def test_changes_that_are_refused(client, docs):
     """What is unknown or malformed is a problem at once, and no job."""
     assert client.post(f"{SET}/delete", json={"documents": ["tea.md", "no.txt"]}).status_code == 404
@@ -163,6 +165,7 @@ def test_changes_that_are_refused(client, docs):
     assert docs.jobs.list() == []
 
 
+@pytest.mark.slow
 def test_maintenance(client, docs):
     """Verification and repair are jobs with their result."""
     for kind in ("verify", "repair", "retry", "compact"):
@@ -246,6 +249,7 @@ def test_events(client, docs):
     assert client.get(f"{SET}/jobs/99/events").status_code == 404
 
 
+@pytest.mark.slow
 def test_streams_are_kept_open(client, docs, monkeypatch):
     """Comments keep proxies from closing a stream in which nothing happens."""
     monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
@@ -320,6 +324,7 @@ def test_labels_of_new_documents(labelled):
     assert b.get(f"{SET}/status").json()["documents"] == 1
 
 
+@pytest.mark.slow
 def test_only_visible_documents_are_replaced(labelled):
     """Adding under a visible id replaces that document and keeps its labels; a hidden one stays as it is."""
     docs, everyone, a, b = labelled
@@ -379,6 +384,7 @@ def test_jobs_of_others_are_unknown(labelled):
     assert b.get(f"{SET}/uploads/{upload}").status_code == 404
 
 
+@pytest.mark.slow
 def test_an_estimate_says_nothing_of_hidden_documents(labelled):
     """What is extrapolated from all documents is left out for a principal with labels."""
     docs, everyone, a, _ = labelled
@@ -467,6 +473,7 @@ def test_what_labels_do_not_allow(labelled):
     assert a.post(f"{SET}/rollback", json={"document": own}).status_code == 403
 
 
+@pytest.mark.slow
 def test_scopes(labelled):
     """Who may only read changes nothing; who may write does not administrate."""
     docs, everyone, _, _ = labelled

@@ -235,7 +235,7 @@ def read_for(seconds, retrievers, check):
 class TestBesideAWriter:
     """Answers while another thread or process replaces all documents, version after version."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.sample(9)
     @pytest.mark.parametrize("make", RETRIEVERS)
     def test_in_another_thread(self, world, docs, make):
         """No answer mixes versions, misses a document or is short, in memory (where nothing dead is kept) or a file."""

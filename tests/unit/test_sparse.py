@@ -141,7 +141,7 @@ def test_filters_come_before_the_best(rows, query, topk):
     assert set(index.state.matching(FILTER)) == {*left}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("negative", [False, True])
 def test_a_filter_over_many_rows(negative):
     """With thousands of rows as well, whatever the signs."""

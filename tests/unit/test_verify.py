@@ -729,6 +729,7 @@ def _lose_root(document):
     return Fault("", plant, "missing", LAZY_ROOT_NAME, document)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_lost_stays_a_problem(made, tmp_path):
     """What was added as text has no source: it is told by every repair, until it is added again or deleted."""
     shelf = made.copied(tmp_path)
