@@ -33,12 +33,14 @@ class _Alphabet(NamedTuple):
 
 
 _FINAL = "ךםןףץ"  # Hebrew letters at the end of a word alone
+_CONSONANTS = "бвгджзклмнпрстфхцчшщ"  # after which й does not stand
 _ARABIC = "ءآأؤإئابتثجحخدذرزسشصضطظعغفقكلمنهويپچژکگی"
 _THAI_TAIL = "\u0e30-\u0e39\u0e45\u0e47-\u0e4d"  # vowels and marks behind or above a consonant
 _THAI = rf"(?:[\u0e40-\u0e44]?[\u0e01\u0e02\u0e04\u0e06-\u0e2e][{_THAI_TAIL}]*[\u0e2f\u0e46]?)"
 _ALPHABETS = {
     "Cyrillic": _Alphabet(
-        re.compile(r"[А-ЯЁЂ-Џ]?[а-яёђ-џґ]+|[А-ЯЁЂ-Џ]+"), "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ"
+        re.compile(rf"(?![ьъы])[А-ЯЁЂ-Џ]?(?:[а-яёђ-џґ](?<![{_CONSONANTS}]й))+(?<!ъ)|[А-ЯЁЂ-Џ]+"),
+        "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ",
     ),
     "Greek": _Alphabet(
         re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"), "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ"

@@ -75,6 +75,13 @@ def test_latin_letters_are_those_of_a_language(encoding):
         assert find_encoding(text.encode(encoding)).text == text
 
 
+def test_hebrew_whose_bytes_are_cyrillic_letters():
+    """Words end with ъ, or have й after a consonant, in no language that is written in Cyrillic letters."""
+    text = "טוב לכולם. המחיר כולל משלוח עד הבית. אנחנו"
+    assert decode(text.encode("cp1255")) == text
+    assert decode("Выход, йогурт, подъезд, чайник".encode("cp1251")) == "Выход, йогурт, подъезд, чайник"
+
+
 def test_one_letter_is_a_guess():
     """What a single letter cannot show is said to be a guess; nothing is refused where most letters are ASCII."""
     found = find_encoding("Labas rytas, kaip sekasi šiandien?".encode("cp1257"))
