@@ -406,6 +406,11 @@ class RemoteReader(Reader):
         """See `Reader.snapshot`."""
         return RemoteSnapshot(self, read, state)
 
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the signature of a Reader
+        """Refuse: files are with the service."""
+        way = f"GET /api/v1/sets/{self.indexer.name}/images/{segment.uid}"
+        raise ConfigError(f"{self.indexer.where} has no files here. Get the picture from the service: {way}.")
+
     def _sees(self, segment: Segment) -> bool:
         return segment.build != HIDDEN and super()._sees(segment)
 
