@@ -145,7 +145,7 @@ _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
     "cp850": (0.02, _WESTERN),
     "cp852": (0.02, _CENTRAL),
 }
-"""How usual an encoding is, and the letters beyond ASCII of languages that are written in it, the frequent ones first."""
+"""How usual an encoding is, and letters beyond ASCII of languages that are written in it, the frequent ones first."""
 _UNLIKELY, _EDGE, _FITTING = math.log(0.0005), math.log(0.05), math.log(0.02)
 _MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.pictures import LINKED_PICTURES
+from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
@@ -359,11 +360,11 @@ def load_file(
 
 
 def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
-    from lazyrag.loaders.pictures import find_pictures
-
+    pictures = importlib.import_module("lazyrag.loaders.pictures")  # it reads what is inside of archives, as loaders do
     loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
     suffix = reader.content or known_suffix(path)
-    return LoadedFile(find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES).write())
+    found: FoundPictures = pictures.find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES)
+    return LoadedFile(found.write())
 
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:

@@ -409,7 +409,7 @@ class ReadDispatcher:
             await self._app(scope, received, send)
             return
         scope["route"] = self._route
-        response = await _answer(scope["app"].state.service, *found.groups(), call, scope["state"]["principal"])
+        response = await _answer(scope["app"].state.service, found[1], found[2], call, scope["state"]["principal"])
         await response(scope, receive, send)
 
 
