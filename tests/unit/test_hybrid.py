@@ -114,7 +114,7 @@ class TestFusion:
         rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, k=1)("green tea")) == rrf(rankings, k=1)[:6]
         raw = pair(docs, fusion_method="weighted", normalise=False)("green tea")
-        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=50)[:6]
+        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=100)[:6]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     @pytest.mark.parametrize("similarity", ["bm25", "cosine"])
@@ -483,7 +483,7 @@ class TestOver:
     def test_its_defaults(self, docs, query):
         """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
         rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=50)) for name in (None, "bm25_chinese")]
-        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=50)[:6]
+        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=100)[:6]
         assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
         swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
         over = HybridRetriever.over(docs, "FineChunk", weights=[0.1, 0.9], normalise="min_max")
