@@ -10,6 +10,7 @@ import re
 import string
 import threading
 import zlib
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
@@ -223,11 +224,11 @@ class _Window(NamedTuple):
     end: int
     costs: NDArray[np.int64]
     begins: NDArray[np.bool_]
-    runs: list[int]
+    runs: array[int]
 
 
 _WINDOW_LENGTH = 1 << 15
-_NO_WINDOW = _Window("", 0, 0, np.zeros(1, np.int64), np.zeros(0, bool), [])
+_NO_WINDOW = _Window("", 0, 0, np.zeros(1, np.int64), np.zeros(0, bool), array("q"))
 _last = threading.local()  # a splitter asks for one part of a text after the other
 
 _LOWER, _UPPER, _DIGIT, _LINE, _SPACE_KIND, _MARK, _RULES = range(1, 8)
@@ -237,16 +238,17 @@ def _window(text: str, start: int, end: int) -> _Window:
     """The costs of `_cost` by character."""
     part = text[start:end]
     if part.isascii():
-        kinds = _kinds()[np.frombuffer(part.encode(), np.uint8)]
+        kinds = _kinds().take(np.frombuffer(part.encode(), np.uint8))
     else:
         codes = np.minimum(np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32), 0x10000)
-        kinds = _kinds()[codes]
+        kinds = _kinds().take(codes)
     begins = np.ones(len(kinds), bool)
     np.not_equal(kinds[1:], kinds[:-1], out=begins[1:])
     firsts = np.flatnonzero(begins)
     lengths = np.diff(firsts, append=len(kinds))
     places = np.arange(len(kinds)) - firsts.repeat(lengths)
-    increments = _increments().ravel()[kinds * np.int64(7) + np.minimum(places, 6)]
+    cells = kinds * np.uint8(7) + np.minimum(places, 6).astype(np.uint8)
+    increments = np.frombuffer(bytearray(cells.tobytes().translate(_increments())), np.uint8)
     digits = np.flatnonzero(kinds == _DIGIT)
     increments[digits[places[digits] % 3 == 0]] = 200
     of_runs = kinds[firsts]
@@ -257,9 +259,12 @@ def _window(text: str, start: int, end: int) -> _Window:
     begins[firsts[follows]] = False
     begins |= (kinds == 0) | (kinds == _MARK)
     if not part.isascii():
-        increments += 102 * _tokens_by_code_point()[codes].astype(np.int64)
-    runs = [*np.flatnonzero(begins).tolist(), len(part)]
-    return _Window(text, start, start + len(part), np.concatenate([[0], np.cumsum(increments)]), begins, runs)
+        increments = increments + 102 * _tokens_by_code_point().take(codes).astype(np.int64)
+    costs = np.zeros(len(part) + 1, np.int64)
+    np.cumsum(increments, dtype=np.int64, out=costs[1:])
+    runs = array("q", np.flatnonzero(begins).tobytes())
+    runs.append(len(part))
+    return _Window(text, start, start + len(part), costs, begins, runs)
 
 
 @lru_cache(maxsize=1)
@@ -273,13 +278,13 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 @lru_cache(maxsize=1)
-def _increments() -> NDArray[np.int64]:
-    """(16, 7) what the first six characters in a row of each kind cost, and each of the others."""
-    table = np.zeros((16, 7), np.int64)
+def _increments() -> bytes:
+    """What the first six characters in a row of each kind cost, and each of the others: seven numbers for each kind."""
+    table = np.zeros((16, 7), np.uint8)
     table[_LOWER, [0, 6]] = 104, 26
     table[_UPPER] = 125, *[15] * 6
     table[_LINE, 0], table[_SPACE_KIND, 1], table[_MARK], table[_RULES:, :3] = 30, 150, 65, 65
-    return table
+    return table.tobytes().ljust(256)
 
 
 @lru_cache(maxsize=1)
