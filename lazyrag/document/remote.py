@@ -350,22 +350,30 @@ class RemoteEmbedder:
     Args:
         indexer: The Document.
         key: The embed key.
-        identity: See `Embedder`.
+        known: The schema of the Document.
     """
 
     dimension = max_tokens = None
     normalised = False
     batch_size = 64
 
-    def __init__(self, indexer: RemoteIndexer, key: str, identity: str) -> None:
+    def __init__(self, indexer: RemoteIndexer, key: str, known: Mapping[str, Any]) -> None:
         self._indexer = indexer
         self._key = key
-        self.identity = identity
+        self.identity: str = known["embed"][key]
+        self._tells = key in known.get("unknown_share", ())
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """See `Embedder.embed`."""
         body = {"embed_key": self._key, "texts": list(texts), "input_type": input_type}
         return [decode_vector(one) for one in self._indexer.post("embed", body)]
+
+    def unknown_share(self, text: str) -> float | None:
+        """See `lazyrag.models.embedding.unknown_share`."""
+        if not self._tells or text.isascii():
+            return None
+        [share] = self._indexer.post("embed", {"embed_key": self._key, "texts": [text], "unknown_share": True})
+        return cast("float | None", share)
 
 
 class RemoteIndexer:
@@ -392,7 +400,7 @@ class RemoteIndexer:
         self.ledger = self.tree = self.last_view = self
         self.metrics: dict[Any, set[Metric]] = {}
         self._load()
-        identities = {key: RemoteEmbedder(self, key, identity) for key, identity in self._known["embed"].items()}
+        identities = {key: RemoteEmbedder(self, key, self._known) for key in self._known["embed"]}
         own = make_embedders(embed, None)
         unknown = [key for key in own if key not in identities]
         require(not unknown, "The keys of embed", unknown, f"embed keys of the service: {sorted(identities)}")
@@ -487,6 +495,11 @@ class RemoteReader(Reader):
     def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
         """See `Reader.snapshot`."""
         return RemoteSnapshot(self, read, state)
+
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the signature of a Reader
+        """Refuse: files are with the service."""
+        way = f"GET /api/v1/sets/{self.indexer.name}/images/{segment.uid}"
+        raise ConfigError(f"{self.indexer.where} has no files here. Get the picture from the service: {way}.")
 
     def _sees(self, segment: Segment) -> bool:
         return segment.build != HIDDEN and super()._sees(segment)

@@ -461,7 +461,7 @@ class RemoteShards(ShardedDocument):
         order = _shard_order([one.url for one in connections], answers)
         connections, answers = ([some[at] for at in order] for some in (connections, answers))
         any_shard = cast("Any", _AnyShard(connections, self.name))
-        models = {key: RemoteEmbedder(any_shard, key, identity) for key, identity in known["embed"].items()}
+        models = {key: RemoteEmbedder(any_shard, key, known) for key in known["embed"]}
         own = {key: one.user_object for key, one in make_embedders(embed, None).items()}
         indexers = []
         for connection, answer in zip(connections, answers, strict=True):
