@@ -165,6 +165,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
+@click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
 @_plan
 def index(
@@ -176,6 +177,7 @@ def index(
     exclude: tuple[str, ...],
     gitignore: bool | None,
     shards: int | None,
+    ocr: bool | None,
     launcher: int | str | None,
     plan: bool,
 ) -> Output:
@@ -188,6 +190,7 @@ def index(
         msg = f"index takes one folder; got {len(path)} paths."
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
+    project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
     chosen["shards"] = shards
     if plan:
