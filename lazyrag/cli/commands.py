@@ -285,7 +285,8 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     from lazyrag.document import Document
 
     is_new = project.shards is None
-    with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
+    new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
+    with new or project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
@@ -307,8 +308,10 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
             "diffs": plan.diffs,
             "calls": plan.calls,
             "tokens": tokens,
+            "formats": plan.formats,
         }
         lines = [*output.report_lines(plan.files), *output.reason_lines(plan.files.reasons)]
+        lines += output.format_lines(plan.formats)
         lines += output.unread_lines(plan.files)
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
         lines += output.reason_lines({one.step: one.reason for one in plan.steps if one.reason and one.step != "load"})

@@ -57,6 +57,17 @@ def describe_span(source: Segment, span: Span) -> str:
     return node._describe(source, node._touched(source))
 
 
+def _describe_range(first: Location, last: Location) -> str:
+    if first.kind == last.kind == "time":
+        return "–".join([first.label.replace("-", "–").split("–")[0], last.label.replace("-", "–").split("–")[-1]])
+    if first is last:
+        return f"{first.kind} {first.label}"
+    if first.kind != last.kind:  # a row of one sheet, and the next sheet
+        return f"{first.kind} {first.label} to {last.kind} {last.label}"
+    reach = "-" if first.label.isdecimal() else " to "
+    return f"{first.kind}s {first.label}{reach}{last.label}"
+
+
 class NodeSource(Protocol):
     """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 
@@ -458,14 +469,8 @@ class DocNode:
         locations = pages or innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
-            first, last = numbered[0], numbered[-1]
             under = f", {covering}" if pages and covering else ""
-            if first is last:
-                return f"{first.kind} {first.label}{under}"
-            if first.kind != last.kind:  # a row of one sheet, and the next sheet
-                return f"{first.kind} {first.label} to {last.kind} {last.label}"
-            reach = "-" if first.label.isdecimal() else " to "
-            return f"{first.kind}s {first.label}{reach}{last.label}{under}"
+            return _describe_range(numbered[0], numbered[-1]) + under
         if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
             return covering or touched[0].label
         text = content_text(source.content)

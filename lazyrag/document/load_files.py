@@ -442,9 +442,10 @@ class Loading:
         return hasattr(loader, "load_source")
 
     def _load_here(self, file: FoundFile, *, source: bool) -> LoadedFile:
-        return load_file(file.path, name=file.identity, limits=self.limits, readers=self._find, source=source)
+        return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
 
-    def _find(self, *names: str) -> FileReader | None:
+    def find(self, *names: str) -> FileReader | None:
+        """Return the user's reader for a file's names; None without one."""
         named = self.readers.find(*names)
         return None if named is None else named.reader()
 

@@ -95,10 +95,19 @@ class Project:
             raise StoreError(msg)
         chosen["doc_fields"] = label_fields() if self.fields else None
         chosen["shards"] = chosen.get("shards") or self.shards or None
-        docs = Document(
-            self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen
+        return self.with_readers(
+            Document(self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen),
+            required=write,
         )
-        if self.ocr and (write or importlib.util.find_spec("rapidocr")):  # to mark words in scans
+
+    def with_readers(self, docs: Document, *, required: bool = True) -> Document:
+        """A Document that also reads scans, if the project does.
+
+        Args:
+            docs: The Document.
+            required: Raise if the OCR is not installed; else marks of words in scans are not available.
+        """
+        if self.ocr and (required or importlib.util.find_spec("rapidocr")):
             from lazyrag.loaders.scans import add_ocr
 
             add_ocr(docs, cache=self.store / "ocr")

@@ -351,7 +351,7 @@ def load_file(
     try:
         with read_within(limits, readers, source=source) as state:
             _check_size(path, state.limits)
-            return _read(_reader_of(path, name or path.name, state), path)
+            return _read(find_reader(path, name or path.name, state), path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
 
@@ -378,7 +378,18 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
 
 
-def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
+def find_reader(path: Path, name: str, state: Reading) -> FileReader:
+    """The reader of a file, by its name and its first bytes.
+
+    Args:
+        path: The file.
+        name: Its path relative to its dataset or archive.
+        state: Its loading.
+
+    Raises:
+        LoadError: If there is none.
+        MissingDependencyError: If it needs a package.
+    """
     from lazyrag.loaders.detect import sniff
 
     if state.readers is not None:

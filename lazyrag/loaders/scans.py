@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.ocr import CachedOcr, Ocr, RapidOcr
 from lazyrag.loaders.pdf import PdfFile, PdfLoader
-from lazyrag.loaders.pdf_layout import page_text
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]
@@ -82,34 +81,6 @@ def add_ocr(docs: Any, ocr: Ocr | None = None, *, cache: Path | str | None = Non
     loader = ScanLoader(ocr, cache=cache)
     for suffix in (".pdf", *IMAGES):
         docs.add_reader(suffix, loader)
-
-
-TextLayer = Literal["text", "scan", "mixed", "unknown"]
-"""What the pages of a file have: text, pictures that need OCR, some of both; unknown if it cannot be opened."""
-
-
-def text_layer(path: Path, pages: int = 4) -> TextLayer:
-    """Whether a PDF or an image needs OCR, by some of its pages.
-
-    Args:
-        path: An existing file.
-        pages: Number of pages to look at, spread over the file.
-    """
-    if _is_image(path):
-        return "scan"
-    found = set()
-    try:
-        with closing(PdfLoader().open(path)) as file:
-            for number in sorted({at * file.count // pages for at in range(min(pages, file.count) or 1)}):
-                glyphs, has_drawings = file.page(number)
-                text = page_text(glyphs)
-                if text and file.is_usable(number, text):
-                    found.add("text")
-                elif text or has_drawings:
-                    found.add("scan")
-    except Exception:  # noqa: BLE001  loading reports it
-        return "unknown"
-    return "mixed" if len(found) == 2 else "text" if "text" in found else "scan" if found else "unknown"
 
 
 class ImageFile(PdfFile):
