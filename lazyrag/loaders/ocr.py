@@ -156,6 +156,7 @@ def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[Oc
 # On this machine
 
 _MOST_PIXELS = 1_600  # of the longer side, where lines are searched
+_SURE = 0.9  # mean score of a page that is not upside down
 _ENGINE = threading.Lock()
 _engines: dict[tuple[str, int], Any] = {}
 
@@ -210,7 +211,7 @@ class RapidOcr:
                 part.session.options = options
             timer.start()
             try:
-                found = engine(np.ascontiguousarray(image[:, :, ::-1]), return_word_box=True)
+                return _best_words(engine, image)
             except Exception as exc:
                 if options.terminate:
                     msg = f"OCR took longer than {self.max_seconds:g} s; allow more: RapidOcr(max_seconds=...)"
@@ -218,9 +219,6 @@ class RapidOcr:
                 raise
             finally:
                 timer.cancel()
-        if getattr(found, "txts", None) is None or found.boxes is None:
-            return []
-        return _engine_words(found, image.shape)
 
     def _engine(self) -> Any:
         key = self.models, self.threads
@@ -267,6 +265,29 @@ def _require_characters(model: Path) -> None:
     if "character" not in onnxruntime.InferenceSession(str(model)).get_modelmeta().custom_metadata_map:
         msg = f"The model {model} has no list of characters in its metadata, and none is downloaded."
         raise ConfigError(f"{msg} Use one in rapidocr's ONNX format.")
+
+
+def _best_words(engine: Any, image: np.ndarray) -> list[OcrWord]:
+    """The words of an image; of one that reads badly, also turned upside down."""
+    words, score = _read(engine, image)
+    if not words or score >= _SURE:
+        return words
+    turned_words, turned_score = _read(engine, image[::-1, ::-1])
+    if turned_score <= score:
+        return words
+    return [
+        OcrWord(one.text, 1 - one.x1, 1 - one.y1, 1 - one.x0, 1 - one.y0, (one.turn + 2) % 4) for one in turned_words
+    ]
+
+
+def _read(engine: Any, image: np.ndarray) -> tuple[list[OcrWord], float]:
+    """The words of an image, and their mean score."""
+    found = engine(np.ascontiguousarray(image[:, :, ::-1]), return_word_box=True)
+    if getattr(found, "txts", None) is None or found.boxes is None:
+        return [], 0.0
+    letters_read = sum(map(len, found.txts)) or 1
+    score = sum(len(text) * float(one) for text, one in zip(found.txts, found.scores, strict=True)) / letters_read
+    return _engine_words(found, image.shape), score
 
 
 def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:

@@ -23,6 +23,7 @@ import pypdfium2.raw as pdfium
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
+from lazyrag.loaders import base
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.bidi import has_right_to_left
 from lazyrag.loaders.ocr import Ocr, OcrWord, has_few_letters, is_garbled, word_glyphs
@@ -200,6 +201,8 @@ class PdfLoader:
             except TimeoutError as exc:
                 read.unread[number] = str(exc)
                 continue
+            finally:
+                base.page_recognized()
             text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
             before = read.texts[number - 1]
             if text and (is_garbled(before) or len(text) > len(before)):

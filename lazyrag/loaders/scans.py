@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]
 _MAX_PIXELS = 40_000_000
+_one_at_a_time = threading.Lock()  # warnings are switched off for all threads, and images take memory
 _SMALL = 1_000  # pixels of the longer side: letters of a screen are too small for the models
 
 
@@ -106,7 +109,7 @@ class ImageFile(PdfFile):
         except ModuleNotFoundError as exc:
             raise missing_package("ScanLoader", exc, "ocr") from exc
         try:
-            with Image.open(self._path) as image:
+            with _one_at_a_time, warnings.catch_warnings(action="ignore"), Image.open(self._path) as image:
                 yield image
         except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, Image.DecompressionBombError) as exc:
             msg = f"The image cannot be read ({type(exc).__name__}: {exc})."
