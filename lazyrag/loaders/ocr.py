@@ -325,7 +325,7 @@ def _bounds(box: Any) -> tuple[float, float, float, float]:
 # By content
 
 _MEMORY = 64
-_memory: OrderedDict[str, Any] = OrderedDict()
+_memory: OrderedDict[tuple[str | None, str], Any] = OrderedDict()
 _MEMORY_LOCK = threading.Lock()
 
 
@@ -352,14 +352,14 @@ class CachedOcr:
         content = hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=32).hexdigest()
         key, secret = (digest([use, self.identity, str(image.shape), content]) for use in ("key", "secret"))
         with _MEMORY_LOCK:
-            found = _memory.get(key)
+            found = _memory.get((self.folder, key))
         if found is None:
             found = self._stored(key, secret)
             if found is None:
                 found = self.ocr(image)
                 self._store(key, secret, found)
             with _MEMORY_LOCK:
-                _memory[key] = found
+                _memory[self.folder, key] = found
                 while len(_memory) > _MEMORY:
                     _memory.popitem(last=False)
         return found if isinstance(found, str) else list(found)

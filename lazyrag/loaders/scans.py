@@ -150,7 +150,7 @@ class ImageFile(PdfFile):
 
     def no_text(self, read: Any) -> LoadError:  # noqa: ARG002
         """An image without words is skipped."""
-        return NoReaderError("OCR found no text in the image.", loader="ImageLoader")
+        return NoReaderError("OCR found no text in the image.", loader="ScanLoader")
 
     def close(self) -> None:
         """Nothing is open between two pages."""

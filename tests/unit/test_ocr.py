@@ -14,7 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 from werkzeug import Response
 
 from lazyrag import Document
-from lazyrag.errors import ConfigError, LoadError, MissingDependencyError
+from lazyrag.errors import ConfigError, IngestionWarning, LoadError, MissingDependencyError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.ocr import CachedOcr, HttpOcr, OcrWord, RapidOcr, box_words
 from lazyrag.loaders.pdf import PdfLoader
@@ -167,8 +167,10 @@ def test_images_of_many_kinds(tmp_path):
     assert ocr.images[2].min() == 255
     docs = Document(tmp_path)
     add_ocr(docs, Fake(" "))
-    docs.sync()
-    assert [path for path, _ in docs.last_report.skipped] == ["a.tiff", "b.jpg", "c.png"]
+    with pytest.warns(IngestionWarning, match="OCR found no text"):
+        docs.sync()
+    reason = "image in which OCR found no text"
+    assert docs.last_report.skipped == tuple((name, reason) for name in ("a.tiff", "b.jpg", "c.png"))
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\nnothing", b"", b"II*\0\xff\xff\xff\xff"])
@@ -196,6 +198,7 @@ def test_no_page_is_recognized_twice(tmp_path):
 
     module._memory.clear()
     unused = Fake("other")
+    unused.identity = "fake five words"
     assert CachedOcr(unused, tmp_path / "more")(image) == "five words"
     assert not unused.images
     [stored] = (tmp_path / "more").iterdir()
