@@ -486,6 +486,7 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
 # Processes
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_command_passes_calls_on_to_a_service(tmp_path):
     """``--url`` with a token; every web process gives the same answers. It survives a revocation and the service."""

@@ -454,6 +454,7 @@ def tokens(served, model):
     access.close()
 
 
+@pytest.mark.slow
 def test_labels_hold_on_every_face(served, tokens):
     """A scoped token finds its documents alone; a set that it cannot see is as unknown as one that does not exist."""
     with served.client(key=tokens["staff"]) as staff, served.client(key=tokens["all"]) as everyone:
@@ -545,6 +546,7 @@ def hostile(chosen, depth=0):
     return {chosen.choice(keys): hostile(chosen, depth + 1) for _ in range(chosen.randrange(4))}
 
 
+@pytest.mark.slow
 def test_hostile_values_are_never_a_failure(served, client):
     """Wrong types and nested values at every field are refused, or answered."""
     chosen, store = random.Random(7), store_of(client, "words")

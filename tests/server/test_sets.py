@@ -72,6 +72,8 @@ def test_who_may_not_create_sets(client, app, principal, monkeypatch):
     assert client.delete(f"{SETS}/notes").status_code == 403
 
 
+@pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
     """No web process answers 404 about it, each one has it within a second, and a later start finds it."""

@@ -393,6 +393,7 @@ def kill_after(calls, path, url):
     return subprocess.run(command, env=env, check=False, capture_output=True).returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calls",
     [

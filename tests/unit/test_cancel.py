@@ -186,6 +186,7 @@ def test_a_callback_can_cancel(tmp_path):
     assert len(docs.get_nodes()) == len(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"])
 def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
     """Files that workers have begun are finished or dropped; no other ones are begun."""

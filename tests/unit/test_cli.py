@@ -249,6 +249,7 @@ def limited(limit: str, *arguments: str):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
 def test_what_cannot_be_read_is_one_line(folder: Path, run):
@@ -276,6 +277,7 @@ def test_what_cannot_be_read_is_one_line(folder: Path, run):
     (folder / "notes").chmod(0o700)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize(("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")])
@@ -456,6 +458,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptible):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""

@@ -635,6 +635,7 @@ def test_a_killed_worker_loses_no_job(tmp_path):
     check_kills(tmp_path / "store.db", 2, 0)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_workers_killed_at_many_instants_lose_no_job(tmp_path):
     """20 of them; LAZYRAG_KILLS sets another number."""

@@ -62,6 +62,7 @@ def stored(home: Path) -> list[str]:
     return [path.name for path in (home / "hf").rglob("blobs/*")]
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.shared
 def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: pytest.MonkeyPatch):

@@ -289,6 +289,7 @@ def test_readers_during_re_ingestion(library, grace_s, monkeypatch):
     assert all(len(asking.seen) > 1 for asking in threads)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_ten_thousand_queries_during_re_ingestion(library, monkeypatch):
     """Ten thousand answers in another process: no mixed version, no missing document, no short answer."""
