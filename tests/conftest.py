@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
 
     LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, one in n of those marked `share(n)`,
-    and of the others of the web page and of real servers a quarter and a third; without it all are kept. With
+    and of the others of the web page and of real servers a quarter and a half; without it all are kept. With
     LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not is_left_out(item)]
 
 
-_PARTS = {"page": 4, "live": 3}
+_PARTS = {"page": 4, "live": 2}
 """Of the tests of these folders, a slice keeps one in so many."""
 
 
