@@ -145,7 +145,7 @@ def test_other_sites_embed_nothing(bare, touched):
     )
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [

@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 def found(url, name, query):
     """Paths of what a search over HTTP finds."""
-    answer = httpx.post(f"{url}/api/v1/sets/{name}/search", json={"query": query})
+    answer = httpx.post(f"{url}/api/v1/sets/{name}/search", json={"query": query}, timeout=60)
     assert answer.status_code == 200, answer.text
     return [hit["path"] for hit in answer.json()["hits"]]
 
@@ -180,7 +180,7 @@ def test_a_program_serves_its_document():
     """Document(manager=True) serves from the program, in-memory Documents with lambdas too, until it is closed."""
     docs = Document(manager=True)
     docs.create_node_group("shout", transform=lambda text: text.upper())
-    assert httpx.get(f"{docs.url}/readyz").status_code == 200
+    assert httpx.get(f"{docs.url}/readyz", timeout=60).status_code == 200
     job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea."}})
     assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
     assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
@@ -189,7 +189,7 @@ def test_a_program_serves_its_document():
     docs.close()
     docs.close()
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{url}/healthz")
+        httpx.get(f"{url}/healthz", timeout=60)
 
 
 def test_the_port_of_a_program(tmp_path):
@@ -220,4 +220,4 @@ def test_a_large_request_head_is_refused():
         with socket.create_connection(("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10) as large:
             large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
             assert large.recv(100).startswith(b"HTTP/1.1 400")
-        assert httpx.get(f"{docs.url}/healthz").status_code == 200
+        assert httpx.get(f"{docs.url}/healthz", timeout=60).status_code == 200

@@ -76,7 +76,7 @@ def delete_files(docs, place, **kwargs):
     docs.delete_files([name for name in ("d.txt", "e.txt") if name in there], **kwargs)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("operation", [sync, add_files, add_texts, delete_files])
 def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):

@@ -361,6 +361,7 @@ def test_status_and_plan_say_why(folder: Path, run):
     assert (folder / ".lazyrag" / "store.db").read_bytes() == state
 
 
+@pytest.mark.slow
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
     run("index", "--include", "*.md", "--group", "FineChunk")
@@ -533,6 +534,7 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
 
 
+@pytest.mark.slow
 def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
     """Without OPENAI_BASE_URL, texts would go to another company's servers."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
@@ -652,6 +654,7 @@ main()
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
+@pytest.mark.slow
 def test_folders_inside_of_an_indexed_folder(folder: Path, run):
     """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
     assert run("index", "--store=~/st")[0] == 0

@@ -496,6 +496,7 @@ def test_old_jobs_are_removed(docs, monkeypatch):
     assert finished.id not in {new.id, waiting.id}
 
 
+@pytest.mark.slow
 def test_long_results_are_cut(docs):
     """A report of many files stays small, and says how many they are."""
     docs.jobs.submit("add_texts", {"texts": {f"{number:03}": "tea" for number in range(300)}})

@@ -212,6 +212,7 @@ def test_the_extra_is_named(home: Path):
     assert "lazyrag[onnx]" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_shells_complete_the_command():
     """`lazyrag model f<Tab>`."""
     words = {"_LAZYRAG_COMPLETE": "bash_complete", "COMP_WORDS": "lazyrag model f", "COMP_CWORD": "2"}
