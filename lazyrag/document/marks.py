@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders.directory import hash_file
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
 from lazyrag.loaders.pictures import write_png
@@ -68,7 +66,7 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
     touched = [one for one in root.locations if one.kind == "page" and one.start < end and start < one.end]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
-    with closing(loader.open(unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         pages = {int(one.label): one for one in touched}
         placed = {number: _placed_page(opened, number - 1) for number in pages}
         if loader.drop_repeated:
@@ -91,7 +89,7 @@ def render_page(reader: Reader, path: str, page: int, width: int, file: str | os
     loader = _pdf_loader(reader, root)
     if loader is None:
         raise ConfigError(f"{path!r} has no pages to show: it is not a PDF. Show its text instead.")
-    with closing(loader.open(unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         number = validate_integer("page", page, 1, opened.count)
         return write_png(opened.image(number - 1, 0, width))
 
@@ -101,23 +99,6 @@ def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
     _, given = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
     found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
     return found if isinstance(found, PdfLoader) else None
-
-
-def unchanged_file(reader: Reader, path: str, file: str | os.PathLike[str] | None) -> Path:
-    """The document's file, if it has the bytes that were ingested."""
-    indexer = reader.indexer
-    row = indexer.ledger.documents.named([path])[path]
-    known = indexer.engine.added.get(path) or (indexer.dataset.find(path) if row.origin == "dataset" else None)
-    place = Path(file) if file is not None else known.path if known is not None else None
-    if place is None:
-        raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
-    try:
-        digest = hash_file(place)
-    except OSError as exc:
-        raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
-    if digest != row.content_hash:
-        raise LoadError(f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first.")
-    return place
 
 
 def _other_text(path: str, number: int, root: Segment) -> str:

@@ -16,8 +16,7 @@ from reportlab.pdfgen import canvas
 from lazyrag import DataType, DocField, DocNode, Document, HttpChatModel, LLMParser, Retriever
 from lazyrag.errors import ConfigError, LoadError, StaleNodeError
 from lazyrag.loaders import loaders, read_image, register_media_reader
-from lazyrag.transforms import NodeTransform
-from lazyrag.transforms.pictures import data_url
+from lazyrag.transforms.pictures import PictureExtractor, data_url
 from tests.model_server import KEY, answered
 from tests.picture_files import (
     CUP,
@@ -122,18 +121,10 @@ def test_an_image_embedder_gets_the_pictures(folder):
         return [1.0, 0.0] if text == address(CUP) or "white" in text else [0.0, 1.0]
 
     docs = Document(folder({name: FILES[name] for name in ("garden.docx", "page.html")}), embed=clip)
-    docs.create_node_group("seen", transform=PictureCopy, parent="image", index_text=data_url)
+    docs.create_node_group("seen", transform=PictureExtractor, index_text=data_url)
     [hit] = Retriever(docs, "seen", similarity="cosine", topk=1)("something white")
     assert hit.image() == CUP
     assert {address(CUP), address(GARDEN)} <= {*seen}
-
-
-class PictureCopy(NodeTransform):
-    """Pictures once more, for another index."""
-
-    def transform(self, node):
-        """Copy a picture."""
-        return DocNode(text=node.text, metadata=node.metadata)
 
 
 def test_pictures_follow_their_file(folder):
