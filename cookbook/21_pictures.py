@@ -24,6 +24,7 @@ class Viewer:
     identity = "viewer"
 
     def chat(self, prompt, options=None):
+        """Answer with a question."""
         [message] = prompt
         address = message.content[1]["image_url"]["url"]
         seen = base64.b64decode(address.partition(",")[2])
@@ -31,6 +32,7 @@ class Viewer:
         return ChatCompletion((ChatChoice(json.dumps({"questions": [asked]})),))
 
     def stream(self, prompt, options=None):
+        """Nothing streams here."""
         raise NotImplementedError
 
     achat = astream = stream
@@ -48,4 +50,6 @@ with tempfile.TemporaryDirectory() as folder:
     [hit] = Retriever(docs, "asked", similarity="bm25", topk=1)("what grows there")
     print(f"{hit.text} {hit.metadata['answer']}")
     assert hit.metadata["answer"] == f"Tea, in {len(PICTURE)} bytes."
-    assert hit.parent.image() == PICTURE
+    shown = hit.parent.image()
+
+assert shown == PICTURE
