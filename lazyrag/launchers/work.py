@@ -211,14 +211,15 @@ class Launcher:
 
     def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish."""
-        results = self.results if self._keeps_results else Results()  # else the embedding cache keeps them
+        # The embedding cache keeps them.
+        results = self.results if self._keeps_results else Results(shared=self.results.folder)
         tasks = (
             Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
             for at, text in enumerate(texts)
         )
-        work = functools.partial(embed_texts, embedder.workers)
-        token = digest([self._token, embedder.key])
-        for some in self.engine.run(Work(work, token, embedder.sent, _EMBED_BYTES, EmbeddingError), tasks, results):
+        function, token = functools.partial(embed_texts, embedder.workers), digest([self._token, embedder.key])
+        work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
+        for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
 
 
