@@ -402,21 +402,21 @@ def _opened(path: Path, loader: Any) -> PdfFile:
 
 def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
     """The pictures of a page with what is needed of them: pdfium forgets a page that is closed."""
-    from lazyrag.loaders.pdf import image_objects
+    from lazyrag.loaders.pdf import alternative_texts, image_objects
 
     found = []
     with file.handle(index) as page, closing(page.get_textpage()) as text:
-        wide, high = page.get_size()
-        for number, one in enumerate(image_objects(page)):
+        alternatives = alternative_texts(page)
+        where, (wide, high) = f"page {index + 1}", page.get_size()
+        for number, (one, tag) in enumerate(image_objects(page)):
             left, bottom, right, top = one.get_bounds()
             if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
                 continue
             below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
             above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
             caption = _caption_among(below) or _caption_among(above)
-            found.append(
-                _Drawn(f"{index + 1}/{number}", _result(_describe_object, one), caption, "", f"page {index + 1}")
-            )
+            described = _result(_describe_object, one)
+            found.append(_Drawn(f"{index + 1}/{number}", described, caption, alternatives.get(tag, ""), where))
     return found
 
 
@@ -465,13 +465,14 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
 
     page, number = map(int, place.split("/"))
     with closing(_opened(path, loader)) as file, file.handle(page - 1) as opened:
-        one = next(itertools.islice(image_objects(opened), number, None), None)
+        one, _ = next(itertools.islice(image_objects(opened), number, None), (None, 0))
         if one is None:
             raise LoadError(f"Page {page} has no such picture.")
         check_pixels(*one.get_px_size())
         data = _jpeg_of(one)
         if data is None:
             with closing(one.get_bitmap()) as bitmap:
+                bitmap.warn_on_close = False  # nothing refers to its pixels after that
                 data = write_png(bitmap.to_numpy(), is_blue_first=True)
         return data
 
