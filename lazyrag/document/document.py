@@ -265,7 +265,7 @@ class Document:
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         if launched is not None:
-            launched.bind(self._indexer.loading, self._indexer.ledger.file.path)
+            launched.bind(self._indexer)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)

@@ -296,6 +296,7 @@ class Engine:
         close: Releases what was opened for it.
         processes: The number of processes of this machine, if it is those.
         holds: Whether a worker holds results until they are fetched.
+        loading: What has the processes, once a Document has bound it; those of shards have one in common.
     """
 
     executor: Any
@@ -305,6 +306,7 @@ class Engine:
     close: Callable[[], object] = field(default=lambda: None)
     processes: int = 0
     holds: bool = False
+    loading: Any = None
 
     def run(self, work: Work, tasks: Iterable[Task], results: Results) -> Iterator[list[tuple[Task, bytes]]]:
         """Yield tasks with their results as they finish, in groups; a bounded number of batches is in flight.
@@ -399,12 +401,14 @@ def dump_by_name(given: Any) -> bytes:
 
 
 def make_engine(launcher: Any) -> Engine:
-    """The engine of the argument ``launcher``.
+    """The engine of the argument ``launcher``; shards pass the one that they share.
 
     Raises:
         ConfigError: If it is something else.
         MissingDependencyError: If its package is not installed.
     """
+    if isinstance(launcher, Engine):
+        return launcher
     if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
         return cast("Engine", importlib.import_module("lazyrag.launchers.engines").connect(launcher))
     if isinstance(launcher, Executor):

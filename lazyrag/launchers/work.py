@@ -81,11 +81,15 @@ class Launcher:
         """Whether work can be sent: processes run while files are ingested."""
         return self._loading is None or self._loading.is_running
 
-    def bind(self, loading: Loading, file: Path | None) -> None:
-        """Use the processes of a Document, and keep results beside its store's file."""
+    def bind(self, indexer: Any) -> None:
+        """Use the processes of a Document, or those of another shard, and keep results beside its store's file."""
         if self.processes:
-            self._loading = loading
-            self.engine.executor = Processes(self.engine.executor, loading.call)
+            if self.engine.loading is None:
+                self.engine.loading = indexer.loading
+                self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
+            self._loading = indexer.loading = self.engine.loading
+            indexer.engine = replace(indexer.engine, loading=indexer.loading)
+        file = indexer.ledger.file.path
         if file is not None and not self._keeps_results:
             self.results = Results(Path(f"{file}.results"))
 
