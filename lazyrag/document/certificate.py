@@ -404,6 +404,8 @@ def _search(
             missing.append(f"the files of the server at {location.address}: its rows were queried by their keys")
     if indexer.ledger.file.path is None:
         missing.append("the memory of this program, in which the store is")
+    if indexer.ledger.file.is_server:
+        missing.append(f"the files of the server of {indexer.ledger.file.address}, which reclaims deleted rows later")
     if needles.has_short_vectors:
         missing.append("vectors of fewer than 8 numbers, apart from their keys")
     if not needles.paths:

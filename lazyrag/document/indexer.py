@@ -248,7 +248,7 @@ class Indexer:
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
-        return ReadOnlyError(msg, store=str(self.ledger.file.path))
+        return ReadOnlyError(msg, store=self.ledger.file.address)
 
     # Write
 

@@ -37,7 +37,7 @@ from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
-from lazyrag.storage.database import Database, FileFormat
+from lazyrag.storage.database import Database, FileFormat, RawText, is_server
 from lazyrag.stores.protocol import (
     Feature,
     Part,
@@ -375,7 +375,7 @@ def stored_text(text: str) -> StoredText:
         try:
             text.encode()
         except UnicodeEncodeError:
-            return text.encode("utf-8", "surrogatepass")
+            return RawText(text.encode("utf-8", "surrogatepass"))
     return text
 
 
@@ -537,6 +537,7 @@ class StoreFile:
 
     Args:
         path: The file; its folder must exist. Array files are in ``<path>.d``. None: in memory, for this object alone.
+            Or the URL of a PostgreSQL database; then ``path`` is where this machine keeps copies, and no file.
         read_only: Write nothing, and neither create nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
@@ -565,11 +566,21 @@ class StoreFile:
         self._writing_thread = 0
         self._counting = threading.Lock()
         with ExitStack() as undo:
-            self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
+            database: type[Database] = Database
+            if is_server(path):
+                from lazyrag.storage import postgres
+
+                database = cast("type[Database]", postgres.PostgresDatabase)
+            self._writer = undo.enter_context(database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
             self._reader = self._writer
             self.path: Path | None = None if self._writer.in_memory else self._writer.path
+            self.is_server = is_server(path)
+            self.address = self._writer.address
+            """For messages: the path, or the URL without its password."""
             if not (self._writer.in_memory or read_only):
-                self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
+                source = self._writer.source
+                self._reader = undo.enter_context(database(source, STORE_FORMAT, read_only=True, timeout_s=timeout_s))
+            place = self._writer.array_place()
             undo.pop_all()
         self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
@@ -580,10 +591,11 @@ class StoreFile:
         if self.path is None:
             self.commit_counter = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
         """Counter that changes with every commit of any process. Compare values of the same object only."""
-        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
+        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only, place=place)
+        self.now = self._writer.now
 
     def __repr__(self) -> str:
-        return f"StoreFile({self.path and os.fspath(self.path)!r}{', read_only=True' * self.read_only})"
+        return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
     def __enter__(self) -> Self:
         return self
@@ -620,6 +632,10 @@ class StoreFile:
         self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def second_writer(self) -> Database:
+        """Another connection, which writes even if this object is read-only."""
+        return type(self._writer)(self._writer.source, STORE_FORMAT)
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
@@ -679,7 +695,7 @@ class StoreFile:
             except StoreError as exc:
                 found = str(exc)
             if found != "ok":
-                return found if file is self else f"{file.path}: {found}"
+                return found if file is self else f"{file.address}: {found}"
         return ""
 
     def check_there(self, name: str) -> None:
