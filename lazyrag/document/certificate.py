@@ -394,7 +394,11 @@ def _search(
     found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
     shared = _shared(indexer, found, needles.paths) if found else found
     checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
-    missing = list(_ELSEWHERE)
+    file = indexer.ledger.file
+    missing = [
+        *_ELSEWHERE,
+        *([f"the server's files of {file.address}, which lose deleted rows later"] * file.is_server),
+    ]
     for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
         known = {collection for (collection,) in _collections(indexer, name)}
         rows = sum(len(store.get(one, keys)) for one, keys in needles.keys.items() if one in known)
@@ -404,8 +408,6 @@ def _search(
             missing.append(f"the files of the server at {location.address}: its rows were queried by their keys")
     if indexer.ledger.file.path is None:
         missing.append("the memory of this program, in which the store is")
-    if indexer.ledger.file.is_server:
-        missing.append(f"the files of the server of {indexer.ledger.file.address}, which reclaims deleted rows later")
     if needles.has_short_vectors:
         missing.append("vectors of fewer than 8 numbers, apart from their keys")
     if not needles.paths:

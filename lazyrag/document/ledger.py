@@ -171,39 +171,42 @@ def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | N
     return (None, None, None) if signature is None else (signature.size, signature.mtime_ns, signature.inode)
 
 
-def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -> None:
-    """Write a document's row, unless readers see no change."""
-    row = flip.row
+def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: int | None) -> None:
+    """Write the rows of documents, unless readers see no change."""
     if changes is None:
         return
-    connection.execute(
+    connection.executemany(
         "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
         "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
         "WHERE id = ?",
-        (
-            *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
-            *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
-        ),
+        [
+            (
+                *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
+                *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
+            )
+            for flip in flips
+            for row in [flip.row]
+        ],
     )
 
 
-def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int) -> None:
-    """Enter the version that has become live; drop versions and builds beyond ``keep_versions``."""
-    row = flip.row
-    connection.execute(
+def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int) -> None:
+    """Enter the versions that have become live; drop versions and builds beyond ``keep_versions``."""
+    now = time.time()
+    connection.executemany(
         "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
         "FROM document WHERE id = ?",
-        (flip.root, time.time(), flip.version_hash, row.id),
+        [(flip.root, now, flip.version_hash, flip.row.id) for flip in flips],
     )
-    connection.execute(
+    connection.executemany(
         "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",
-        (row.id, row.id, keep_versions),
+        [(flip.row.id, flip.row.id, keep_versions) for flip in flips],
     )
-    connection.execute(
+    connection.executemany(
         "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead' "
         "AND number NOT IN (SELECT build FROM live WHERE document = ?) "
         "AND root NOT IN (SELECT root FROM version WHERE document = ?)",
-        (time.time(), row.id, row.id, row.id),
+        [(now, flip.row.id, flip.row.id, flip.row.id) for flip in flips],
     )
 
 
@@ -480,8 +483,10 @@ _COVERED = (
 )
 _LIVE_ROWS = (
     "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
-    "SELECT number, output FROM live JOIN build ON number = build "
-    "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number",
+    (
+        "SELECT number, output FROM live JOIN build ON number = build "
+        "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number"
+    ),
 )
 _ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN (SELECT id FROM kept_space)"
 
@@ -725,12 +730,8 @@ class DocumentTable(_Table):
                 "ON CONFLICT (ledger, uid) DO NOTHING",
                 [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
             )
-            found = [
-                connection.execute(
-                    "SELECT id, version FROM document WHERE ledger = ? AND uid = ?", (self._db.id, row.uid)
-                ).fetchone()
-                for row in rows
-            ]
+            query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
+            found = self._db.file.fetch_each(connection, query, [(self._db.id, row.uid) for row in rows])
         return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
@@ -1136,8 +1137,7 @@ class Ledger(LedgerConnection):
         """
         with self.writing(durable=True) as connection:
             changes = self.next_change(connection) if visible else None
-            for one in flips:
-                write_row(connection, one, changes)
+            write_rows(connection, flips, changes)
             connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
             connection.executemany(
                 "INSERT INTO live VALUES (?, ?, ?)",
@@ -1147,9 +1147,8 @@ class Ledger(LedgerConnection):
                 "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
                 [pair for one in flips for pair in one.covered],
             )
+            enter_versions(connection, [one for one in flips if one.root is not None], keep_versions)
             for one in flips:
-                if one.root is not None:
-                    enter_version(connection, one, keep_versions)
                 for document in one.gone:
                     tombstone_document(connection, document, "deleted", changes or 0)
             for part in parts:

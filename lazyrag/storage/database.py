@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +158,6 @@ class Database:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
-        self.source: str | Path = self.path
         self.address = os.fspath(self.path)
         self.in_memory = path is None
         self.file_format = file_format
@@ -293,8 +292,18 @@ class Database:
         if self._closed:
             raise self._error("is closed. Open it again.")
 
+    def second(self, *, read_only: bool) -> Database:
+        """Another connection to the file."""
+        return Database(self.path, self.file_format, read_only=read_only, timeout_s=self._timeout_s)
+
     def array_place(self) -> Any:
         """Where array files are, if they are in the database: None."""
+
+    @staticmethod
+    def fetch_each(connection: sqlite3.Connection, query: str, rows: Iterable[Sequence[object]]) -> list[Any]:
+        """The first rows of a query for each row of parameters, in order; there may be none for some."""
+        found = [connection.execute(query, row).fetchone() for row in rows]
+        return [row for row in found if row is not None]
 
     def now(self, _connection: sqlite3.Connection) -> float:
         """The clock of leases, in seconds since 1970: that of this machine."""

@@ -43,6 +43,7 @@ CREATE TABLE selection (name TEXT PRIMARY KEY, chosen TEXT NOT NULL);
 CREATE TABLE result (key TEXT PRIMARY KEY, content BLOB, worker TEXT NOT NULL, changed REAL NOT NULL);
 CREATE VIEW sqlite_master AS SELECT tablename AS name FROM pg_catalog.pg_tables WHERE schemaname = current_schema();
 """
+_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 # SQLite's words to PostgreSQL's. Foreign keys are checked where the suites run on SQLite.
@@ -86,7 +87,8 @@ _EXPLANATIONS = {
     "25006": "cannot be written: the server or the user is read-only.",
 }
 """SQLSTATEs to our explanations."""
-_UNREACHABLE = ("08", "28", "3D", "53", "57", "25P03")  # SQLSTATEs of refused and ended connections
+_ENDED = ("08", "57P0", "25P03")  # SQLSTATEs of ended connections
+_UNREACHABLE = (*_ENDED, "28", "3D", "53")  # and of those that are refused
 
 
 def _parts(url: str) -> tuple[str, str]:
@@ -202,29 +204,52 @@ class Connection:
     """A connection that takes SQLite's statements, as far as a store's code has them.
 
     Values are put into the statements (see `literal`): the server then finds their types as SQLite does, many
-    statements travel at a time, and every driver works.
+    statements travel at a time, and every driver works. A lost connection is opened again unless that would lose a
+    part of a transaction.
 
     Args:
-        raw: The driver's connection.
+        connect: Opens the driver's connection.
         errors: The driver's errors.
+        is_lost: Whether an error has ended the driver's connection.
     """
 
-    def __init__(self, raw: Any, errors: tuple[type[BaseException], ...]) -> None:
-        self.raw, self._errors = raw, errors
+    def __init__(
+        self, connect: Callable[[], Any], errors: tuple[type[BaseException], ...], is_lost: Callable[[Any, Any], bool]
+    ) -> None:
+        self._connect, self._errors, self._is_lost = connect, errors, is_lost
+        self.raw: Any = None
         self.in_transaction = False
         self.total_changes = 0
+        self.begin = ""
+        """Beginning of a transaction that travels with its first statement."""
 
     def run(self, text: str) -> Cursor:
-        """Run statements in PostgreSQL's own dialect."""
-        try:
-            cursor = self.raw.cursor()
-            cursor.execute(text)
-            rows = [tuple(map(_read, row)) for row in cursor.fetchall()] if cursor.description else []
-            found = Cursor(rows, cursor.description, cursor.rowcount, None)
-            cursor.close()
-        except self._errors as exc:
-            raise ServerError from exc
-        self.total_changes += 0 if found.description else max(0, found.rowcount)
+        """Run statements in PostgreSQL's own dialect; returns the result of the last one."""
+        while True:
+            is_new, is_first = self.raw is None, not self.in_transaction or bool(self.begin)
+            try:
+                if is_new and not is_first:
+                    raise ConnectionError("the connection was lost")
+                self.raw = self.raw or self._connect()
+                found = self._send(f"{self.begin}; {text}" if self.begin else text)
+            except self._errors as exc:
+                if self.raw is not None and self._is_lost(exc, self.raw):
+                    self.raw = None
+                if is_new or not is_first or self.raw is not None:
+                    raise ServerError from exc
+            else:
+                self.begin = ""
+                self.total_changes += 0 if found.description else max(0, found.rowcount)
+                return found
+
+    def _send(self, text: str) -> Cursor:
+        cursor = self.raw.cursor()
+        cursor.execute(text)
+        while hasattr(cursor, "nextset") and cursor.nextset():  # pg8000 has the last result only
+            pass
+        rows = [tuple(map(_read, row)) for row in cursor.fetchall()] if cursor.description else []
+        found = Cursor(rows, cursor.description, cursor.rowcount, None)
+        cursor.close()
         return found
 
     def execute(self, query: str, parameters: Parameters = ()) -> Cursor:
@@ -238,6 +263,11 @@ class Connection:
         row = found.fetchone()
         self.total_changes += row is not None
         return Cursor([], None, int(row is not None), None if row is None else row[0])
+
+    def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
+        """The first rows of a query for each row of parameters, in order."""
+        selects = (f"({_bound(query, row)} LIMIT 1)" for row in rows)
+        return [row for some in _batches(selects, 500) for row in self.run(" UNION ALL ".join(some))]
 
     def executemany(self, query: str, rows: Iterable[Parameters]) -> None:
         """Run a statement for each row of parameters."""
@@ -257,13 +287,17 @@ class Connection:
             self.run(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table}")  # noqa: S608
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def _script(text: str) -> str:
+    return "".join(_bound(statement, ()) for statement in _statements(text))
+
+
+def _batches(texts: Iterable[str], most: int = 1 << 20) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
     for text in texts:
         batch.append(text)
         size += len(text)
-        if size >= _BATCH:
+        if size >= _BATCH or len(batch) >= most:
             yield batch
             batch, size = [], 0
     if batch:
@@ -282,6 +316,7 @@ class PostgresDatabase:
         file_format: The tables, created in a schema that lacks them.
         read_only: Write nothing.
         timeout_s: How long to wait for another program that writes.
+        is_prepared: Whether another object has found the tables; then this one connects when it is first used.
 
     Raises:
         ConfigError: If the URL is none of SQLAlchemy.
@@ -293,9 +328,17 @@ class PostgresDatabase:
     in_memory = False
     _arrays: PostgresDatabase | None = None
 
-    def __init__(self, url: str, file_format: FileFormat, *, read_only: bool = False, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        file_format: FileFormat,
+        *,
+        read_only: bool = False,
+        timeout_s: float = 30.0,
+        is_prepared: bool = False,
+    ) -> None:
         self.address, self._schema = _parts(url)
-        self.source, self.path = url, local_copy(url)
+        self._url, self.path = url, local_copy(url)
         self.file_format, self.read_only, self._timeout_s = file_format, read_only, timeout_s
         try:
             from sqlalchemy import create_engine, make_url
@@ -320,10 +363,11 @@ class PostgresDatabase:
         self._connect: Callable[[], Any] = functools.partial(self._dialect.connect, *arguments, **keywords)
         self._errors = (self._dialect.loaded_dbapi.Error, OSError)
         self._process, self._turn, self._openings, self._closed = os.getpid(), threading.RLock(), 0, False
-        self._connection: Connection | None = None
+        self._connection = Connection(self._opened, self._errors, self._is_lost)
         self._finalizer: Callable[[], object] = lambda: None
         try:
-            self._prepare()
+            if not is_prepared:
+                self._prepare()
         except BaseException:
             self.close()
             raise
@@ -339,7 +383,7 @@ class PostgresDatabase:
 
     def reading(self) -> AbstractContextManager[Any]:
         """See `Database.reading`."""
-        return self.transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return self.transaction(_READING)
 
     def writing(self, *, durable: bool = False, checked: bool = True) -> AbstractContextManager[Any]:
         """See `Database.writing`. There are no foreign keys to check."""
@@ -356,23 +400,29 @@ class PostgresDatabase:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             self.check_open()  # it may have been closed while this thread waited
-            if self._connection is not None and self._connection.in_transaction:  # of this thread
-                yield self._connection
+            connection = self._connection
+            if connection.in_transaction:  # of this thread
+                yield connection
                 return
-            connection = self._begin(begin)
-            connection.in_transaction = True
             try:
                 try:
+                    if begin == _READING:
+                        connection.begin = begin
+                    else:
+                        connection.run(begin)
+                    connection.in_transaction = True
                     yield connection
-                    connection.run("COMMIT")
+                    if not connection.begin:
+                        connection.run("COMMIT")
                 except BaseException:
-                    with suppress(ServerError):
-                        connection.run("ROLLBACK")
+                    if connection.raw is not None and not connection.begin:
+                        with suppress(ServerError):
+                            connection.run("ROLLBACK")
                     raise
             except ServerError as exc:
                 raise self._explained(exc) from exc
             finally:
-                connection.in_transaction = False
+                connection.in_transaction, connection.begin = False, ""
 
     def flush(self) -> None:
         """See `Database.flush`: a commit that waits for the disk secures all before it."""
@@ -383,10 +433,10 @@ class PostgresDatabase:
         """See `Database.data_version`; it counts commits of this object, too."""
         self.check_open()
         with self._turn:
-            is_within = self._connection is not None and self._connection.in_transaction
-            query = "SELECT commits FROM store"
-            found = self._connection.run(query) if is_within and self._connection else self._begin(query, wanted=True)
-            commits = next(iter(found))[0]
+            try:
+                [(commits,)] = self._connection.run("SELECT commits FROM store")
+            except ServerError as exc:
+                raise self._explained(exc) from exc
         return int(commits) + (self._openings << 48)
 
     def check_open(self) -> None:
@@ -408,50 +458,36 @@ class PostgresDatabase:
             if self._arrays is not None:
                 self._arrays.close()
 
-    def array_place(self) -> ArrayRows:
+    def second(self, *, read_only: bool) -> PostgresDatabase:
+        """See `Database.second`."""
+        wait_s = self._timeout_s
+        return PostgresDatabase(self._url, self.file_format, read_only=read_only, timeout_s=wait_s, is_prepared=True)
+
+    def array_place(self) -> _ArrayRows:
         """Where array files are; with a connection of its own."""
-        self._arrays = PostgresDatabase(
-            self.source, self.file_format, read_only=self.read_only, timeout_s=self._timeout_s
-        )
-        return ArrayRows(self._arrays, Path(f"{self.path}.d"))
+        self._arrays = self.second(read_only=self.read_only)
+        return _ArrayRows(self._arrays, Path(f"{self.path}.d"))
+
+    fetch_each = staticmethod(Connection.fetch_each)
 
     def now(self, connection: Any) -> float:
         """The server's clock, which all programs share; seconds since 1970."""
         return float(connection.run(f"SELECT {_NOW}").fetchone()[0])
 
-    def _begin(self, text: str, *, wanted: bool = False) -> Any:
-        """Run first statements, on a new connection if the old one is lost; returns the connection, or the result."""
-        while True:
-            is_new = self._connection is None
-            try:
-                connection = self._opened()
-                found = connection.run(text)
-            except ServerError as exc:
-                error = self._explained(exc)
-                if self._connection is not None:  # it waited for another writer for too long
-                    with suppress(ServerError):
-                        self._connection.run("ROLLBACK")
-                if is_new or not isinstance(error, StoreConnectionError):
-                    raise error from exc
-            else:
-                return found if wanted else connection
-
-    def _opened(self) -> Connection:
-        if self._connection is None:
-            try:
-                raw = self._connect()
-            except self._errors as exc:
-                raise ServerError from exc
-            raw.autocommit = True  # transactions begin where we say so
-            self._finalizer = weakref.finalize(self, _close, raw, self._process)
-            self._openings += 1
-            connection = Connection(raw, self._errors)
-            connection.run(
-                f"SET search_path = {self._schema}; SET standard_conforming_strings = on; SET bytea_output = hex; "
-                f"SET client_min_messages = error; SET lock_timeout = {max(1, round(self._timeout_s * 1000))}"
-            )
-            self._connection = connection
-        return self._connection
+    def _opened(self) -> Any:
+        raw = self._connect()
+        raw.autocommit = True  # transactions begin where we say so
+        self._finalizer()
+        self._finalizer = weakref.finalize(self, _close, raw, self._process)
+        self._openings += 1
+        cursor = raw.cursor()
+        cursor.execute(
+            f"SET search_path = {self._schema}; SET standard_conforming_strings = on; SET bytea_output = hex; SET "
+            "client_min_messages = error; SET max_parallel_workers_per_gather = 0; "
+            f"SET lock_timeout = {max(1, round(self._timeout_s * 1000))}"
+        )
+        cursor.close()
+        return raw
 
     def _prepare(self) -> None:
         with self.transaction("BEGIN") as connection:
@@ -465,8 +501,7 @@ class PostgresDatabase:
                 known = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{self._schema}'"  # noqa: S608
                 if connection.run(known).fetchone() is None:
                     connection.run(f"CREATE SCHEMA {self._schema}")
-                for statement in _statements(_OWN_TABLES):
-                    connection.execute(statement)
+                connection.run(_script(_OWN_TABLES))
                 connection.execute("INSERT INTO store VALUES (?, 0, 0)", (self.file_format.application_id,))
             kind, version = connection.execute("SELECT kind, format FROM store").fetchone() or (0, 0)
             newest = self.file_format.version
@@ -475,37 +510,35 @@ class PostgresDatabase:
             if version > newest or (self.read_only and version < (self.file_format.reads_from or newest)):
                 raise self._error(f"has format {version}, and this release reads format {newest}. Use the newer one.")
             if version < newest:
-                for migration in self.file_format.migrations[version:]:
-                    for statement in _statements(str(migration)):
-                        connection.execute(statement)
+                connection.run("".join(_script(str(one)) for one in self.file_format.migrations[version:]))
                 connection.execute("UPDATE store SET format = ?", (newest,))
 
     def _explained(self, error: ServerError) -> StoreError:
         exc = error.__cause__ or error
         given = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}  # as pg8000 has them
-        state = str(given.get("C") or getattr(exc, "sqlstate", None) or "")
+        state = _state(exc)
         message = str(given.get("M") or exc).strip()
         message = message.replace(self._hidden, "***") if self._hidden else message
-        is_lost = isinstance(exc, OSError) or state.startswith(_UNREACHABLE) or self._is_lost(exc)
+        is_lost = self._connection.raw is None or state.startswith(_UNREACHABLE) or self._is_lost(exc, None)
         if state in _EXPLANATIONS:
             return self._error(_EXPLANATIONS[state].format(wait=self._timeout_s, message=message))
         if is_lost:
-            self._forget()
             msg = f"The {self.file_format.name} {self.address} cannot be reached ({message:.200}). "
             advice = "Check that the server runs, and the host, user and password of the URL. Then try again."
             return StoreConnectionError(msg + advice, store=self.address)
         return self._error(f"failed: {message}.")
 
-    def _is_lost(self, exc: Any) -> bool:
-        raw: Any = self._connection and self._connection.raw
-        return bool(self._dialect.is_disconnect(exc, raw, None))
-
-    def _forget(self) -> None:
-        self._connection = None
-        self._finalizer()
+    def _is_lost(self, exc: Any, raw: Any) -> bool:
+        is_ended = _state(exc).startswith(_ENDED) or isinstance(exc, OSError)
+        return is_ended or bool(self._dialect.is_disconnect(exc, raw, None))
 
     def _error(self, what: str) -> StoreError:
         return StoreError(f"The {self.file_format.name} {self.address} {what}", store=self.address)
+
+
+def _state(exc: Any) -> str:
+    given = exc.args[0] if exc.args and isinstance(exc.args[0], dict) else {}  # as pg8000 has them
+    return str(given.get("C") or getattr(exc, "sqlstate", None) or "")
 
 
 def _close(raw: Any, process: int) -> None:
@@ -514,7 +547,7 @@ def _close(raw: Any, process: int) -> None:
             raw.close()
 
 
-class ArrayRows:  # noqa: D102
+class _ArrayRows:
     """Bundles of arrays in PostgreSQL, with copies in a folder of this machine; see `lazyrag.storage.arrays._Folder`.
 
     Args:
@@ -525,21 +558,28 @@ class ArrayRows:  # noqa: D102
     def __init__(self, database: PostgresDatabase, folder: Path) -> None:
         self._database, self._copies, self._folder = database, _Folder(folder), folder
         folder.parent.mkdir(parents=True, exist_ok=True)
-        present = set(self.entries())
-        for name in self._copies.entries():
-            with suppress(FileNotFoundError):
-                if name not in present and time.time() - self._copies.modified(name) > _OLD_S:
-                    self._copies.remove(name)
+        self._is_swept = False
 
     def load(self, name: str) -> memoryview:
         with suppress(FileNotFoundError, DamagedError):
             found = self._copies.load(name)
             decoded(found, name)  # the copy may be cut
             return found
+        self._sweep()
         self._copies.save(name, [memoryview(piece) for piece in self._pieces(name)])
         return self._copies.load(name)
 
+    def _sweep(self) -> None:
+        """Remove old copies of bundles that are gone, before the first new one."""
+        present = set(() if self._is_swept else self.entries())
+        for name in () if self._is_swept else self._copies.entries():
+            with suppress(FileNotFoundError):
+                if name not in present and time.time() - self._copies.modified(name) > _OLD_S:
+                    self._copies.remove(name)
+        self._is_swept = True
+
     def stream(self, name: str) -> BinaryIO:
+        self.modified(name)  # raises if it is gone
         file: Any = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
         for piece in self._pieces(name):
             file.write(piece)
