@@ -304,8 +304,10 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
             "diffs": plan.diffs,
             "calls": plan.calls,
             "tokens": tokens,
+            "formats": plan.formats,
         }
         lines = [*output.report_lines(plan.files), *output.reason_lines(plan.files.reasons)]
+        lines += output.format_lines(plan.formats)
         lines += output.unread_lines(plan.files)
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
         lines += output.reason_lines({one.step: one.reason for one in plan.steps if one.reason and one.step != "load"})

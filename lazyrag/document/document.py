@@ -444,7 +444,10 @@ class Document:
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
-        """Estimate what `sync` would do and cost, and why. Loads changed files; calls no transform and no model.
+        """Estimate what `sync` would do and cost, and why; `SyncPlan.formats` says how it would read each kind of file.
+
+        Loads at most 50 changed files of a kind, to count tokens, and none that needs OCR, another program or a reader
+        of yours. Calls no transform and no model.
 
         Args:
             max_deleted: As for `sync`.

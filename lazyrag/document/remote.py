@@ -12,10 +12,13 @@ import dataclasses
 import html
 import http.client
 import json
+import selectors
+import socket
 import sys
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from http import HTTPStatus
 from typing import Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
@@ -52,6 +55,8 @@ from lazyrag.types import Embedding, Metric
 from lazyrag.validation import known_arguments, require, validate_text
 
 TIMEOUT_S = 60.0
+_CHECK_S = 3.0  # after so long without an answer, the service is asked whether it runs,
+_ALIVE_S = 7.0  # and has to say so within this time
 HIDDEN = -1
 """The build of a node that a scope hides, of which only the place in the tree is known."""
 MERGED = 1
@@ -184,11 +189,12 @@ class Connection:
         while True:
             reused = bool(self._idle)
             try:
-                link = self._idle.pop() if reused else self._kind(*self._where, timeout=TIMEOUT_S)
+                link = self._idle.pop() if reused else self._kind(*self._where, timeout=_ALIVE_S)
             except IndexError:  # another thread took it
                 continue
             try:
                 link.request("POST", self._base + path, data, self._headers)
+                self._wait(link.sock)
                 answer = link.getresponse()
                 content = answer.read()
             except (OSError, http.client.HTTPException) as exc:
@@ -205,6 +211,19 @@ class Connection:
             if answer.status == HTTPStatus.OK:
                 return found
             raise problem_error(answer.status, found, self.url)
+
+    def _wait(self, sock: socket.socket) -> None:
+        """Wait for an answer, as long as the service runs: one that hangs accepts requests and never answers."""
+        sock.settimeout(TIMEOUT_S)
+        until = time.monotonic() + TIMEOUT_S
+        with selectors.DefaultSelector() as ready:
+            ready.register(sock, selectors.EVENT_READ)
+            while not ready.select(_CHECK_S):
+                if time.monotonic() > until:
+                    raise TimeoutError("timed out")
+                with closing(self._kind(*self._where, timeout=_ALIVE_S)) as link:
+                    link.request("GET", f"{self._base.removesuffix('/api/v1/')}/healthz")
+                    link.getresponse().read()
 
     def close(self) -> None:
         """Close the connections."""
@@ -241,22 +260,30 @@ class RemoteEmbedder:
     Args:
         indexer: The Document.
         key: The embed key.
-        identity: See `Embedder`.
+        known: The schema of the Document.
     """
 
     dimension = max_tokens = None
     normalised = False
     batch_size = 64
 
-    def __init__(self, indexer: RemoteIndexer, key: str, identity: str) -> None:
+    def __init__(self, indexer: RemoteIndexer, key: str, known: Mapping[str, Any]) -> None:
         self._indexer = indexer
         self._key = key
-        self.identity = identity
+        self.identity: str = known["embed"][key]
+        self._tells = key in known.get("unknown_share", ())
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """See `Embedder.embed`."""
         body = {"embed_key": self._key, "texts": list(texts), "input_type": input_type}
         return [decode_vector(one) for one in self._indexer.post("embed", body)]
+
+    def unknown_share(self, text: str) -> float | None:
+        """See `lazyrag.models.embedding.unknown_share`."""
+        if not self._tells or text.isascii():
+            return None
+        [share] = self._indexer.post("embed", {"embed_key": self._key, "texts": [text], "unknown_share": True})
+        return cast("float | None", share)
 
 
 class RemoteIndexer:
@@ -283,7 +310,7 @@ class RemoteIndexer:
         self.ledger = self.tree = self.last_view = self
         self.metrics: dict[Any, set[Metric]] = {}
         self._load()
-        identities = {key: RemoteEmbedder(self, key, identity) for key, identity in self._known["embed"].items()}
+        identities = {key: RemoteEmbedder(self, key, self._known) for key in self._known["embed"]}
         own = make_embedders(embed, None)
         unknown = [key for key in own if key not in identities]
         require(not unknown, "The keys of embed", unknown, f"embed keys of the service: {sorted(identities)}")
@@ -378,6 +405,11 @@ class RemoteReader(Reader):
     def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
         """See `Reader.snapshot`."""
         return RemoteSnapshot(self, read, state)
+
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the signature of a Reader
+        """Refuse: files are with the service."""
+        way = f"GET /api/v1/sets/{self.indexer.name}/images/{segment.uid}"
+        raise ConfigError(f"{self.indexer.where} has no files here. Get the picture from the service: {way}.")
 
     def _sees(self, segment: Segment) -> bool:
         return segment.build != HIDDEN and super()._sees(segment)

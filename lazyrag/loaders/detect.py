@@ -145,18 +145,30 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
-    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+    from lazyrag.loaders.alphabets import by_alphabet, by_letters, utf16_or_32
 
     found = _east_asian(data)
     wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
     if wide > _MANY:
         return found
+    latin = by_letters(data)
+    if latin is not None and (found is None or _ALONE.sub("", found[0]).isascii()):
+        high = sum(byte > 0x7F for byte in data[:_SAMPLE])
+        if sum(map(data[:_SAMPLE].lower().count, _ASCII_LETTERS)) > high:
+            return latin
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
     if found is not None:
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
-    return utf16_or_32(data) or spelled or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
+    return (
+        utf16_or_32(data) or spelled or latin or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
+    )
+
+
+_ALONE = re.compile(r"(?<![^\x00-\x7f])(?:(?<=[A-Za-z])[^\x00-\x7f]|[^\x00-\x7f](?=[A-Za-z]))(?![^\x00-\x7f])")
+"""A character beyond ASCII within a word of ASCII letters, which is none of East Asia."""
+_ASCII_LETTERS = [bytes([code]) for code in range(ord("a"), ord("z") + 1)]
 
 
 def _strictly(data: bytes, encoding: str) -> str:
@@ -228,14 +240,15 @@ def _east_asian(data: bytes) -> tuple[str, str] | None:
 
 
 def _is_japanese(text: str) -> bool:
-    """Whether a fifth of the characters are hiragana or full-width katakana, and hardly any are half-width.
+    """Whether a fifth of the characters are hiragana or full-width katakana, hardly any half-width or rare kanji.
 
     Two bytes of Chinese or Korean are two half-width katakana in Shift-JIS.
     """
     wide = [character for character in text if not character.isascii()]
     kana = sum("\u3041" <= character <= "\u30fe" for character in wide)
     halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
-    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide)
+    rare = sum(_lead(character, "shift_jis") >= 0x98 for character in wide)
+    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide) and rare <= 0.2 * len(wide)
 
 
 def _is_korean(text: str) -> bool:

@@ -319,14 +319,20 @@ class PdfFile:
             return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
 
     @contextmanager
+    def handle(self, index: int) -> Iterator[Any]:
+        """Open a page, for one thread at a time."""
+        with _LOCK, closing(self._document[index]) as page:
+            yield page
+
+    @contextmanager
     def opened(self, index: int) -> Iterator[tuple[Any, Any]]:
         """Open a page and its text, pdfium's own handles, for one thread at a time."""
-        with _LOCK, closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+        with self.handle(index) as page, closing(page.get_textpage()) as text:
             yield page.raw, text.raw
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
-        with _LOCK, closing(self._document[index]) as page:
+        with self.handle(index) as page:
             width, height = page.get_size()
             scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
             pixels = max(1.0, width * height * scale * scale)
@@ -455,6 +461,11 @@ def _has_drawings(page: Any) -> bool:
     count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
     kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
+
+
+def image_objects(page: Any) -> Iterator[Any]:
+    """The pictures on a page of `PdfFile.handle`, in drawing order."""
+    yield from page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5)
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")

@@ -277,6 +277,11 @@ class BaseRetriever(Generic[T_co]):
         for retriever in self.running:
             retriever.prepare(query)
 
+    def unread(self, query: Query) -> str:
+        """Say why a combination leaves it out for a query, as half a sentence; "" if it runs."""
+        reasons = [part.unread(query) for part in self.running]
+        return reasons[0] if all(reasons) and reasons else ""
+
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schemas of the Documents; a ConfigError if they do not fit."""
         for retriever in self.retrievers:

@@ -30,6 +30,7 @@ SPAWN = multiprocessing.get_context("spawn")
 YEAR = Condition("year", "eq", 2001)
 
 
+@pytest.mark.sample(4)
 class TestMapFileVectors(InFiles, VectorStoreContract):
     """Vectors in a store file."""
 

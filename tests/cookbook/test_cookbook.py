@@ -28,6 +28,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -45,7 +46,7 @@ def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_STORES)
 def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path):
     """Without the store's package, or a server that it cannot do without, a script ends with what to do."""

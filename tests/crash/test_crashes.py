@@ -114,6 +114,7 @@ def test_a_definition_that_comes_back(matrix):
     assert matrix.reference("back").result["dump"] == matrix.reference("edits").result["dump"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [SAMPLE[7:8], pytest.param(SAMPLE, marks=pytest.mark.slow)], ids=["one", "all"])
 def test_a_sample_of_crashes(matrix, sample):
     """A SIGKILL of each sort: readers see one version or the other, the next start ends where this one would have."""

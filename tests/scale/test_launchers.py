@@ -75,6 +75,7 @@ def test_shards_use_a_launcher(folder, tmp_path, log):
     assert len(found[0]) == 5
 
 
+@pytest.mark.slow
 def test_work_that_kills_its_process_fails_alone(folder, log):
     """A transform that ends its process for one file fails that file; the others are in."""
     files = {"1.noted": "tea", "2.noted": "coffee", "end.noted": "end this process"}
@@ -88,6 +89,7 @@ def test_work_that_kills_its_process_fails_alone(folder, log):
         assert {node.path for node in docs.get_nodes("fatal")} == {"1.noted", "2.noted"}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(folder, log):
     """Embedders are refused when the Document is made; transforms before the first batch is sent."""
     with pytest.raises(ConfigError, match=r"embed of key 'default' is .*<lambda>, which other processes cannot import"):
@@ -182,6 +184,7 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
     executor.shutdown()
 
 
+@pytest.mark.slow
 def test_results_survive_a_killed_driver(folder, tmp_path, log):
     """A driver that is killed in a transform loads no file and transforms no document twice that came back."""
     path = folder(FILES)
@@ -214,6 +217,7 @@ def test_a_torn_result_is_not_read(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
     """A Document with processes imports neither dask nor ray; naming one that is missing says what installs it."""
     program = (
@@ -229,6 +233,7 @@ def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
             Document(folder(FILES), launcher=launcher)
 
 
+@pytest.mark.slow
 def test_ranks_give_what_one_program_gives(folder, tmp_path, capsys, monkeypatch):
     """Two ranks, one of them killed and one started twice; a merge before they have finished names the one missing."""
     path = folder({f"{number}.md": f"# Tea {number}\n\nGreen.\n\n## Leaf\n\nOolong {number}." for number in range(8)})

@@ -65,7 +65,7 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 async def search_by_mcp(url: str, mode: str) -> list[dict[str, str]]:
@@ -103,7 +103,7 @@ def main() -> int:
                 try:
                     job = docs.jobs.submit("sync")
                     address = f"{url}/api/v1/sets/notes/jobs/{job.id}/events"
-                    with httpx.stream("GET", address, timeout=10) as events:
+                    with httpx.stream("GET", address, timeout=60) as events:
                         lines = (line for line in events.iter_lines() if line.startswith("event:"))
                         assert next(lines) == "event: progress"  # would time out in a buffer
                         print("an event passes while its stream is open")

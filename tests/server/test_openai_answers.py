@@ -58,7 +58,7 @@ class Served:
     def close(self):
         """End it."""
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(60)
 
 
 @pytest.fixture(scope="module")
@@ -371,10 +371,12 @@ def test_a_client_that_leaves_stops_the_model(served, model, monkeypatch, path, 
         monkeypatch.setattr(served.service, "chat", HttpChatModel(slow.url, "slow"))
         body = {"model": "words", "stream": is_streamed, "messages": ASK, "input": QUESTION}
         del body["messages" if "responses" in path else "input"]
-        with contextlib.suppress(httpx.TimeoutException):
-            httpx.post(f"{served.url}{path}", json=body, timeout=1.0)
-        assert slow.asked.is_set()
-        assert slow.gone.wait(10)
+        for patience_s in (0.5, 5, 50):  # a busy machine may not have called the model by then
+            with contextlib.suppress(httpx.TimeoutException):
+                httpx.post(f"{served.url}{path}", json=body, timeout=patience_s)
+            if slow.asked.is_set():
+                break
+        assert slow.gone.wait(60)
 
 
 # Embeddings and rerank

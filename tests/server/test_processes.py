@@ -54,7 +54,7 @@ def test_a_folder_is_served_and_followed(folder):
         wait_for(lambda: found(running.url, "files", "coffee") == ["coffee.txt"], "the new file")
         children = running.children()
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(15) == 0
+        assert running.process.wait(60) == 0
         assert not [pid for pid in children if is_running(pid)]
 
 

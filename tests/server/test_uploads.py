@@ -448,7 +448,7 @@ def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_
     service.chat = chat
     answer = client.post(f"{SET}/answers", json={"question": "Oberholzer"}).json()
     assert (answer["state"], answer["text"]) == ("CANCELED", None)
-    assert written.wait(20)
+    assert written.wait(60)
     assert states == ["DELETED"]
     left = b"".join(path.read_bytes() for path in service.state.rglob("answers.db*"))
     assert SECRET[:40] not in left

@@ -502,7 +502,7 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
 
         def __call__(self, text):
             """The lines of a text."""
-            second_is_asking.wait(10)
+            second_is_asking.wait(60)
             return super().__call__(text)
 
     def load(path):
@@ -524,7 +524,7 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(answers) == 4
     assert answers[0]
     assert all(answer == answers[0] for answer in answers.values())
@@ -544,14 +544,14 @@ def test_threads_that_ask_for_different_groups(folder):
         docs.create_node_group(f"g{number}", transform=str.split, parent="line")
 
     def ask(number: int) -> None:
-        start.wait(10)
+        start.wait(60)
         found[number] = len(docs.get_nodes(f"g{number}"))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert found == dict.fromkeys(range(6), 8)
     assert dict(transform.calls) == dict.fromkeys(FILES.values(), 1)
 

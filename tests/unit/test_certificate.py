@@ -140,6 +140,7 @@ def test_a_file_that_is_still_in_the_dataset_keeps_its_path(tmp_path):
         assert docs.sync().added == ("oberholzer.txt",)
 
 
+@pytest.mark.slow
 def test_array_files_are_written_anew_without_the_document(tmp_path):
     """Large indexes lie in array files: those with its rows are gone at once, not after a grace period."""
     long = {

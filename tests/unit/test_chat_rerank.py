@@ -139,11 +139,11 @@ class TestReading:
     def test_long_answers_are_read_in_time(self, piece):
         """99,000 characters of one piece after the other."""
         text = piece * (99_000 // len(piece))
-        started = time.perf_counter()
+        started = time.process_time()
         read_verdict(text)
         read_score(text, 10)
         read_permutation(text, 9)
-        assert time.perf_counter() - started < 3
+        assert time.process_time() - started < 3
 
 
 def quietly(model, query, documents, top_n=None):

@@ -140,6 +140,7 @@ def test_blocks_with_and_without_codes_answer_together(coded, metric):
             assert DenseState([joined], [None], 40, metric).search(query, topk) == one.search(query, topk)
 
 
+@pytest.mark.slow
 def test_many_queries_are_answered_as_one_by_one(coded):
     """More than are worth codes, and more than fit into memory at once."""
     block = numbered(decaying(900, 64))

@@ -432,7 +432,7 @@ def _read_while(write, read) -> list:
         return [one for reader in readers for one in reader.result()]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @EVERY_METRIC
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(metric):

@@ -72,6 +72,7 @@ WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
 LANGUAGES = [CHINESE, TRADITIONAL, JAPANESE, KOREAN, RUSSIAN, MIXED]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("encoding", "text"),
     [*((encoding, text) for encoding in WIDE for text in LANGUAGES), ("gb18030", TRADITIONAL)],
@@ -85,6 +86,7 @@ def test_rare_encodings_are_read_or_refused(encoding, text):
         assert "UTF-8" in str(refused)  # noqa: PT017  reading it right is as good
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("encoding", "text"),
     [

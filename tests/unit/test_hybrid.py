@@ -124,6 +124,7 @@ class TestFusion:
         alone = HybridRetriever(one, fusion_method=method, topk=50)
         assert [node.uid for node in alone("green tea")] == [node.uid for node in one("green tea")]
 
+    @pytest.mark.slow
     def test_hybrids_can_be_nested(self, docs):
         """A hybrid is a retriever like any other."""
         inner = pair(docs)

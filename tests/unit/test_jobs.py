@@ -629,6 +629,7 @@ def check_kills(path, kills, seed):
     return trace
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_no_job(tmp_path):
     """The next one does what it has not done."""
     check_kills(tmp_path / "store.db", 2, 0)

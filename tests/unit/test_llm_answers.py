@@ -209,11 +209,11 @@ HOSTILE = {
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_no_answer_takes_long(answer):
     """Answers that are all brackets, quotes or marks are read or refused within a second or two."""
-    since = time.perf_counter()
+    since = time.process_time()
     for read in READERS:
         with contextlib.suppress(UnreadableAnswerError):
             read(answer, False)
-    assert time.perf_counter() - since < 3
+    assert time.process_time() - since < 3
 
 
 def test_json_within_prose_is_the_wanted_one():

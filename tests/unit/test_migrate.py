@@ -453,7 +453,7 @@ migrate(source, target)
 """
 
 
-@pytest.mark.sample(10)
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name", "when"), CUTS)
 def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
     """The same call again completes it, wherever the program was killed, also after the copy had become visible."""

@@ -374,6 +374,7 @@ def release(process):
     process.stdin.flush()
 
 
+@pytest.mark.slow
 def test_two_writers_at_once(library):
     """The second waits until the first has ended, and then finds everything as if it had been alone."""
     with library.open() as docs:
@@ -496,6 +497,7 @@ def test_what_is_live_is_served_while_another_program_writes(library):
             assert asking.seen == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_killed_holder_is_taken_over_at_once(library):
     """Its lease has most of a minute to go, and nobody waits for that: on one machine it is known that it has ended."""
     with library.open() as docs:

@@ -229,6 +229,7 @@ LATER = {
 }
 
 
+@pytest.mark.slow
 def test_what_few_programs_need_is_imported_on_first_use():
     """An import of the names of everyday use takes half a second of CPU, of which numpy is half."""
     assert LATER.isdisjoint(_after("from lazyrag import Document, Retriever")["modules"])

@@ -235,7 +235,7 @@ def read_for(seconds, retrievers, check):
 class TestBesideAWriter:
     """Answers while another thread or process replaces all documents, version after version."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.sample(9)
     @pytest.mark.parametrize("make", RETRIEVERS)
     def test_in_another_thread(self, world, docs, make):
         """No answer mixes versions, misses a document or is short, in memory (where nothing dead is kept) or a file."""
@@ -523,6 +523,7 @@ class TestUsersFunctions:
         # Reads that were given up may have ended early, but no single look mixed two versions.
         assert {len(versions) for versions in seen} == {1}
 
+    @pytest.mark.slow
     def test_a_similarity_beside_a_constant_writer(self, world, docs):
         """The same with a writer that never pauses: in the end a read is whole."""
 

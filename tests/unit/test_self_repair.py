@@ -250,7 +250,7 @@ def test_only_one_program_sets_a_store_aside_after_a_power_cut(torn, local, tmp_
     monkeypatch.setattr("lazyrag.stores.config.set_aside", set_aside_slowly)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(torn.open)
-        assert began.wait(10)
+        assert began.wait(60)
         second = pool.submit(torn.open)
         with pytest.warns(IngestionWarning, match="power cut"):
             first.result().close()

@@ -149,6 +149,7 @@ def test_few_queries_settle_nothing():
     assert (found.p, found.low, found.high) == (0.0625, -1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_the_interval_of_many_differences_is_the_textbooks():
     """For 500 differences, the inverted test and the normal distribution are close; more certainty is wider."""
     values = np.random.default_rng(9).normal(0.1, 0.4, 500)

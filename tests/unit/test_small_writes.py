@@ -100,7 +100,7 @@ def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
         assert [statement for statement in counts if "FROM segment" in statement] == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
 def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
     """With ten times the documents, a change calls as many functions of the package, a few aside."""
@@ -271,6 +271,7 @@ def size(root):
     )
 
 
+@pytest.mark.slow
 def test_space_comes_back(root, monkeypatch):
     """After the model and a transform changed, the store is about as large as one that was built anew."""
 
@@ -300,6 +301,7 @@ def test_space_comes_back(root, monkeypatch):
     assert size(root / "used") <= 1.3 * size(root / "fresh")
 
 
+@pytest.mark.slow
 def test_compact_drops_cached_vectors_that_nobody_needs(root):
     """Those of superseded texts; going back embeds them again. Those of live ones stay."""
     embedded = []

@@ -74,7 +74,7 @@ def test_weights_of_any_size_are_ranked_exactly(rows, query, topk):
     assert index_of(rows).state.search(query, topk) == plain(rows, query, topk)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("topk", [1, 10, 400])
 def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
@@ -141,7 +141,7 @@ def test_filters_come_before_the_best(rows, query, topk):
     assert set(index.state.matching(FILTER)) == {*left}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("negative", [False, True])
 def test_a_filter_over_many_rows(negative):
     """With thousands of rows as well, whatever the signs."""

@@ -197,6 +197,7 @@ def unwritable(shelf):
             path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_reading_without_the_right_to_write(common_shelf):
     """A reader follows writers who come and go, and makes no file; without them, too."""
@@ -340,7 +341,7 @@ def replace_by_text(path):
     path.write_text("my diary, which is long enough to be looked at. " * 40, encoding="utf-8")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("damage", [cut, lose_the_beginning, scramble, replace_by_text])
 def test_a_damaged_store(shelf, damage):
     """It is an error that names the file and the way out; who follows that has everything again."""
@@ -358,7 +359,7 @@ def test_a_damaged_store(shelf, damage):
     assert shelf.build() == dump
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_any_page_of_a_store_may_be_damaged(shelf, seed):
     """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
@@ -397,7 +398,7 @@ def flip_the_header(path):
         file.write(b"\0" * 16)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, cut, flip_the_header])
 def test_a_damaged_array_file(shelf, damage):
     """Who needs it hears its name; what does not need it goes on; when it is put back, everything is as it was."""

@@ -502,7 +502,7 @@ def test_one_bad_file_among_many(shelf):
         assert lines(docs, "odd.txt") == ["what is  this?"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_lose_nothing(shelf, workers):
     """Pain 11: however many threads work, every text is embedded once, every vector kept, and the dump is the same."""
@@ -625,6 +625,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(STEPS)
 def test_whatever_happens_to_the_files(steps):

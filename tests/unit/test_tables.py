@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import io
 import random
+import sys
 import threading
 import zipfile
 import zlib
@@ -405,6 +406,7 @@ def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
     assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
 
 
+@pytest.mark.slow
 def test_one_wide_row_does_not_widen_thousands():
     """Text stays; millions of empty cells are no data."""
     rows = ["<tr>" + "<td>x</td>" * 2_000 + "</tr>", *["<tr><td>y</td></tr>"] * 2_000]
@@ -470,6 +472,16 @@ def test_sql_is_limited(docs, monkeypatch):
         docs.sql("SELECT 1", limit=0)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+def test_memory_of_sql_is_limited(docs):
+    """A text that DuckDB does not count, and a result larger than is sent, end as an error; the next query works."""
+    for query in ("SELECT repeat('x', 2000000000) AS t", "SELECT repeat('x', 1000000) AS t FROM range(90)"):
+        with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
+            docs.sql(query)
+    assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
+
+
+@pytest.mark.slow
 def test_a_restricted_document_has_its_tables_only():
     """Lists, names, results and errors are those of a Document without the hidden documents."""
     texts = {"a.md": SALES.replace("Assam", "Secret"), "b/a.md": SALES, "c.md": SALES}
