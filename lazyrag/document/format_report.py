@@ -36,7 +36,7 @@ How: TypeAlias = Literal[
 COUNTED: tuple[How, ...] = ("text", "text layer")
 """What a plan may load to count tokens. The rest is slow, costs money, or has no text yet."""
 
-_LOOK_S = 2.0  # at one PDF
+_LOOK_S = 2.0  # of the processor, at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
 _MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
 _ORDER = get_args(How)
@@ -162,10 +162,10 @@ def _layers(loader: PdfLoader, path: Path) -> set[bool] | None:
     """Whether pages have a text layer, without empty pages; None for a file whose streams cannot be checked before."""
     from lazyrag.loaders.pdf_streams import count_objects
 
-    until, found = time.monotonic() + _LOOK_S, set[bool]()
+    until, found = time.thread_time() + _LOOK_S, set[bool]()
 
     def check_time() -> None:
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             raise TimeoutError
 
     count_objects(path, loader.max_objects, check_time)  # pdfium has no limits of its own

@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
+from lazyrag.data.pictures import PICTURES
+from lazyrag.data.segment import IMAGE, Segment
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
 from lazyrag.loaders import base
@@ -32,6 +34,7 @@ from lazyrag.loaders.base import (
     load_file,
     loaders,
     over_limit,
+    read_within,
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
 from lazyrag.validation import known_keywords, require
@@ -354,7 +357,7 @@ class Loading:
             for process in started:
                 process.end(within=_EXIT_WAIT_S)
 
-    def load(self, file: FoundFile, *, source: bool = False) -> LoadedFile:
+    def load(self, file: FoundFile, *, source: bool | str = False) -> LoadedFile:
         """Load a file, or its source; see `lazyrag.loaders.base.load_file`.
 
         Raises:
@@ -429,8 +432,8 @@ class Loading:
         target = loaders.target(suffix)
         return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
 
-    def has_source(self, identity: str, metadata: Mapping[str, Any]) -> bool:
-        """Whether a document's text is not that of its file: its loader renders it, or reads files inside of it.
+    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+        """The suffix by which a document was read, and its loader or reader.
 
         Args:
             identity: The document's.
@@ -440,9 +443,29 @@ class Loading:
         named = self.readers.find(identity, name.name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
         loader = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
-        return hasattr(loader, "load_source")
+        return suffix, loader
 
-    def _load_here(self, file: FoundFile, *, source: bool) -> LoadedFile:
+    def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
+        """Whether a document's text is not that of its file, see `loader_of`; or whether its file may have pictures.
+
+        Its loader renders the text, or reads files inside of the file.
+        """
+        suffix, loader = self.loader_of(identity, metadata)
+        if kind != PICTURES:
+            return hasattr(loader, "load_source")
+        from lazyrag.loaders.pictures import has_pictures
+
+        return has_pictures(suffix)
+
+    def picture(self, path: Path, root: Segment, node: Segment) -> bytes:
+        """Read the picture of a node of the group ``image`` from its document's file."""
+        from lazyrag.loaders.pictures import read_picture
+
+        suffix, loader = self.loader_of(root.path, root.metadata)
+        with read_within(self.limits, self.find):
+            return read_picture(path, suffix, str(node.metadata[IMAGE]["place"]), loader)
+
+    def _load_here(self, file: FoundFile, *, source: bool | str) -> LoadedFile:
         return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
 
     def find(self, *names: str) -> FileReader | None:
@@ -487,7 +510,7 @@ class Request:
     loader: str
     limits: LoadLimits
     table: ReaderTable
-    source: bool = False
+    source: bool | str = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders.base import known_suffix, loaders
-from lazyrag.loaders.directory import hash_file
-from lazyrag.loaders.ocr import OcrWord, png, word_glyphs
+from lazyrag.loaders.ocr import OcrWord, word_glyphs
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
+from lazyrag.loaders.pictures import write_png
 from lazyrag.validation import validate_integer
 
 _MAX_WIDTH = 10_000
@@ -69,12 +67,11 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
     touched = [one for one in root.locations if one.kind == "page" and one.start < end and start < one.end]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
-    with closing(loader.open(_unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         pages = {int(one.label): one for one in touched}
         words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
-        for number in {*root.metadata.get("pages_by_ocr", ())} & {
-            *(range(1, opened.count + 1) if loader.drop_repeated else pages)
-        }:
+        needed = range(1, opened.count + 1) if loader.drop_repeated else pages
+        for number in {*root.metadata.get("pages_by_ocr", ())} & {*needed}:
             found = loader.recognize(opened, number)
             words[number] = ([], (1, 1)) if isinstance(found, str) else found
 
@@ -104,36 +101,16 @@ def render_page(reader: Reader, path: str, page: int, width: int, file: str | os
     loader = _pdf_loader(reader, root)
     if loader is None:
         raise ConfigError(f"{path!r} has no pages to show: it is not a PDF. Show its text instead.")
-    with closing(loader.open(_unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         number = validate_integer("page", page, 1, opened.count)
-        return png(opened.image(number - 1, 0, width))
+        return write_png(opened.image(number - 1, 0, width))
 
 
 def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
     """The loader that read a document; None unless it is a `PdfLoader`, which `ScanLoader` is."""
-    name = Path(str(root.metadata.get("file_name", root.path)))
-    named = reader.indexer.options.readers.find(root.path, name.name)
-    suffix = str(root.metadata.get("read_as") or known_suffix(name))
-    given = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+    _, given = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
     found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
     return found if isinstance(found, PdfLoader) else None
-
-
-def _unchanged_file(reader: Reader, path: str, file: str | os.PathLike[str] | None) -> Path:
-    """The document's file, if it has the bytes that were ingested."""
-    indexer = reader.indexer
-    row = indexer.ledger.documents.named([path])[path]
-    known = indexer.engine.added.get(path) or (indexer.dataset.find(path) if row.origin == "dataset" else None)
-    place = Path(file) if file is not None else known.path if known is not None else None
-    if place is None:
-        raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
-    try:
-        digest = hash_file(place)
-    except OSError as exc:
-        raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
-    if digest != row.content_hash:
-        raise LoadError(f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first.")
-    return place
 
 
 def _other_text(path: str, number: int, root: Segment) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
+from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
@@ -322,7 +324,7 @@ def load_file(
     name: str = "",
     limits: LoadLimits | None = None,
     readers: FindReader | None = None,
-    source: bool = False,
+    source: bool | str = False,
 ) -> LoadedFile:
     """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
 
@@ -335,7 +337,7 @@ def load_file(
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
         source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
-            file.
+            file. A kind of `lazyrag.data.pictures`: its pictures.
 
     Raises:
         ConfigError: If path is not a path.
@@ -352,11 +354,20 @@ def load_file(
     require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
-        with read_within(limits, readers, source=source) as state:
+        with read_within(limits, readers, source=bool(source)) as state:
             _check_size(path, state.limits)
-            return _read(find_reader(path, name or path.name, state), path)
+            reader = find_reader(path, name or path.name, state)
+            return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
+
+
+def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
+    pictures = importlib.import_module("lazyrag.loaders.pictures")  # it reads what is inside of archives, as loaders do
+    loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
+    suffix = reader.content or known_suffix(path)
+    found: FoundPictures = pictures.find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES)
+    return LoadedFile(found.write())
 
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:

@@ -205,6 +205,15 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         >>> read_html("<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>", main_text=True).text
         'Tea\n\nGreen'
     """
+    page = parse_html(markup)
+    metadata = _head(page)
+    writer = _write(main_part(page) if main_text else page)
+    text = "".join(writer.pieces)
+    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
+
+
+def parse_html(markup: str) -> html.HtmlElement:
+    """Parse a page; see `read_html`."""
     # lxml refuses text that declares an encoding, so it gets bytes.
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
@@ -214,10 +223,7 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
-    metadata = _head(page)
-    writer = _write(main_part(page) if main_text else page)
-    text = "".join(writer.pieces)
-    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
+    return page
 
 
 def _head(page: html.HtmlElement) -> dict[str, str]:

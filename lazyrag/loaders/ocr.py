@@ -9,7 +9,6 @@ import importlib.util
 import json
 import re
 import socket
-import struct
 import threading
 import unicodedata
 import urllib.error
@@ -424,8 +423,10 @@ class HttpOcr:
 
     def __call__(self, image: np.ndarray) -> list[OcrWord]:
         """Recognize the words in an image: (height, width, 3) uint8, RGB."""
+        from lazyrag.loaders.pictures import write_png  # which imports much more
+
         try:
-            return list(SERVICES[self.service](self._post, png(image), image.shape))
+            return list(SERVICES[self.service](self._post, write_png(image), image.shape))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as exc:
             problem = f"{type(exc).__name__}: {exc}"
             msg = f"The OCR service at {self.url} answered, but not as {self.service} does ({problem:.{_SHOWN}})."
@@ -537,14 +538,3 @@ def _multipart(image: bytes, fields: Mapping[str, str]) -> tuple[bytes, str]:
     lines.append(f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="page.png"\r\n')
     head = "".join([*lines, "Content-Type: image/png\r\n\r\n"]).encode()
     return head + image + f"\r\n--{mark}--\r\n".encode(), f"multipart/form-data; boundary={mark}"
-
-
-def png(image: np.ndarray) -> bytes:
-    """An array (height, width, 3) of uint8 as PNG."""
-    height, width, _ = image.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in image)
-    header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

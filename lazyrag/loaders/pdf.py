@@ -50,6 +50,7 @@ from lazyrag.validation import (
 
 _OCR_DOTS_PER_INCH = 200
 _MAX_PAGES_NAMED = 20
+_COVERED = 0.6  # of a page, by one picture, as in scans
 
 
 @known_arguments
@@ -350,14 +351,20 @@ class PdfFile:
             return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
 
     @contextmanager
+    def handle(self, index: int) -> Iterator[Any]:
+        """Open a page, for one thread at a time."""
+        with _LOCK, closing(self._document[index]) as page:
+            yield page
+
+    @contextmanager
     def opened(self, index: int) -> Iterator[tuple[Any, Any]]:
         """Open a page and its text, pdfium's own handles, for one thread at a time."""
-        with _LOCK, closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+        with self.handle(index) as page, closing(page.get_textpage()) as text:
             yield page.raw, text.raw
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
-        with _LOCK, closing(self._document[index]) as page:
+        with self.handle(index) as page:
             width, height = page.get_size()
             scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
             pixels = max(1.0, width * height * scale * scale)
@@ -392,8 +399,11 @@ class PdfFile:
             return False
         if not has_few_letters(text):
             return True
-        with self.opened(index) as (page, _):
-            return not _is_covered(page)
+        with self.handle(index) as page:
+            width, height = page.get_size()
+            boxes = [one.get_bounds() for one in image_objects(page)]
+        most = _COVERED * width * height
+        return all((right - left) * (top - bottom) < most for left, bottom, right, top in boxes)
 
     def no_text(self, read: _Pages) -> LoadError:
         """The error for a file without any text."""
@@ -501,22 +511,9 @@ def _has_drawings(page: Any) -> bool:
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
 
 
-_COVERED = 0.6  # of a page, by one picture
-
-
-def _is_covered(page: Any) -> bool:
-    """Whether a picture covers most of a page, as in scans."""
-    edges = [ctypes.c_float() for _ in range(4)]
-    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
-    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
-        one = pdfium.FPDFPage_GetObject(page, at)
-        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
-            continue
-        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
-            left, bottom, right, top = (edge.value for edge in edges)
-            if (right - left) * (top - bottom) >= _COVERED * area:
-                return True
-    return False
+def image_objects(page: Any) -> Iterator[Any]:
+    """The pictures on a page of `PdfFile.handle`, in drawing order."""
+    yield from page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5)
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")

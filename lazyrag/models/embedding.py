@@ -268,12 +268,12 @@ class CheckedEmbedder:
 def unknown_share(embedder: Any, text: str) -> float | None:
     """Return the share of a text's letters that an embedder does not know, by its method ``unknown_share(text)``.
 
-    None if it, and the embedder behind its cache, has no such method.
+    None if it, and the embedder behind its cache or the user's function, has no such method.
     """
     while embedder is not None:
         if callable(share := getattr(embedder, "unknown_share", None)):
             return cast("float | None", share(text))
-        embedder = getattr(embedder, "embedder", None)
+        embedder = getattr(embedder, "embedder", None) or getattr(embedder, "function", None)
     return None
 
 

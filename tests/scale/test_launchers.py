@@ -14,7 +14,7 @@ import pytest
 from lazyrag import Document, Retriever
 from lazyrag.cli.commands import run
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
-from lazyrag.launchers.executors import Results, pack
+from lazyrag.launchers.executors import Results, pack, perform
 from tests.scale import scale_work
 
 FILES = {f"{number}.noted": f"tea {number}\ncoffee {number}\n" * 3 for number in range(12)}
@@ -203,6 +203,23 @@ def test_results_survive_a_killed_driver(folder, tmp_path, log):
         "lines": 24,
     }  # once for each store
     assert list((store / "store.db.results").iterdir()) == []
+
+
+def test_a_result_that_was_not_fetched(tmp_path):
+    """A worker leaves it in the shared folder, where the next one finds it; errors are tried again."""
+    done = []
+
+    def work(call, given):
+        done.append(given)
+        return [f"{call}{one}".encode() for one in given]
+
+    for given, times in ((["1", "2"], 1), (["e"], 2)):
+        done.clear()
+        keys = [one * 32 for one in given]
+        packed = [perform(work, "token", "", tmp_path, keys, given) for _ in range(2)]
+        assert (packed[0], len(done)) == (packed[1], times)
+    Results(shared=tmp_path).put(pack(["1" * 32, "2" * 32], [b"1", b"2"]))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_torn_result_is_not_read(tmp_path):

@@ -12,6 +12,7 @@ from lazyrag import DataType, DocField, Document
 from lazyrag.server.app import create_app
 from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
+from tests.picture_files import GARDEN, in_word
 from tests.server.running import run_jobs
 from tests.shared import shared
 
@@ -305,6 +306,22 @@ def labelled(tmp_path):
             client_of(Principal("a", "write", ("a",))),
             client_of(Principal("b", "write", ("b",))),
         )
+
+
+def test_pictures(labelled):
+    """The picture of a node comes with its type, for those who see its document; others learn nothing of it."""
+    docs, everyone, a, b = labelled
+    docs.activate_group("image")
+    a.post(f"{SET}/documents", files={"file": ("garden.docx", in_word((GARDEN, "Figure 1: A garden", "")))})
+    run_jobs(docs)
+    [node] = docs.get_nodes("image")
+    for client in (everyone, a):
+        answer = client.get(f"{SET}/images/{node.uid}")
+        assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", GARDEN)
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+    unknown, hidden = (b.get(f"{SET}/images/{uid}") for uid in ("0" * 32, node.uid))
+    assert (hidden.status_code, hidden.json()["detail"]) == (404, unknown.json()["detail"])
+    assert a.get(f"{SET}/images/{docs.get_nodes()[0].uid}").status_code == 404
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import warnings
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -346,3 +347,22 @@ def test_the_client_may_embed(remote):
         Document(url=url, name="docs", embed=embed)
     with pytest.raises(ConfigError, match="behaviour letters 1"):
         Document(url=url, name="docs", embed={"letters": Pairs()})
+
+
+def test_a_language_that_the_model_does_not_know(tmp_path, monkeypatch):
+    """The service's model says so: scores are those of the library, and the query is not embedded."""
+
+    class English(Pairs):
+        def unknown_share(self, text):
+            return 1.0 - sum(letter.isascii() for letter in text) / len(text)
+
+    docs = Document(embed=English())
+    docs.add_texts({"a": "绿茶", "b": "green tea"})
+    with served({"docs": docs}, tmp_path) as url, Document(url=url, name="docs") as far:
+        near, there = (HybridRetriever.over(one, "FineChunk") for one in (docs, far))
+        for query in ("绿茶怎么泡", "green 茶", "tea"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = [[(node.uid, node.score) for node in one(query)] for one in (near, there)]
+            assert found[0] == found[1]
+            assert len(caught) == (2 if query[0] == "绿" else 0)

@@ -506,8 +506,8 @@ def test_statistics_of_an_earlier_read(tmp_path):
         pair = [Retriever(one, "FineChunk", similarity="bm25", topk=30) for one in (docs, remote)]
         posts = []
         for shard in remote.shards:
-            connection = shard._indexer._connection
-            connection.post = lambda *given, post=connection.post: posts.append(given[0]) or post(*given)
+            [connection] = shard._indexer._connection._replicas
+            connection._send = lambda *given, send=connection._send: posts.append(given[0]) or send(*given)
         for number in range(4):
             posts.clear()
             for query in ("green tea", "tea tea leaf", "leaf green"):

@@ -669,7 +669,7 @@ def test_messages_of_groups_and_filters(run):
     run("index")
     status, _, errors = run("search", "tea", "--group", "lazyllm_root")
     assert status == 1
-    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, table.\n")
+    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, image, table.\n")
     assert run("search", "tea", "--where", "file_size > 9000")[1] == (
         "Nothing found for 'tea' in those of 2 files that --where allows.\n"
     )
