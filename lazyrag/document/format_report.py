@@ -36,7 +36,7 @@ How: TypeAlias = Literal[
 COUNTED: tuple[How, ...] = ("text", "text layer")
 """What a plan may load to count tokens. The rest is slow, costs money, or has no text yet."""
 
-_LOOK_S = 2.0  # at one PDF
+_LOOK_S = 2.0  # of the processor, at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
 _MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
 _ORDER = get_args(How)
@@ -116,7 +116,7 @@ def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
     found: tuple[How, str] = "text", _INSIDE.get(reader.name, "")
     if isinstance(medium := getattr(given, "media_reader", None), tuple):
         found = "media reader", getattr(medium[1], "__name__", type(medium[1]).__name__)
-    elif "PdfLoader" in (reader.name, type(given).__name__):
+    elif "PdfLoader" in (reader.name, *(one.__name__ for one in type(given).__mro__)):
         found = _look(given() if isinstance(given, type) else given, path)
     elif not reader.built_in:
         found = "own reader", reader.name
@@ -153,8 +153,8 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     if False not in layers:
         return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
     if loader.ocr is not None:
-        return "ocr", "pages without a text layer"
-    missing = "needs OCR, PdfLoader(ocr=...)"
+        return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
+    missing = "needs OCR: lazyrag index --ocr, add_ocr()"
     return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
 
 
@@ -162,10 +162,10 @@ def _layers(loader: PdfLoader, path: Path) -> set[bool] | None:
     """Whether pages have a text layer, without empty pages; None for a file whose streams cannot be checked before."""
     from lazyrag.loaders.pdf_streams import count_objects
 
-    until, found = time.monotonic() + _LOOK_S, set[bool]()
+    until, found = time.thread_time() + _LOOK_S, set[bool]()
 
     def check_time() -> None:
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             raise TimeoutError
 
     count_objects(path, loader.max_objects, check_time)  # pdfium has no limits of its own

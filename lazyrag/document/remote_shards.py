@@ -7,11 +7,8 @@ first one that answers. With ``partial=True`` a read leaves out a shard that is 
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -38,6 +35,7 @@ from lazyrag.document.remote import (
     RemoteSnapshot,
     RemoteView,
     StateGoneError,
+    Turn,
     encode_filter,
 )
 from lazyrag.document.shards import ShardedDocument
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_THREADS = 64
 _MOST_TERMS = 100_000
 _MOST_SCOPES = 100
 
@@ -82,16 +79,9 @@ def missing_shards() -> set[str]:
     return found
 
 
-@functools.cache
-def _pool(_process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "lazyrag shard")
-
-
 def map_shards(function: Callable[..., R], *columns: Iterable[Any]) -> list[R]:
-    """The results of a function that waits for services, called for all of them at the same time."""
-    first, *others = zip(*columns, strict=True)
-    running = [_pool(os.getpid()).submit(function, *one) for one in others]
-    return [function(*first), *(one.result() for one in running)]
+    """The results of a function that asks services, called for all of them at the same time."""
+    return [one.result() for one in [Turn(function, *given) for given in zip(*columns, strict=True)]]
 
 
 class ReplicatedConnection:
@@ -303,11 +293,17 @@ class ShardSnapshot(RemoteSnapshot):
 
     def walk(self, group: str, filters: FilterLike | None, wanted: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
         """See `RemoteSnapshot.walk`. The first page is requested at once."""
-        nodes = super().walk(group, filters, wanted)
-        first = _pool(os.getpid()).submit(next, nodes, None)
+        walk = super().walk
+
+        def begin() -> tuple[DocNode | None, Iterator[DocNode]]:
+            nodes = walk(group, filters, wanted)
+            return next(nodes, None), nodes
+
+        first = Turn(begin)
 
         def rest() -> Iterator[DocNode]:
-            if (node := first.result()) is not None:
+            node, nodes = first.result()
+            if node is not None:
                 yield node
                 yield from nodes
 

@@ -86,17 +86,20 @@ class Launcher:
         return self._loading is None or self._loading.is_running
 
     def bind(self, docs: Document, arguments: Mapping[str, Any]) -> None:
-        """Use the processes of a Document, and keep results beside its store's file, or in its database.
+        """Use the processes of a Document or of another shard; keep results beside its store, or in its database.
 
         Args:
             docs: The Document.
             arguments: With which other Documents do its work: ``embed``, ``doc_fields`` and ``launcher``.
         """
         indexer = docs.reader.indexer
-        loading, file = indexer.loading, indexer.ledger.file
+        file = indexer.ledger.file
         if self.processes:
-            self._loading = loading
-            self.engine.executor = Processes(self.engine.executor, loading.call)
+            if self.engine.loading is None:
+                self.engine.loading = indexer.loading
+                self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
+            self._loading = indexer.loading = self.engine.loading
+            indexer.engine = replace(indexer.engine, loading=indexer.loading)
         if file.is_server and not (file.read_only or self._keeps_results):
             from lazyrag.launchers.shared import SharedResults, work_ahead
 
@@ -230,14 +233,15 @@ class Launcher:
 
     def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish."""
-        results = self.results if self._keeps_results else Results()  # else the embedding cache keeps them
+        # The embedding cache keeps them.
+        results = self.results if self._keeps_results else Results(shared=self.results.folder)
         tasks = (
             Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
             for at, text in enumerate(texts)
         )
-        work = functools.partial(embed_texts, embedder.workers)
-        token = digest([self._token, embedder.key])
-        for some in self.engine.run(Work(work, token, embedder.sent, _EMBED_BYTES, EmbeddingError), tasks, results):
+        function, token = functools.partial(embed_texts, embedder.workers), digest([self._token, embedder.key])
+        work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
+        for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
 
 

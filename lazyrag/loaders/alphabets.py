@@ -33,12 +33,14 @@ class _Alphabet(NamedTuple):
 
 
 _FINAL = "ךםןףץ"  # Hebrew letters at the end of a word alone
+_CONSONANTS = "бвгджзклмнпрстфхцчшщ"  # after which й does not stand
 _ARABIC = "ءآأؤإئابتثجحخدذرزسشصضطظعغفقكلمنهويپچژکگی"
 _THAI_TAIL = "\u0e30-\u0e39\u0e45\u0e47-\u0e4d"  # vowels and marks behind or above a consonant
 _THAI = rf"(?:[\u0e40-\u0e44]?[\u0e01\u0e02\u0e04\u0e06-\u0e2e][{_THAI_TAIL}]*[\u0e2f\u0e46]?)"
 _ALPHABETS = {
     "Cyrillic": _Alphabet(
-        re.compile(r"[А-ЯЁЂ-Џ]?[а-яёђ-џґ]+|[А-ЯЁЂ-Џ]+"), "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ"
+        re.compile(rf"(?![ьъы])[А-ЯЁЂ-Џ]?(?:[а-яёђ-џґ](?<![{_CONSONANTS}]й))+(?<!ъ)|[А-ЯЁЂ-Џ]+"),
+        "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ",
     ),
     "Greek": _Alphabet(
         re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"), "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ"
@@ -145,13 +147,16 @@ _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
     "cp850": (0.02, _WESTERN),
     "cp852": (0.02, _CENTRAL),
 }
-"""How usual an encoding is, and letters beyond ASCII of languages that are written in it, the frequent ones first."""
+"""How usual an encoding is, and the letters beyond ASCII of languages that are written in it, frequent ones first."""
+_C1 = re.compile("[\x80-\x9f]")
 _UNLIKELY, _EDGE, _FITTING = math.log(0.0005), math.log(0.05), math.log(0.02)
+LOW = 0.3
+"""Confidence of Latin letters of no language."""
 _MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}
 
 
 def by_letters(data: bytes) -> Guess | None:
-    """The text in the encoding of Latin letters by whose languages its letters are most likely; None without any.
+    """The text in the encoding of Latin letters by whose languages its letters are most likely; None without letters.
 
     A naive Bayes classifier: letters are as likely as their rank in a language says (Zipf's law). Signs and capitals
     within a word are unlikely.
@@ -163,6 +168,8 @@ def by_letters(data: bytes) -> Guess | None:
             text = data[:_SAMPLE].decode(encoding)
         except UnicodeDecodeError:
             continue
+        if _C1.search(text):
+            continue
         letters = [(text[at - 1 : at], one, text[at + 1 : at + 2]) for at, one in enumerate(text) if one > "\x7f"]
         likely = max(sum(_likelihood(language, *three) for three in letters) for language in languages)
         if any(one.isalpha() for _, one, _ in letters):
@@ -171,11 +178,9 @@ def by_letters(data: bytes) -> Guess | None:
     if not found:
         return None
     best, mean, encoding = max(found.values())
-    if mean < _FITTING:
-        return None
-    sure = 1 / sum(math.exp(one - best) for one, _, _ in found.values())
+    sure = 1 / sum(math.exp(one - best) for one, _, _ in found.values()) * (1 - 0.2 / count)
     try:
-        return Guess(data.decode(encoding), encoding, round(sure * (1 - 0.2 / count), 2))
+        return Guess(data.decode(encoding), encoding, round(sure if mean > _FITTING else min(LOW, sure), 2))
     except UnicodeDecodeError:
         return None
 

@@ -11,14 +11,13 @@ import posixpath
 import re
 import struct
 import urllib.parse
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from lazyrag.data.pictures import FoundPicture, FoundPictures
+from lazyrag.data.pictures import FoundPicture, FoundPictures, write_png
 from lazyrag.errors import LazyRAGError, LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
 from lazyrag.loaders.base import check_pages, is_built_in, reading
@@ -26,8 +25,6 @@ from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from lazyrag.loaders.pdf import PdfFile
 
 MIN_SIDE = 64
@@ -405,21 +402,21 @@ def _opened(path: Path, loader: Any) -> PdfFile:
 
 def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
     """The pictures of a page with what is needed of them: pdfium forgets a page that is closed."""
-    from lazyrag.loaders.pdf import image_objects
+    from lazyrag.loaders.pdf import alternative_texts, image_objects
 
     found = []
     with file.handle(index) as page, closing(page.get_textpage()) as text:
-        wide, high = page.get_size()
-        for number, one in enumerate(image_objects(page)):
+        alternatives = alternative_texts(page)
+        where, (wide, high) = f"page {index + 1}", page.get_size()
+        for number, (one, tag) in enumerate(image_objects(page)):
             left, bottom, right, top = one.get_bounds()
             if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
                 continue
             below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
             above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
             caption = _caption_among(below) or _caption_among(above)
-            found.append(
-                _Drawn(f"{index + 1}/{number}", _result(_describe_object, one), caption, "", f"page {index + 1}")
-            )
+            described = _result(_describe_object, one)
+            found.append(_Drawn(f"{index + 1}/{number}", described, caption, alternatives.get(tag, ""), where))
     return found
 
 
@@ -468,29 +465,16 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
 
     page, number = map(int, place.split("/"))
     with closing(_opened(path, loader)) as file, file.handle(page - 1) as opened:
-        one = next(itertools.islice(image_objects(opened), number, None), None)
+        one, _ = next(itertools.islice(image_objects(opened), number, None), (None, 0))
         if one is None:
             raise LoadError(f"Page {page} has no such picture.")
         check_pixels(*one.get_px_size())
         data = _jpeg_of(one)
         if data is None:
             with closing(one.get_bitmap()) as bitmap:
+                bitmap.warn_on_close = False  # nothing refers to its pixels after that
                 data = write_png(bitmap.to_numpy(), is_blue_first=True)
         return data
-
-
-def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
-    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without transparency."""
-    image = image.reshape(*image.shape[:2], -1)[:, :, :3]
-    image = image[:, :, ::-1] if is_blue_first else image
-    height, width, colours = image.shape
-    rows = zlib.compressobj(6)
-    packed = b"".join([*(rows.compress(b"\0" + row.tobytes()) for row in image), rows.flush()])
-    header = struct.pack(">2I5B", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
 
 
 _PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
-_FUSED_AT_LEAST = 50
+_FUSED_AT_LEAST = 100  # docs/quality.md, "Depth"
 _HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
 R = TypeVar("R")

@@ -93,7 +93,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 100. Where you set
             neither, a retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.

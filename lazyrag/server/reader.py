@@ -10,7 +10,6 @@ import re
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -33,7 +32,6 @@ from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.indexes.bm25 import BM25, Statistics, Variant
-from lazyrag.models.embedding import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of
@@ -76,7 +74,7 @@ class Call(BaseModel):
     vector: str | dict[str, float] = ""
     mode: SearchMode = "exact"
     topk: int = Field(1, ge=1)
-    load: bool = False
+    load: int = Count
     page: int = Count
     offset: int = Count
     wanted: dict[Literal["document_id", "uid", "number"], list[str | int]] = {}
@@ -98,8 +96,6 @@ class Texts(BaseModel):
     embed_key: str
     texts: list[str] = Field(min_length=1, max_length=256)
     input_type: InputType = "document"
-    unknown_share: bool = False
-    """Ask for the share of each text's letters that the model does not know, instead of vectors."""
 
 
 @router.post("/sets/{set}/_schema")
@@ -110,12 +106,10 @@ async def schema(set: str, request: Request, principal: Principal = READER) -> R
 
 
 def _schema(docs: Document) -> Json:
-    embedders = docs.reader.embedders(None) if docs.embed_keys else []
-    identities = {one.key: one.embedder.identity for one in embedders}
-    telling = [one.key for one in embedders if unknown_share(one.embedder, "?") is not None]
+    keys = docs.embed_keys
+    identities = {one.key: one.embedder.identity for one in docs.reader.embedders(keys)} if keys else {}
     groups = {name: docs.reader.line(name) for name in docs.groups}
-    embed = {"embed": identities, "unknown_share": telling}
-    return {"fields": schema_text(docs.fields), "groups": groups, **embed, "shard": shard_mark(docs)}
+    return {"fields": schema_text(docs.fields), "groups": groups, "embed": identities, "shard": shard_mark(docs)}
 
 
 @router.post("/sets/{set}/_embed")
@@ -125,8 +119,6 @@ async def embed(set: str, body: Texts, request: Request, principal: Principal = 
 
     def run() -> Response:
         [embedder] = service.view(set, principal).reader.embedders([body.embed_key])
-        if body.unknown_share:
-            return _json([unknown_share(embedder.embedder, text) for text in body.texts])
         return _json([encode_vector(one) for one in embedder.embed(body.texts, input_type=body.input_type)])
 
     return await service.run(run)
@@ -136,7 +128,8 @@ async def embed(set: str, body: Texts, request: Request, principal: Principal = 
 
 
 def _statistics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
-    return astuple(snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model)))
+    found = snapshot.term_statistics(call.group, call.analyser, call.terms, BM25(*call.model))
+    return found.rows, found.tokens, found.frequencies, found.vocabulary
 
 
 def _metrics(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
@@ -162,7 +155,7 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
     nodes = [node.segment for node in snapshot.nodes(group, hits)]
     rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
-    return {"hits": rows, "nodes": _rows(nodes) if call.load else []}
+    return {"hits": rows, "nodes": _rows(nodes[: call.load])}
 
 
 def _scan(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
@@ -409,7 +402,8 @@ class ReadDispatcher:
             await self._app(scope, received, send)
             return
         scope["route"] = self._route
-        response = await _answer(scope["app"].state.service, found[1], found[2], call, scope["state"]["principal"])
+        service, principal = scope["app"].state.service, scope["state"]["principal"]
+        response = await _answer(service, found[1], found[2], call, principal)
         await response(scope, receive, send)
 
 

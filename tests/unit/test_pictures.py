@@ -10,14 +10,23 @@ import zlib
 
 import pytest
 from PIL import Image
+from pypdf import PdfWriter
+from pypdf.generic import (
+    ArrayObject,
+    BooleanObject,
+    DictionaryObject,
+    NameObject,
+    NullObject,
+    NumberObject,
+    TextStringObject,
+)
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen import canvas
 
 from lazyrag import DataType, DocField, DocNode, Document, HttpChatModel, LLMParser, Retriever
 from lazyrag.errors import ConfigError, LoadError, StaleNodeError
 from lazyrag.loaders import loaders, read_image, register_media_reader
-from lazyrag.transforms import NodeTransform
-from lazyrag.transforms.pictures import data_url
+from lazyrag.transforms.pictures import PictureExtractor, data_url
 from tests.model_server import KEY, answered
 from tests.picture_files import (
     CUP,
@@ -77,6 +86,7 @@ def pixel(data):
     return image.size, tuple(round(value, -1) for value in image.getpixel((100, 40)))
 
 
+@pytest.mark.slow
 def test_pictures_of_all_formats(docs):
     """Each picture is a node with its caption, its place and its bytes; icons and addresses elsewhere are left out."""
     nodes = docs.get_nodes("image")
@@ -121,18 +131,10 @@ def test_an_image_embedder_gets_the_pictures(folder):
         return [1.0, 0.0] if text == address(CUP) or "white" in text else [0.0, 1.0]
 
     docs = Document(folder({name: FILES[name] for name in ("garden.docx", "page.html")}), embed=clip)
-    docs.create_node_group("seen", transform=PictureCopy, parent="image", index_text=data_url)
+    docs.create_node_group("seen", transform=PictureExtractor, index_text=data_url)
     [hit] = Retriever(docs, "seen", similarity="cosine", topk=1)("something white")
     assert hit.image() == CUP
     assert {address(CUP), address(GARDEN)} <= {*seen}
-
-
-class PictureCopy(NodeTransform):
-    """Pictures once more, for another index."""
-
-    def transform(self, node):
-        """Copy a picture."""
-        return DocNode(text=node.text, metadata=node.metadata)
 
 
 def test_pictures_follow_their_file(folder):
@@ -154,6 +156,18 @@ def test_pictures_follow_their_file(folder):
     (place / "a.docx").unlink()
     with pytest.raises(LoadError, match="cannot be read"):
         docs.get_nodes("image")[0].image()
+
+
+@pytest.mark.parametrize("options", [{"shards": 2}, pytest.param({"processes": 1}, marks=pytest.mark.slow)])
+def test_pictures_in_shards_and_by_processes(folder, tmp_path, options):
+    """Shards find and read pictures as one Document; processes that load files find the same ones."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, **options) as docs:
+        with pytest.warns(match="Skipped 1 of"):
+            hits = Retriever(docs, "image", similarity="bm25", topk=9)("figure kettle young cup")
+        assert {(hit.path, hit.text, hit.location, hit.metadata["media_type"]) for hit in hits} <= FOUND
+        assert {hit.path: hit.image() for hit in hits}["open.odt"] == GARDEN
+        assert len(hits) == 5
 
 
 def test_only_nodes_of_pictures_have_bytes(docs):
@@ -242,6 +256,41 @@ def test_logos_are_left_out(folder):
     slides = [(one, f"Slide {number}", "") for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])]
     docs = Document(folder({"a.pptx": on_slides(*slides)}))
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
+
+
+def test_a_tagged_pdf_has_alternative_texts(folder):
+    """The tags of a page name its pictures."""
+    target = io.BytesIO()
+    page = canvas.Canvas(target, (400, 300))
+    page.drawString(30, 250, "Tea")
+    for number, data in enumerate([GARDEN, CUP]):
+        page._code.append(f"/Figure <</MCID {number}>> BDC")
+        page.drawImage(ImageReader(io.BytesIO(data)), 30 + 150 * number, 100, 120, 90)
+        page._code.append("EMC")
+    page.save()
+    writer = PdfWriter(clone_from=target)
+    [page] = writer.pages
+    page[NameObject("/StructParents")] = NumberObject(0)
+    root = writer._add_object(DictionaryObject())
+    tag = {"/S": "/Figure", "/P": root, "/Pg": page.indirect_reference, "/K": 1, "/Alt": TextStringObject("白瓷杯")}
+    figure = writer._add_object(dictionary(tag))
+    numbers = dictionary({"/Nums": ArrayObject([NumberObject(0), ArrayObject([NullObject(), figure])])})
+    root.get_object().update(
+        dictionary({"/Type": "/StructTreeRoot", "/K": ArrayObject([figure]), "/ParentTree": numbers})
+    )
+    marked = dictionary({"/Marked": BooleanObject(True)})
+    writer.root_object.update(dictionary({"/StructTreeRoot": root, "/MarkInfo": marked}))
+    writer.write(tagged := io.BytesIO())
+    docs = Document(folder({"a.pdf": tagged.getvalue()}))
+    assert [node.text for node in docs.get_nodes("image")] == ["a.pdf, page 1", "白瓷杯"]
+
+
+def dictionary(values):
+    """Values as those of a PDF."""
+    kinds = {int: NumberObject, str: NameObject}
+    return DictionaryObject(
+        {NameObject(name): kinds.get(type(value), lambda one: one)(value) for name, value in values.items()}
+    )
 
 
 def test_a_page_that_is_a_scan_is_no_picture(folder):
