@@ -257,6 +257,15 @@ def test_logos_are_left_out(folder):
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
 
 
+def test_notes_are_few(folder):
+    """Of many damaged pictures the first are named, the others counted."""
+    page = "".join(f'<img src="data:image/png;base64,{number:04}">' for number in range(30))
+    docs = Document(folder({"a.html": f"Tea{page}"}))
+    assert docs.get_nodes("image") == []
+    noted = docs.last_report.notes["a.html"]
+    assert (len(noted), noted[-1]) == (21, "10 more notes of pictures")
+
+
 def test_a_tagged_pdf_has_alternative_texts(folder):
     """The tags of a page name its pictures."""
     target = io.BytesIO()
