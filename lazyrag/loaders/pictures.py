@@ -380,14 +380,16 @@ def _linked_file(path: Path, address: str) -> Path | None:
     if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
         return None
     try:
-        file = (path.parent / urllib.parse.unquote(parts.path)).resolve()
-        is_inside = file.is_relative_to(path.parent.resolve()) and file.is_file()
+        folder = path.parent.resolve()
+        file = (folder / urllib.parse.unquote(parts.path)).resolve()
+        inside = file.relative_to(folder).parts if file.is_file() else ()  # else a ValueError
     except (OSError, ValueError):
         return None
     suffix = file.suffix.lower()
     readers = reading().readers
     is_document = not is_built_in(suffix) or (readers is not None and readers(file.name, file.name) is not None)
-    return file if is_inside and _FORMATS.get(suffix) is _itself and not is_document else None
+    is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
+    return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
 
 
 def _linked(path: Path, address: str) -> bytes:

@@ -52,10 +52,12 @@ FILES = {
         f'<h1>Cups</h1><figure><img src="{address(CUP)}" alt="A white cup"><figcaption>Porcelain from Jingdezhen'
         f'</figcaption></figure><img src="{address(ICON)}" alt="arrow"><img src="img/linked.png" alt="A linked cup">'
         '<img src="../outside.png" alt="Outside"><img src="http://127.0.0.1:9/a.png" alt="Remote">'
+        '<img src=".hidden/a.png" alt="Hidden"><img src="/dev/zero" alt="Device"><img src="img" alt="Folder">'
     ),
     "notes.md": '# Notes\n\n![A bowl](img/linked.png "Bowl of a monk")\n\n![](gone.png)\n',
     "book.pdf": in_pdf([(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]),
     "img/linked.png": CUP,
+    ".hidden/a.png": CUP,
 }
 FOUND = {
     ("book.pdf", "Fig. 3: Kettle from Nambu.", "page 1", "image/jpeg"),
