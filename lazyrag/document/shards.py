@@ -580,6 +580,8 @@ class ShardedDocument(Document):
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embed))
         self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
+        if launcher is not None:
+            launcher = importlib.import_module("lazyrag.launchers.work").make_engine(launcher)
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
         options["file_metadata"] = file_metadata

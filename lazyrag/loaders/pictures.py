@@ -11,14 +11,13 @@ import posixpath
 import re
 import struct
 import urllib.parse
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from lazyrag.data.pictures import FoundPicture, FoundPictures
+from lazyrag.data.pictures import FoundPicture, FoundPictures, write_png
 from lazyrag.errors import LazyRAGError, LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
 from lazyrag.loaders.base import check_pages, is_built_in, reading
@@ -26,8 +25,6 @@ from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from lazyrag.loaders.pdf import PdfFile
 
 MIN_SIDE = 64
@@ -498,20 +495,6 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
                 bitmap.warn_on_close = False  # nothing refers to its pixels after that
                 data = write_png(bitmap.to_numpy(), is_blue_first=True)
         return data
-
-
-def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
-    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without transparency."""
-    image = image.reshape(*image.shape[:2], -1)[:, :, :3]
-    image = image[:, :, ::-1] if is_blue_first else image
-    height, width, colours = image.shape
-    rows = zlib.compressobj(6)
-    packed = b"".join([*(rows.compress(b"\0" + row.tobytes()) for row in image), rows.flush()])
-    header = struct.pack(">2I5B", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
 
 
 _PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}

@@ -88,6 +88,7 @@ def pixel(data):
     return image.size, tuple(round(value, -1) for value in image.getpixel((100, 40)))
 
 
+@pytest.mark.slow
 def test_pictures_of_all_formats(docs):
     """Each picture is a node with its caption, its place and its bytes; icons and addresses elsewhere are left out."""
     nodes = docs.get_nodes("image")

@@ -1,0 +1,166 @@
+"""A store in PostgreSQL: the contract of stores, the suites of lease, ledger and crashes, and what a server has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, Retriever
+from lazyrag.document.lease import LEASE_S
+from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.storage.postgres import literal, local_copy
+from lazyrag.stores.sqlite import StoreFile
+from tests.contract.test_map_file import TestMapFileSegments  # noqa: F401  runs here on PostgreSQL
+from tests.contract.test_map_vectors import TestMapFileVectors  # noqa: F401
+from tests.crash.kills import kill
+from tests.live.conftest import address_of
+from tests.postgres_stores import copies_of_postgres, url_of  # noqa: F401
+from tests.unit.test_lease import *  # noqa: F403
+from tests.unit.test_ledger import *  # noqa: F403
+
+HOSTILE = ("it's", "a\0b", "half \ud800", "\x1a0000", "back\\slash ' \\", "%s %(a)s ? :name", "茶", "$1 $$", "")
+
+
+class Lengths:
+    """An embedder without a network."""
+
+    identity = "lengths"
+    batch_size = 8
+
+    def __call__(self, texts: list[str]) -> list[list[float]]:
+        """One vector for each text."""
+        return [[1.0, float(len(text) % 7), float(text.count("e"))] for text in texts]
+
+
+def opened(url: str, files: Path | None = None, **options) -> Document:
+    """A Document of the store at a URL."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": url, **options.pop("kwargs", {})}}}
+    dataset = None if files is None else str(files)
+    docs = Document(dataset, name="teas", embed={"dense": Lengths()}, store_conf=conf, **options)
+    docs.create_node_group("line", transform=str.splitlines)
+    return docs
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    """The URL of an empty store."""
+    address_of("LAZYRAG_POSTGRES")
+    return url_of(tmp_path / "own")
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    """Twelve small files."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number}.txt").write_text(f"Green tea {number}\nBlack tea {number} is oxidised\n茶 {number}")
+    return folder
+
+
+def answers(docs: Document) -> list[tuple[str, float]]:
+    """Hits by keywords and by vectors."""
+    found = []
+    for similarity, keys in (("bm25", None), ("cosine", ["dense"])):
+        hits = Retriever(docs, "line", similarity, topk=5, **({"embed_keys": keys} if keys else {}))("green tea 7")
+        found += [(hit.uid, hit.score) for hit in hits]
+    return found
+
+
+def test_a_store_in_postgresql_answers_as_a_file_does(url, files, tmp_path):
+    """Same uids and scores; another machine, which has no local copies, reads all of it."""
+    with opened(str(tmp_path / "store.db"), files) as docs:
+        docs.sync()
+        expected = answers(docs)
+    with opened(url, files) as docs:
+        assert len(docs.sync().added) == 12
+        assert answers(docs) == expected
+    shutil.rmtree(local_copy(url).parent)
+    with opened(url, files, read_only=True) as docs:
+        assert answers(docs) == expected
+        assert docs.verify() == ()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_text_comes_back(url, text):
+    """Quotes, placeholders, NUL and half surrogate pairs, which PostgreSQL's texts do not have."""
+    with StoreFile(url) as file, file.writing() as connection:
+        connection.execute("INSERT INTO selection VALUES ('a', ?)", (text,))
+        assert connection.execute("SELECT chosen FROM selection WHERE chosen = ?", (text,)).fetchone() == (text,)
+    assert literal(text).startswith("'")
+
+
+def test_the_password_is_in_no_message(url, files):
+    """Neither in errors nor where a Document or its stores are shown."""
+    wrong = url.replace("s%40crets", "hunter2").replace("schema=", "schema=x")
+    with pytest.raises(StoreConnectionError, match="user") as caught:
+        opened(wrong)
+    shown = "".join(map(str, [caught.value, caught.value.__cause__]))
+    with opened(url, files) as docs:
+        shown += repr(docs) + repr(docs._indexer.ledger.file)
+    assert "hunter2" not in shown
+    assert "crets" not in shown
+
+
+def test_a_server_that_is_not_there(url):
+    """StoreConnectionError, with what to check."""
+    with pytest.raises(StoreConnectionError, match="server runs"):
+        opened("postgresql://lazyrag:x@127.0.0.1:1/postgres")
+    with pytest.raises(ConfigError, match="schema"):
+        opened(url.replace("schema=", "schema=A-"))
+
+
+def test_a_lost_connection_is_opened_again(url, files):
+    """The server ends all connections; the next query and the next sync go on."""
+    with opened(url, files) as docs, StoreFile(url) as other:
+        docs.sync()
+        expected = answers(docs)
+        with pytest.raises(StoreConnectionError), other.writing() as connection:  # noqa: PT012  its end fails, too
+            # Those of this test's programs only: others test beside it.
+            mine = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%commits%' AND pid <> "
+            connection.run(f"{mine} pg_backend_pid()")
+            connection.run("SELECT pg_terminate_backend(pg_backend_pid())")
+        (files / "new.txt").write_text("Oolong")
+        docs.sync()
+        assert len(docs.documents(limit=100)) == 13
+        (files / "new.txt").unlink()
+        docs.sync(max_deleted=1.0)
+        assert answers(docs) == expected
+
+
+def test_a_lease_of_a_lost_machine_expires_by_the_servers_clock(url, monkeypatch):
+    """A clock of this machine that is wrong by a day neither takes nor gives a lease."""
+    with StoreFile(url) as file, opened(url) as docs:
+        ledger = docs._indexer.ledger
+        with file.writing() as connection:
+            connection.execute(
+                "UPDATE ledger SET holder = 'gone', holder_told = ?, expires_at = ?",
+                ('{"name": "a", "host": "another machine", "pid": 1, "started": 1}', file.now(connection) + 2),
+            )
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+        with pytest.raises(StoreBusyError, match="process 1 on"), ledger.lease.held():
+            pass
+        with ledger.lease.held(wait_s=LEASE_S):
+            [(expires,)] = ledger.select("SELECT expires_at FROM ledger WHERE holder <> ''")
+        assert real() < expires < real() + 2 * LEASE_S
+
+
+def test_a_writer_waits_for_another_one(url):
+    """As long as timeout_s says; then it is told that the store is locked."""
+    with StoreFile(url) as file, StoreFile(url, timeout_s=0.2) as other, file.writing():
+        with pytest.raises(StoreError, match="locked"), other.writing():
+            pass
+        with other.reading() as connection:
+            assert connection.execute("SELECT count(*) FROM document").fetchone() == (0,)
+
+
+def test_kills(tmp_path):
+    """Killed at three instants; nodes and vectors are those of a program that was never killed."""
+    address_of("LAZYRAG_POSTGRES")
+    tally = kill("postgres", 3, tmp_path, seed=os.getpid())
+    assert tally.survived == 3, tally.problems
