@@ -100,6 +100,7 @@ class Indexer:
         self.last_view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
+        self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
@@ -154,7 +155,7 @@ class Indexer:
         steps = sorted(needs, key=self._order)
         for _ in range(_TRIES):  # while one is built, another may be redefined
             for step in steps:
-                view = self._ensure_built(step, view)
+                view = self._ensure_built(step, view, steps)
             if self.has(view, needs):
                 break
         return view
@@ -181,8 +182,8 @@ class Indexer:
 
     # Build on first use
 
-    def _ensure_built(self, step: Step, view: View) -> View:
-        """A view with a group or index: the given one, or a new one after a build."""
+    def _ensure_built(self, step: Step, view: View, steps: Sequence[Step]) -> View:
+        """A view with a group or index: the given one, or a new one after a build; the steps are what it is for."""
         settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
         if settled and self._has(view, step):
             return view
@@ -196,12 +197,12 @@ class Indexer:
         # Another thread may hold the lock while it waits for another program: until then serve what is live.
         if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
             try:
-                return self._build_missing(step)
+                return self._build_missing(step, steps)
             finally:
                 self.lock.release()
         return view
 
-    def _build_missing(self, step: Step) -> View:
+    def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller holds the lock.
 
         If its definition changes during the build, it is built again a few times, then by the definition before.
@@ -218,7 +219,7 @@ class Indexer:
             try:
                 with self.writing(0.0 if there else WAIT_S):
                     if not self.is_synced:
-                        self._first_sync()
+                        self._first_sync(steps)
                     view = self.now()
                     if not self._has(view, step):
                         view = self.build(step)
@@ -229,13 +230,23 @@ class Indexer:
                 return view
         return view
 
-    def _first_sync(self) -> None:
+    def _first_sync(self, steps: Sequence[Step]) -> None:
+        tree = self.ledger.tree
+        if not tree.documents and tree.groups.keys() <= {LAZY_ROOT_NAME}:
+            # Each file is loaded, split and analysed in one pass. Models may fail: they come when the files are live.
+            self.first_steps = [replace(step, embed_key=None) for step in steps if not self._may_call_model(step)]
+            self._requested.update(self.first_steps)
         try:
             self.on_sync()
         except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
             self.is_synced = True
             raise
+        finally:
+            self.first_steps = ()
         self.is_synced = True
+
+    def _may_call_model(self, step: Step) -> bool:
+        return any(one.may_call_model for one in self.definitions.needed(step.group))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -317,7 +328,11 @@ class Indexer:
         if step.embed_key is not None and len(rebuild.steps) == 1:
             builds = self.ledger.tree.groups[step.group].builds
             nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        done = self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        if self.report is not None:
+            before = self.report.notes
+            noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
+            self.report = replace(self.report, notes={**before, **noted})
         for one in rebuild.steps:
             self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)

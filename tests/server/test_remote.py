@@ -43,7 +43,7 @@ def served(sets, state, access=None, port=0):
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +219,7 @@ def letters(text):
     return [1.0 + text.count(letter) for letter in "ehilrt0123"]
 
 
+@pytest.mark.slow
 def test_a_token_with_labels_reads_what_it_sees(notes):
     """Hits, scores and errors are those of the restricted Document; nodes of others lead nowhere."""
     docs, reading, folder = notes
