@@ -53,6 +53,11 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
+def questions_of(name: str) -> list[dict[str, Any]]:
+    """The questions about a tree."""
+    return [json.loads(line) for line in (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()]
+
+
 def row(ask: Callable[[str], Sequence[DocNode]], questions: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The figures of one way to search."""
     files, quotes = [], []
@@ -72,8 +77,7 @@ def row(ask: Callable[[str], Sequence[DocNode]], questions: Sequence[dict[str, A
 
 def measured(name: str, *, hybrid: bool) -> list[results.Row]:
     """A line for each group and way to search a tree."""
-    lines = (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()
-    questions = [json.loads(line) for line in lines]
+    questions = questions_of(name)
     is_hybrid = hybrid and not name.endswith("zh")
     embed = {"embed": OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")} if is_hybrid else {}
     rows: list[results.Row] = []

@@ -3,15 +3,19 @@
     python benchmarks/quality.py [--sets cranfield xquad-en ...] [--only hybrid ...] [--check]
     python benchmarks/quality.py --pool [...]
     python benchmarks/quality.py --halves
+    python benchmarks/quality.py --parts [--sets cranfield md-en ...] [--check]
     python benchmarks/quality.py --cost [--sets cranfield]
 
 Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
 questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
 `lazyrag.evaluation`, which the tests hold against ir_measures. Systems are compared by the paired randomisation test.
 With --pool all sets lie in one Document, which is harder: other sets' texts are in the way. With --halves what
-specification 003 expects of hybrid search and reranking is measured for each half of the English questions. With --cost
-quality is left out: what each choice takes to index the MediumChunks of 500 texts (in a store file), on disk, in
-memory and for a query, the model's work included. Each step and each choice is a process of its own.
+specification 003 expects of hybrid search and reranking is measured for each half of the English questions.
+With --parts the default hybrid is measured beside the two that it fuses, also on the three documentation trees, and
+with the best sentence of a text as a third list, for each half of the questions; --check then fails where it is worse
+than the better of the two by more than .005. With --cost quality is left out: what each choice takes to index the
+MediumChunks of 500 texts (in a store file), on disk, in memory and for a query, the model's work included. Each step
+and each choice is a process of its own.
 
 The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
 model are shown for them, too, so that one sees what a model of the wrong language does.
@@ -36,6 +40,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import documentation
 import results
 from results import Row
 from timing import median_ms
@@ -55,7 +60,8 @@ from lazyrag.evaluation import compare, evaluate, holm
 from lazyrag.models import MaxSimModel
 from lazyrag.ranking.fusion import weighted
 from lazyrag.retrieval import MMR, FeedbackRetriever
-from tests.judged import SETS, pooled, write
+from lazyrag.text.sentences import sentence_spans
+from tests.judged import SETS, judged_set, pooled, write
 from tests.shared import SHARED
 
 TOPK = 10
@@ -64,6 +70,9 @@ FIGURES = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
 TESTED = "nDCG@10"
 HYBRID = "hybrid (default)"
 CHAIN = "chain: feedback 2 + MaxSim 0.4"
+SENTENCES = "hybrid + best sentence"
+FIRST = 60
+TOLERANCE = 0.005
 BASE = {"en": "vector", "zh": "bm25_chinese"}
 """What the other systems of a language are compared with."""
 
@@ -248,6 +257,82 @@ def halves(name: str, docs: Document, model: MaxSimModel, questions: Questions) 
     return rows
 
 
+PARTS: Mapping[str, Callable[[Document, str], Ask]] = {
+    "vector": lambda docs, group: Retriever(docs, group, topk=FIRST),
+    "keyword": lambda docs, group: Retriever(docs, group, "bm25_chinese", topk=FIRST),
+    "hybrid, 50 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=50),
+    HYBRID: lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST),
+    "hybrid, 200 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=200),
+    SENTENCES: lambda docs, group: HybridRetriever(
+        Retriever(docs, group),
+        Retriever(docs, "sentence", target=group),
+        Retriever(docs, group, "bm25_chinese"),
+        fusion_method="weighted",
+        weights=[0.45, 0.15, 0.4],
+        normalise="max",
+        topk=FIRST,
+    ),
+}
+"""What --parts measures."""
+
+
+def sentences(text: str) -> list[str]:
+    """Of a text."""
+    return [one for start, end in sentence_spans(text) if (one := text[start:end].strip())]
+
+
+def parts(name: str, embedder: Any, *, by_sentence: bool) -> list[Row]:
+    """Each of `PARTS` on each half of a set's questions, every second one, and on all."""
+    is_tree = name in documentation.SETS
+    with tempfile.TemporaryDirectory() as folder:
+        if not is_tree:
+            write(judged_set(name).texts, Path(folder))
+        with Document(documentation.TREES / name / "corpus" if is_tree else folder, embed=embedder) as docs:
+            group = "MediumChunk" if is_tree else LAZY_ROOT_NAME
+            docs.create_node_group("sentence", sentences, parent=group)
+            rows: list[Row] = []
+            for system, make in PARTS.items():
+                if system == SENTENCES and not by_sentence:
+                    continue
+                ask = make(docs, group)
+                if is_tree:
+                    own = documentation.questions_of(name)
+                    values = [documentation.row(ask, [one]) for one in own]
+                else:
+                    questions = judged_set(name).questions
+                    judged = {number: grades for number, (_, grades) in enumerate(questions)}
+                    found = evaluate(asked(lambda query, ask=ask: ask(query)[:TOPK], questions)[0], judged, FIGURES)
+                    values = [{one: found.values[one][number] for one in FIGURES} for number in judged]
+                for half, picked in (("even", values[::2]), ("odd", values[1::2]), ("all", values)):
+                    means = {one: math.fsum(value[one] for value in picked) / len(picked) for one in picked[0]}
+                    rows.append({"set": name, "half": half, "system": system, "questions": len(picked), **means})
+                print(results.table(rows[-3:], list(rows[-1])), flush=True)
+    return rows
+
+
+def measure_parts(names: Sequence[str], embedder: Any, *, by_sentence: bool) -> list[str]:
+    """Measure and save `parts` of sets; what to say of those where the hybrid is worse."""
+    below = []
+    for name in names:
+        rows = parts(name, embedder, by_sentence=by_sentence)
+        results.save(f"parts-{name}", rows)
+        below += is_below_parts(rows)
+    print("\n".join(below))
+    return below
+
+
+def is_below_parts(rows: Sequence[Row]) -> list[str]:
+    """What to say of a set where the hybrid is worse than the better of the two that it fuses, by more than .005."""
+    of = {row["system"]: row for row in rows if row["half"] == "all"}
+    measures = [one for one in of[HYBRID] if "@" in one]
+    best = {one: max(of[part][one] for part in ("vector", "keyword")) for one in measures}
+    return [
+        f"{rows[0]['set']}: {HYBRID} has {of[HYBRID][one]:.4f} {one}, the better of its parts {best[one]:.4f}"
+        for one in measures
+        if of[HYBRID][one] < best[one] - TOLERANCE
+    ]
+
+
 COST_TEXTS = 500  # for --cost: about a thousand passages
 
 CHOICES: Mapping[str, Callable[[Document], Ask]] = {
@@ -302,6 +387,13 @@ def cost_of_queries(folder: Path, choice: str, queries: Sequence[str]) -> tuple[
     return seconds[1:], cpu_seconds[1:], int(peak[1]) / 1024 if peak else math.nan
 
 
+def measure_costs(names: Sequence[str]) -> int:
+    """Measure and save `costs` of sets."""
+    for name in names:
+        results.save(f"cost-{name}", costs(name, 20))
+    return 0
+
+
 def megabytes(folder: Path) -> float:
     """Of all files in a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
@@ -350,22 +442,27 @@ def is_below(rows: Sequence[Row]) -> list[str]:
 def main() -> int:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="which; all without")
+    every = (*SETS, *documentation.SETS)
+    parser.add_argument("--sets", nargs="+", choices=every, help="which; all without; trees with --parts alone")
+    parser.add_argument("--parts", action="store_true", help=f"{HYBRID} beside what it fuses, by halves")
+    parser.add_argument("--sentences", action="store_true", help=f"with --parts: also {SENTENCES}; embeds sentences")
     parser.add_argument("--pool", action="store_true", help="the texts of all sets in one Document")
     parser.add_argument("--halves", action="store_true", help="what is recalled of each half of the questions")
     parser.add_argument("--check", action="store_true", help=f"fail where {HYBRID} is not above both that it fuses")
     parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
     parser.add_argument("--cost", action="store_true", help="what each choice costs, instead of quality")
     options = parser.parse_args()
+    options.sets = options.sets or (every if options.parts else SETS)
     if options.cost:
-        for name in options.sets:
-            results.save(f"cost-{name}", costs(name, 20))
-        return 0
+        return measure_costs(options.sets)
     onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
     (results.FOLDER / "cache").mkdir(parents=True, exist_ok=True)
     embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
     model = MaxSimModel(onnx, cache_bytes=4 << 30)
     below = []
+    if options.parts:
+        below = measure_parts(options.sets, embedder, by_sentence=options.sentences)
+        return int(bool(below) and options.check)
     if options.halves:
         options.sets = [name for name in options.sets if language(name) == "en"]
     for names in [SETS] if options.pool else [[name] for name in options.sets]:

@@ -24,6 +24,8 @@ Reach: TypeAlias = Callable[[Mapping[str, Mapping[str, Any]]], "float | None"]
 
 HYBRID, FEEDBACK = "hybrid (default)", "hybrid + feedback 2"
 CHAIN = "chain: feedback 2 + MaxSim 0.4"
+PARTS_SYSTEMS = ("vector", "keyword", "hybrid, 50 each", HYBRID, "hybrid, 200 each", "hybrid + best sentence")
+PARTS_SHOWN = "recall@1 recall@5 nDCG@10 file@1 file@5 quote@1 quote@5".split()
 FIFTY, ALL_FIRST = "ceiling: the best 50, put right", "ceiling: all answers first"
 
 
@@ -245,6 +247,23 @@ def halves(runs: Sequence[Run]) -> str:
     return "\n\n".join([markdown(head, lines), provenance(runs)])
 
 
+def parts(runs: Sequence[Run]) -> str:
+    """The hybrid beside what it fuses, for each half of the questions."""
+    lines = []
+    for run in runs:
+        of = {(row["half"], row["system"]): row for row in run["rows"]}
+        systems = list(dict.fromkeys(system for _, system in of))
+        measures = [one for one in run["rows"][0] if one in PARTS_SHOWN]
+        for measure in measures:
+            for half in ("even", "odd"):
+                cells = [f"{of[half, one][measure]:.4f}" if one in systems else "" for one in PARTS_SYSTEMS]
+                apart = of[half, HYBRID][measure] - max(of[half, one][measure] for one in PARTS_SYSTEMS[:2])
+                title = f"{run['rows'][0]['set']}, {measure}, {half}"
+                lines.append([title, str(of[half, HYBRID]["questions"]), *cells, f"{apart:+.4f}"])
+    head = ["set, measure, half", "questions", *PARTS_SYSTEMS, "hybrid less its best part"]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
 def quality(runs: Sequence[Run]) -> str:
     """Each set's systems by measure, and their difference from the first one."""
     pieces = []
@@ -338,7 +357,13 @@ PERFORMANCE: Tables = {
 }
 PAGES: dict[str, Tables] = {
     "performance.md": PERFORMANCE,
-    "quality.md": {"targets": targets, "halves": halves, "documentation": documentation, "quality": quality},
+    "quality.md": {
+        "targets": targets,
+        "halves": halves,
+        "parts": parts,
+        "documentation": documentation,
+        "quality": quality,
+    },
 }
 
 

@@ -78,6 +78,7 @@ CASES = {
     "YAMLSplitter": (lambda _: lazyrag.transforms.YAMLSplitter(), "yaml"),
     "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
+    "HttpTranscriber": (lambda _: lazyrag.models.HttpTranscriber(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
     "lazyrag.interop.langchain": (lambda _: langchain.as_retriever(_nothing), "langchain"),
     "lazyrag.interop.llama_index": (lambda _: llama_index.as_retriever(_nothing), "llama-index"),

@@ -31,7 +31,7 @@ FORMATS = (
     Format(
         "Plain text",
         _of(".text .txt"),
-        "own code; charset-normalizer (MIT) for rare encodings",
+        "own code",
         "every character and line end; a found encoding",
         "control characters, which become spaces",
     ),

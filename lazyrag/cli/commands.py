@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -165,6 +166,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
+@click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
 @_plan
 def index(
@@ -176,6 +178,7 @@ def index(
     exclude: tuple[str, ...],
     gitignore: bool | None,
     shards: int | None,
+    ocr: bool | None,
     launcher: int | str | None,
     plan: bool,
 ) -> Output:
@@ -188,6 +191,7 @@ def index(
         msg = f"index takes one folder; got {len(path)} paths."
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
+    project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
     chosen["shards"] = shards
     if plan:
@@ -282,7 +286,8 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     from lazyrag.document import Document
 
     is_new = project.shards is None
-    with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
+    new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
+    with new or project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
@@ -304,8 +309,10 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
             "diffs": plan.diffs,
             "calls": plan.calls,
             "tokens": tokens,
+            "formats": plan.formats,
         }
         lines = [*output.report_lines(plan.files), *output.reason_lines(plan.files.reasons)]
+        lines += output.format_lines(plan.formats)
         lines += output.unread_lines(plan.files)
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
         lines += output.reason_lines({one.step: one.reason for one in plan.steps if one.reason and one.step != "load"})
@@ -776,19 +783,38 @@ def revoke_token(token_id: str, at: Path) -> Output:
 @app.command("eval", cls=_Command)
 @click.argument("golden", type=_PATH)
 @click.option("--output", "-o", "path", type=_PATH, help="Also write the JSON to this file.")
-def evaluate(golden: Path, path: Path | None) -> Output:
+@click.option(
+    "--against", type=_PATH, help="Compare with the JSON of an earlier run: which is better, and is it certain?"
+)
+def evaluate(golden: Path, path: Path | None, against: Path | None) -> Output:
     """Measure the search with golden questions.
 
     GOLDEN is a .yaml, .yml or .json file with questions and thresholds. The exit status is 0 if every threshold is
     reached, 1 if one is not, 2 for invalid input.
     """
-    from lazyrag.evaluation import judge, read_golden
+    from lazyrag.evaluation import holm, judge, read_golden
 
+    earlier = None if against is None else _earlier_report(against)
     report = judge(read_golden(golden))
-    result = report.to_dict()
+    result, lines = report.to_dict(), output.golden_lines(report)
+    if earlier is not None:
+        compared = report.compared_with(earlier)
+        ps = holm({name: one.p for name, one in compared.items()})
+        said = {name: one.sentence(ps[name]) for name, one in compared.items()}
+        result["against"] = {name: {**asdict(compared[name]), "p": ps[name], "sentence": said[name]} for name in said}
+        lines += [f"{name}: {one}" for name, one in said.items()]
     if path is not None:
         path.write_text(output.as_json("eval", result) + "\n", encoding="utf-8")
-    return Output(result, output.golden_lines(report), OK if report.passed else FAILED)
+    return Output(result, lines, OK if report.passed else FAILED)
+
+
+def _earlier_report(path: Path) -> Any:
+    """The result in a file of ``--output``."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["result"]
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        hint = "Pass a file that lazyrag eval --output wrote."
+        raise ConfigError(f"--against {str(path)!r} cannot be read ({type(exc).__name__}). {hint}") from exc
 
 
 @app.command(cls=_Command)

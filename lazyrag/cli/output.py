@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lazyrag.data.filters import Filter
     from lazyrag.data.node import DocNode
     from lazyrag.data.result import Answer, Hit
-    from lazyrag.document import IngestReport
+    from lazyrag.document import IngestReport, PlannedFormat
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
 
@@ -141,6 +141,29 @@ def report_lines(report: IngestReport) -> list[str]:
         msg = "So many files are missing at once that their documents are kept. If that is right: lazyrag sync --delete"
         lines += terminal.wrapped(msg, terminal.width())
     return lines
+
+
+def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
+    """How a plan would read files: by kind, with their number and size; nothing where no file is to be read."""
+    formats = formats if any(one.bytes or one.how != "skipped" for one in formats) else ()
+    rows = [["kind", "files", "size", "read as"]]
+    rows += [[one.kind or "-", str(one.files), _size(one.bytes), ""] for one in formats]
+    lines = terminal.table(rows, right=(1, 2)) if formats else []
+    for at, one in enumerate(formats, start=1):
+        first = terminal.padded(lines[at], lines[0].index("read as"))
+        text = terminal.printable(f"{one.how}: {one.why}" if one.why else one.how)
+        lines[at] = "\n".join(terminal.wrapped(text, terminal.width(), first=first, rest=" " * len(first)))
+    return [line for one in lines for line in one.splitlines()]
+
+
+def _size(count: int) -> str:
+    """Bytes for people.
+
+    Example:
+        >>> _size(0), _size(999), _size(4_096), _size(12_345_678)
+        ('', '1 kB', '4 kB', '12.3 MB')
+    """
+    return "" if not count else f"{max(1, round(count / 1e3))} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
 def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:

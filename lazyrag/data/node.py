@@ -6,11 +6,13 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from os import PathLike
 from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import ref
 
 from lazyrag.data.segment import (
     EMPTY,
+    IMAGE,
     LAZY_ROOT_NAME,
     TABLE,
     Content,
@@ -57,6 +59,17 @@ def describe_span(source: Segment, span: Span) -> str:
     return node._describe(source, node._touched(source))
 
 
+def _describe_range(first: Location, last: Location) -> str:
+    if first.kind == last.kind == "time":
+        return "–".join([first.label.replace("-", "–").split("–")[0], last.label.replace("-", "–").split("–")[-1]])
+    if first is last:
+        return f"{first.kind} {first.label}"
+    if first.kind != last.kind:  # a row of one sheet, and the next sheet
+        return f"{first.kind} {first.label} to {last.kind} {last.label}"
+    reach = "-" if first.label.isdecimal() else " to "
+    return f"{first.kind}s {first.label}{reach}{last.label}"
+
+
 class NodeSource(Protocol):
     """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 
@@ -86,11 +99,15 @@ class NodeSource(Protocol):
     def file_metadata(self, segment: Segment) -> dict[str, Any]:
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
-    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
         """For a root node whose text its loader rendered, while groups are built: the texts of the file itself.
 
-        Pairs (name, text): "" names the file, others are the files inside of it. Empty for other nodes.
+        Pairs (name, text): "" names the file, others are the files inside of it. Empty for other nodes. Of the kind
+        ``"pictures"`` it is a list of its pictures.
         """
+
+    def image(self, segment: Segment, file: str | PathLike[str] | None = None) -> bytes:
+        """The bytes of the picture of a node of the group ``image``; StaleNodeError if it is gone or out of scope."""
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
@@ -395,6 +412,21 @@ class DocNode:
         """The node it was made of; None for a root node and outside a tree."""
         return self._ask("parent", self._reader.parent) if self._reader is not None else None
 
+    def image(self, file: str | PathLike[str] | None = None) -> bytes:
+        """Read the picture of a node of the group ``image`` from its document's file: PNG, JPEG, GIF, WebP or BMP.
+
+        Args:
+            file: The document's file, where this program does not know it, as for `lazyrag.Document.marks`.
+
+        Raises:
+            ConfigError: If it is no such node, or this program does not know the file.
+            StaleNodeError: If the node is gone, or a restricted Document hides it.
+            LoadError: If the file is gone, or has changed since it was ingested.
+        """
+        if self._reader is None or IMAGE not in self._segment.metadata:
+            raise ConfigError(f"{self!r} has no picture. Call image() of nodes of the group 'image' of a Document.")
+        return self._reader.image(self._segment, file)
+
     @property
     def children(self) -> dict[str, list[DocNode]]:
         """The nodes made of it, by group and in order, for the groups that are built."""
@@ -458,14 +490,8 @@ class DocNode:
         locations = pages or innermost(touched)
         numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
-            first, last = numbered[0], numbered[-1]
             under = f", {covering}" if pages and covering else ""
-            if first is last:
-                return f"{first.kind} {first.label}{under}"
-            if first.kind != last.kind:  # a row of one sheet, and the next sheet
-                return f"{first.kind} {first.label} to {last.kind} {last.label}"
-            reach = "-" if first.label.isdecimal() else " to "
-            return f"{first.kind}s {first.label}{reach}{last.label}{under}"
+            return _describe_range(numbered[0], numbered[-1]) + under
         if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
             return covering or touched[0].label
         text = content_text(source.content)

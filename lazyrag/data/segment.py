@@ -51,6 +51,9 @@ LAZY_ROOT_NAME = "lazyllm_root"
 TABLE = "table"
 """Name of the group of tables, and kind of a root node's locations that hold one, which are not shown as locations."""
 
+IMAGE = "image"
+"""Name of the group of pictures, and of the metadata of its nodes that says where their bytes are."""
+
 Content: TypeAlias = "str | int | float | bool | Mapping[str, Any] | list[Any]"
 """Content of a node: text or another JSON value."""
 

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
         "lazyrag.document.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
+        "lazyrag.document.format_report": "PlannedFormat",
         "lazyrag.document.jobs": "Job Jobs ModelChange Worker change_model",
         "lazyrag.document.marks": "Marks PageBox",
         "lazyrag.document.migration": "Migration migrate",

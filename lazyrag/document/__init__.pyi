@@ -8,6 +8,7 @@ from lazyrag.document.catalogue import VersionDiff as VersionDiff
 from lazyrag.document.certificate import CheckedPlace as CheckedPlace
 from lazyrag.document.certificate import DeletionCertificate as DeletionCertificate
 from lazyrag.document.document import Document as Document
+from lazyrag.document.format_report import PlannedFormat as PlannedFormat
 from lazyrag.document.jobs import Job as Job
 from lazyrag.document.jobs import Jobs as Jobs
 from lazyrag.document.jobs import ModelChange as ModelChange

@@ -35,7 +35,7 @@ class GroupTarget:
             the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
         ref: Row of the group whose nodes the transform receives, too; 0 for none.
-        reads_source: Whether the transform reads the source text of files.
+        reads_source: Whether the transform reads the source text of files; ``"pictures"`` for their pictures.
         fingerprint: Of its definition and of those above it.
     """
 
@@ -48,7 +48,7 @@ class GroupTarget:
     reuses_texts: bool = False
     path_key: Callable[[str], str] | None = None
     ref: int = 0
-    reads_source: bool = False
+    reads_source: bool | str = False
     fingerprint: str = ""
 
 

@@ -265,7 +265,7 @@ class Document:
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         if launched is not None:
-            launched.bind(self._indexer.loading, self._indexer.ledger.file.path)
+            launched.bind(self._indexer)
         self._reader = Reader(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
@@ -444,7 +444,10 @@ class Document:
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
-        """Estimate what `sync` would do and cost, and why. Loads changed files; calls no transform and no model.
+        """Estimate what `sync` would do and cost, and why; `SyncPlan.formats` says how it would read each kind of file.
+
+        Loads at most 50 changed files of a kind, to count tokens, and none that needs OCR, another program or a reader
+        of yours. Calls no transform and no model.
 
         Args:
             max_deleted: As for `sync`.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, digest
+from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
 from lazyrag.document.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
@@ -32,6 +32,7 @@ from lazyrag.transforms.base import (
     reads_text_only,
     transforms,
 )
+from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
 from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
@@ -438,13 +439,14 @@ INDEX_FIELDS = {"*": ("title", "headings"), "bm25": ("path", "title", "headings"
 
 
 def built_in_groups() -> GroupGraph:
-    """Return the groups that every Document has: three of spec 001, and the tables."""
+    """Return the groups that every Document has: three of spec 001, tables and pictures."""
     graph = GroupGraph()
     for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
         group = make_group(name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
         graph.define(group, replace=False)
-    graph.define(make_group(TABLE, TableExtractor, LAZY_ROOT_NAME, {}), replace=False)
+    for name, extractor in ((TABLE, TableExtractor), (IMAGE, PictureExtractor)):
+        graph.define(make_group(name, extractor, LAZY_ROOT_NAME, {}), replace=False)
     return graph
 
 

@@ -328,7 +328,11 @@ class Indexer:
         if step.embed_key is not None and len(rebuild.steps) == 1:
             builds = self.ledger.tree.groups[step.group].builds
             nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-        self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        done = self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        if self.report is not None:
+            before = self.report.notes
+            noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
+            self.report = replace(self.report, notes={**before, **noted})
         for one in rebuild.steps:
             self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
         self._switch(rebuild)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.node import DocNode
+from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
@@ -54,7 +55,7 @@ from lazyrag.errors import (
     set_stop_event,
 )
 from lazyrag.loaders.base import LoadedFile, source_texts
-from lazyrag.loaders.directory import FoundFile, built_in_metadata, hash_file, signature_of
+from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
 from lazyrag.stores.protocol import VectorRow
@@ -114,7 +115,9 @@ class PendingVersion:
         failures: Errors by step.
         flipped: Whether something of it became live.
         is_new_version: Whether that is a new version.
-        source: The source texts of its file, see `NodeSource.source_texts`; None if they are not loaded yet.
+        sources_read: The source texts of its file by kind, see `NodeSource.source_texts`.
+        noted: What was noted of its pictures.
+        hashed: Signature of its file when its hash was last checked.
     """
 
     row: DocumentRow
@@ -131,12 +134,14 @@ class PendingVersion:
     failures: dict[Step, LazyRAGError] = field(default_factory=dict)
     flipped: bool = False
     is_new_version: bool = False
-    source: Sequence[tuple[str, str]] | None = None
+    sources_read: dict[bool | str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    noted: list[str] = field(default_factory=list)
+    hashed: Signature | None = None
 
     def notes(self) -> tuple[str, ...]:
-        """What the loader noted of the new version, such as a guessed encoding."""
+        """What the loader noted of the new version, such as a guessed encoding; pictures that are left out."""
         found = json.loads(self.row.loaded).get("notes") if self.is_new_version else None
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        return (*map(str, found if isinstance(found, list) else ()), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
         """Failures without media files that nothing reads: those are skipped."""
@@ -384,9 +389,11 @@ class IngestionEngine:
         input_hash = root_digest(root.segment)
         live = version.before.get(group)
         same = live if live is not None and live.input == input_hash else None
-        if same is not None and any(one.reads_source for one in batch.plan.groups):
+        if same is not None:
             # Another source that is rendered as the same text makes another version.
-            same = same if self._source_hash(version, root.segment) in ("", self._live_hash(row)) else None
+            kinds = {one.reads_source for one in batch.plan.groups} - {False}
+            hashes = {self._source_hash(version, root.segment, kind) for kind in kinds} - {""}
+            same = same if hashes <= {self._live_hash(row)} else None
         known = same or batch.written.get(group, {}).get((row.id, None, input_hash))
         known = None if same is None and known == live else known
         if known is not None:
@@ -413,7 +420,9 @@ class IngestionEngine:
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
             line = [version.segments[group] for group in groups_above]
-            source = self._source_hash(version, version.segments[plan.root][0]) if target.reads_source else ""
+            source, kind = "", target.reads_source
+            if kind:
+                source = self._source_hash(version, version.segments[plan.root][0], kind)
             input_hash = input_digest(line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source)
             known = written.get((version.row.id, above.number, input_hash))
             if known is not None:
@@ -487,7 +496,7 @@ class IngestionEngine:
         made_drafts: Iterator[list[Draft]] | None = None,
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes; of drafts that a launcher made, if there are any."""
-        source = PendingSource(self.owner, version, plan, self._fetch, self.source, target)
+        source = PendingSource(self.owner, version, plan, self._fetch, self.source, self.image, target)
         schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [content_key(above) if reusable else None for above in parents]
         new = [
@@ -641,7 +650,7 @@ class IngestionEngine:
         segments, wanted = version.segments[target.group], target.text
         if not wanted.identity or not segments:
             return [content_text(one.content) for one in segments]
-        source = PendingSource(self.owner, version, plan, self._fetch, self.source)
+        source = PendingSource(self.owner, version, plan, self._fetch, self.source, self.image)
         try:
             root = source.root(segments[0]).segment
             fields = FieldReader(wanted.fields, root, is_file=version.row.origin != "text")
@@ -757,10 +766,10 @@ class IngestionEngine:
         """One transaction for what is read of the ledger and of stores in its file."""
         return self.ledger.reading() if self.nodes.are_in(self.ledger.file, vectors=vectors) else nullcontext()
 
-    def _source_hash(self, version: PendingVersion, root: Segment) -> str:
-        """Digest of the file with a document's source text; "" if that is the text of its root node."""
+    def _source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001  see `source`
+        """Digest of the file with a document's source; "" if that is the text of its root node, or has no pictures."""
         row = version.row
-        if row.origin == "text" or not self.loading.has_source(row.identity, root.metadata):
+        if row.origin == "text" or not self.loading.has_source(row.identity, root.metadata, kind):
             return ""
         return self._live_hash(row) if version.make_root is None else version.version_hash or row.content_hash
 
@@ -769,24 +778,40 @@ class IngestionEngine:
         versions = self.ledger.documents.versions(row.id)
         return next((one.content_hash for one in versions if one.number == row.version), row.content_hash)
 
-    def source(self, version: PendingVersion, root: Segment) -> Sequence[tuple[str, str]]:
+    def source(self, version: PendingVersion, root: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
         """Read the source texts of a document from its file; () if the only one is the text of its root node.
 
         Raises:
             TransformError: If the file is gone, or is not the one that the root node is made of.
         """
-        if version.source is None:
-            expected, identity = self._source_hash(version, root), version.row.identity
-            file = self.added.get(identity) or self.dataset.find(identity) if expected else None
-            before = signature_of(file.path) if file is not None else None
+        if kind not in version.sources_read:
+            expected = self._source_hash(version, root, kind)
             texts: list[tuple[str, str]] = []
-            if file is not None and before is not None and hash_file(file.path) == expected:
-                texts = source_texts(self.loading.load(file, source=True))
-            if expected and (file is None or not texts or signature_of(file.path) != before):
-                msg = "The source of the document cannot be read: its file is gone, or has changed since it was loaded."
-                raise TransformError(f"{msg} Call sync(); for a file outside of the dataset, add_files with it.")
-            version.source = () if texts == [("", root.content)] else texts
-        return version.source
+            if expected:
+                file, before = self._unchanged(version, expected)
+                linked = kind == PICTURES and version.row.origin == "dataset"  # what lies beside uploads is of others
+                texts = source_texts(self.loading.load(file, source=LINKED_PICTURES if linked else kind))
+                if not texts or signature_of(file.path) != before:
+                    raise TransformError(_NO_SOURCE)
+            version.sources_read[kind] = () if texts == [("", root.content)] else texts
+            if texts and kind == PICTURES:
+                version.noted += FoundPictures.parse(texts[0][1]).notes
+        return version.sources_read[kind]
+
+    def image(self, version: PendingVersion, root: Segment, node: Segment) -> bytes:
+        """Read the picture of a node of the group ``image`` from the document's file."""
+        file, _ = self._unchanged(version, self._source_hash(version, root, PICTURES))
+        return self.loading.picture(file.path, root, node)
+
+    def _unchanged(self, version: PendingVersion, expected: str) -> tuple[FoundFile, Signature | None]:
+        """The file of a document with a hash, and its signature before it is read."""
+        identity = version.row.identity
+        file = self.added.get(identity) or self.dataset.find(identity)
+        before = signature_of(file.path) if file is not None else None
+        if file is None or before is None or (version.hashed != before and hash_file(file.path) != expected):
+            raise TransformError(_NO_SOURCE)
+        version.hashed = before
+        return file, before
 
     def _fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
         """Read the nodes of a group, for the documents that do not have them yet."""
@@ -798,6 +823,12 @@ class IngestionEngine:
         nodes = self.nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
         for one, segments in zip(missing, nodes, strict=True):
             one.segments[group] = segments
+
+
+_NO_SOURCE = (
+    "The source of the document cannot be read: its file is gone, or has changed since it was loaded. "
+    "Call sync(); for a file outside of the dataset, add_files with it."
+)
 
 
 def _file_size(version: PendingVersion) -> int:
@@ -867,7 +898,8 @@ class PendingSource:
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
-        load_source: Loads the source texts of the document's file, given its root node.
+        load_source: Loads the source texts of the document's file, given its root node and their kind.
+        load_image: Reads the picture of a node, given the root node, too.
         target: The group that is made, if one is.
     """
 
@@ -877,7 +909,8 @@ class PendingSource:
         version: PendingVersion,
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
-        load_source: Callable[[PendingVersion, Segment], Sequence[tuple[str, str]]],
+        load_source: Callable[[PendingVersion, Segment, bool | str], Sequence[tuple[str, str]]],
+        load_image: Callable[[PendingVersion, Segment, Segment], bytes],
         target: GroupTarget | None = None,
     ) -> None:
         self._target: Any = target  # of ref_nodes, which only its transform calls
@@ -888,6 +921,7 @@ class PendingSource:
         self._plan = plan
         self._read = fetch
         self._load_source = load_source
+        self._load_image = load_image
         self._parents = {one.name: one.parent for one in plan.groups}
         self._rows = {one.name: one.id for one in plan.groups} | {LAZY_ROOT_NAME: plan.root}
 
@@ -954,9 +988,13 @@ class PendingSource:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
         """See `NodeSource.source_texts`."""
-        return self._load_source(self._version, segment) if segment.group == LAZY_ROOT_NAME else ()
+        return self._load_source(self._version, segment, kind) if segment.group == LAZY_ROOT_NAME else ()
+
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the Protocol's signature
+        """See `NodeSource.image`."""
+        return self._load_image(self._version, self._root(segment), segment)
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:  # noqa: ARG002  the Protocol's signature
         """See `NodeSource.embeddings`; nodes are made before they are embedded."""

@@ -16,8 +16,11 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
+from lazyrag.data.pictures import PICTURES
+from lazyrag.data.segment import IMAGE, Segment
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
+from lazyrag.loaders import base
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
     DataLoader,
@@ -31,6 +34,7 @@ from lazyrag.loaders.base import (
     load_file,
     loaders,
     over_limit,
+    read_within,
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
 from lazyrag.validation import known_keywords, require
@@ -353,7 +357,7 @@ class Loading:
             for process in started:
                 process.end(within=_EXIT_WAIT_S)
 
-    def load(self, file: FoundFile, *, source: bool = False) -> LoadedFile:
+    def load(self, file: FoundFile, *, source: bool | str = False) -> LoadedFile:
         """Load a file, or its source; see `lazyrag.loaders.base.load_file`.
 
         Raises:
@@ -428,8 +432,8 @@ class Loading:
         target = loaders.target(suffix)
         return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
 
-    def has_source(self, identity: str, metadata: Mapping[str, Any]) -> bool:
-        """Whether a document's text is not that of its file: its loader renders it, or reads files inside of it.
+    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+        """The suffix by which a document was read, and its loader or reader.
 
         Args:
             identity: The document's.
@@ -439,18 +443,40 @@ class Loading:
         named = self.readers.find(identity, name.name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
         loader = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
-        return hasattr(loader, "load_source")
+        return suffix, loader
 
-    def _load_here(self, file: FoundFile, *, source: bool) -> LoadedFile:
-        return load_file(file.path, name=file.identity, limits=self.limits, readers=self._find, source=source)
+    def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
+        """Whether a document's text is not that of its file, see `loader_of`; or whether its file may have pictures.
 
-    def _find(self, *names: str) -> FileReader | None:
+        Its loader renders the text, or reads files inside of the file.
+        """
+        suffix, loader = self.loader_of(identity, metadata)
+        if kind != PICTURES:
+            return hasattr(loader, "load_source")
+        from lazyrag.loaders.pictures import has_pictures
+
+        return has_pictures(suffix)
+
+    def picture(self, path: Path, root: Segment, node: Segment) -> bytes:
+        """Read the picture of a node of the group ``image`` from its document's file."""
+        from lazyrag.loaders.pictures import read_picture
+
+        suffix, loader = self.loader_of(root.path, root.metadata)
+        with read_within(self.limits, self.find):
+            return read_picture(path, suffix, str(node.metadata[IMAGE]["place"]), loader)
+
+    def _load_here(self, file: FoundFile, *, source: bool | str) -> LoadedFile:
+        return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
+
+    def find(self, *names: str) -> FileReader | None:
+        """Return the user's reader for a file's names; None without one."""
         named = self.readers.find(*names)
         return None if named is None else named.reader()
 
 
 _POLL_S = 0.1
 _PARENT_POLL_S = 1.0
+_PAGE = "page"  # sent for each page that is read by OCR
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +510,7 @@ class Request:
     loader: str
     limits: LoadLimits
     table: ReaderTable
-    source: bool = False
+    source: bool | str = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,6 +588,11 @@ class LoadingProcess:
 
     def _wait(self, limits: LoadLimits) -> Any:
         """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
+        while isinstance(answer := self._next(limits), str):  # each page of a scan has the time of a file
+            pass
+        return answer
+
+    def _next(self, limits: LoadLimits) -> Any:
         started = time.monotonic()
         # Its subprocesses may hold its end of the pipe open: polling is the only way to see that it has ended.
         while not self._connection.poll(_POLL_S):
@@ -694,6 +725,7 @@ def _serve(connection: Connection, folder: str) -> None:
             os.setsid()  # so that killing this process kills its subprocesses
     tempfile.tempdir = folder
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    base.page_recognized = functools.partial(connection.send, _PAGE)
     connection.send(None)
     while True:
         try:

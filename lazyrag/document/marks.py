@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
+from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.loaders.base import known_suffix, loaders
-from lazyrag.loaders.directory import hash_file
+from lazyrag.loaders.ocr import OcrWord, word_glyphs
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
 from lazyrag.validation import validate_integer
@@ -70,11 +67,21 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
     touched = [one for one in root.locations if one.kind == "page" and one.start < end and start < one.end]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
-    with closing(loader.open(_unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         pages = {int(one.label): one for one in touched}
-        placed = {number: _placed_page(opened, number - 1) for number in pages}
+        words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
+        for number in {*root.metadata.get("pages_by_ocr", ())} & {
+            *(range(1, opened.count + 1) if loader.drop_repeated else pages)
+        }:
+            found = loader.recognize(opened, number)
+            words[number] = ([], (1, 1)) if isinstance(found, str) else found
+
+        def place(number: int) -> PlacedText:
+            return _recognized_page(*words[number]) if number in words else _placed_page(opened, number - 1)
+
+        placed = {number: place(number) for number in pages}
         if loader.drop_repeated:
-            every = [placed.get(number) or _placed_page(opened, number - 1) for number in range(1, opened.count + 1)]
+            every = [placed.get(number) or place(number) for number in range(1, opened.count + 1)]
             kept = without_repeated_lines(every)
             placed = {number: PlacedText.of(kept[number - 1]) for number in pages}
         boxes: list[PageBox] = []
@@ -82,7 +89,9 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
             if placed[number] != text[one.start : one.end]:
                 raise LoadError(_other_text(path, number, root))
             own = placed[number][max(0, start - one.start) : max(0, end - one.start)]
-            boxes += _page_boxes(opened, number, own.at)
+            boxes += (
+                _word_boxes(number, *words[number], own.at) if number in words else _page_boxes(opened, number, own.at)
+            )
     return Marks(path, (start, end), text[start:end], tuple(boxes))
 
 
@@ -93,36 +102,16 @@ def render_page(reader: Reader, path: str, page: int, width: int, file: str | os
     loader = _pdf_loader(reader, root)
     if loader is None:
         raise ConfigError(f"{path!r} has no pages to show: it is not a PDF. Show its text instead.")
-    with closing(loader.open(_unchanged_file(reader, path, file))) as opened:
+    with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         number = validate_integer("page", page, 1, opened.count)
-        return _png(opened.image(number - 1, 0, width))
+        return write_png(opened.image(number - 1, 0, width))
 
 
 def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
     """The loader that read a document; None unless it is a `PdfLoader`."""
-    name = Path(str(root.metadata.get("file_name", root.path)))
-    named = reader.indexer.options.readers.find(root.path, name.name)
-    suffix = str(root.metadata.get("read_as") or known_suffix(name))
-    given = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+    _, given = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
     found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
     return found if isinstance(found, PdfLoader) else None
-
-
-def _unchanged_file(reader: Reader, path: str, file: str | os.PathLike[str] | None) -> Path:
-    """The document's file, if it has the bytes that were ingested."""
-    indexer = reader.indexer
-    row = indexer.ledger.documents.named([path])[path]
-    known = indexer.engine.added.get(path) or (indexer.dataset.find(path) if row.origin == "dataset" else None)
-    place = Path(file) if file is not None else known.path if known is not None else None
-    if place is None:
-        raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
-    try:
-        digest = hash_file(place)
-    except OSError as exc:
-        raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
-    if digest != row.content_hash:
-        raise LoadError(f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first.")
-    return place
 
 
 def _other_text(path: str, number: int, root: Segment) -> str:
@@ -199,20 +188,40 @@ def _placed_page(file: PdfFile, index: int) -> PlacedText:
     return PlacedText.of(page_text(glyphs))
 
 
+def _recognized_page(words: list[OcrWord], shape: tuple[int, ...]) -> PlacedText:
+    """The text of a page read by OCR, made as for ingestion, with the numbers of its words."""
+
+    def placed(text: str, number: int) -> PlacedText:
+        return PlacedText(text, (number,) * len(text))
+
+    return PlacedText.of(PlacedText.of(page_text(word_glyphs(words, shape, placed))).strip())
+
+
+def _word_boxes(number: int, words: list[OcrWord], shape: tuple[int, ...], numbers: Iterable[int]) -> list[PageBox]:
+    """Boxes around words of a page read by OCR."""
+    height = shape[0] / shape[1]
+    found = (words[at] for at in dict.fromkeys(numbers) if at >= 0)
+    return _united(number, height, ((one.x0, one.y0 * height, one.x1, one.y1 * height) for one in found))
+
+
 def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
-    """Boxes around characters of a page in reading order, united where they continue a line of any direction."""
+    """Boxes around characters of a page."""
     with file.opened(number - 1) as (page, text):
-        height = shown_height(page)
-        lines: list[list[float]] = []
-        for x0, y0, x1, y1 in _character_boxes(page, text, dict.fromkeys(characters)):
-            last = lines[-1] if lines else None
-            if last is not None and (
-                _continues((*last[0::2], x0, x1), (*last[1::2], y0, y1))
-                or _continues((*last[1::2], y0, y1), (*last[0::2], x0, x1))
-            ):
-                last[:] = min(last[0], x0), min(last[1], y0), max(last[2], x1), max(last[3], y1)
-            else:
-                lines.append([x0, y0, x1, y1])
+        return _united(number, shown_height(page), _character_boxes(page, text, dict.fromkeys(characters)))
+
+
+def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:
+    """Boxes in reading order, in widths of the page, united where they continue a line of any direction."""
+    lines: list[list[float]] = []
+    for x0, y0, x1, y1 in boxes:
+        last = lines[-1] if lines else None
+        if last is not None and (
+            _continues((*last[0::2], x0, x1), (*last[1::2], y0, y1))
+            or _continues((*last[1::2], y0, y1), (*last[0::2], x0, x1))
+        ):
+            last[:] = min(last[0], x0), min(last[1], y0), max(last[2], x1), max(last[3], y1)
+        else:
+            lines.append([x0, y0, x1, y1])
     shares = ([x0, y0 / height, x1, y1 / height] for x0, y0, x1, y1 in lines)
     return [PageBox(number, *(min(1.0, max(0.0, edge)) for edge in line)) for line in shares]
 
@@ -247,14 +256,3 @@ def _continues(along: tuple[float, ...], across: tuple[float, ...]) -> bool:
     near = 0.6 * max(high - low, top - bottom)
     is_level = abs(low + high - bottom - top) < 0.6 * min(high - low, top - bottom)
     return is_level and left - end < near and start - right < near
-
-
-def _png(image: Any) -> bytes:
-    """An array (height, width, 3) of uint8 as PNG."""
-    height, width, _ = image.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in image)
-    header = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )

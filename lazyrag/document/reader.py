@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lazyrag.data.fields import Schema
@@ -23,8 +25,9 @@ from lazyrag.document.snapshot import (
     stale_error,
 )
 from lazyrag.document.tree import LiveGroup, LiveIndex, View
-from lazyrag.errors import ConfigError, IngestionError, known_names
+from lazyrag.errors import ConfigError, IngestionError, LoadError, known_names
 from lazyrag.indexes.bm25 import LexicalState
+from lazyrag.loaders.directory import hash_file
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.types import Embedding
 
@@ -216,9 +219,39 @@ class Reader:
         root = self.read(lambda snapshot: snapshot.root(segment))
         return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
 
-    def source_texts(self, segment: Segment) -> Sequence[tuple[str, str]]:  # noqa: ARG002  the Protocol's signature
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  the Protocol's signature
         """See `NodeSource.source_texts`; only groups that are built need the source."""
         return ()
+
+    def image(self, segment: Segment, file: str | os.PathLike[str] | None = None) -> bytes:
+        """See `NodeSource.image`."""
+        if all(one.key != segment.key or not self._sees(one) for one in self.held(segment.uid)):
+            raise stale_error(segment)
+        root = self.read(lambda snapshot: snapshot.root(segment))
+        return self.indexer.engine.loading.picture(self.unchanged_file(segment.path, file), root, segment)
+
+    def unchanged_file(self, path: str, file: str | os.PathLike[str] | None) -> Path:
+        """Return the place of a document's file, if it has the bytes that were ingested.
+
+        Raises:
+            ConfigError: If this program did not add the file, and it is not given.
+            LoadError: If it cannot be read or has changed.
+        """
+        row = self.indexer.ledger.documents.named([path])[path]
+        added = self.indexer.engine.added.get(path)
+        known = added or (self.indexer.dataset.find(path) if row.origin == "dataset" else None)
+        place = Path(file) if file is not None else known.path if known is not None else None
+        if place is None:
+            raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
+        try:
+            digest = hash_file(place)
+        except OSError as exc:
+            raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
+        if digest != row.content_hash:
+            raise LoadError(
+                f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first."
+            )
+        return place
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""

@@ -8,16 +8,20 @@ and where the service has that state no more, the read begins again.
 from __future__ import annotations
 
 import base64
-import dataclasses
+import functools
 import html
 import http.client
 import json
+import selectors
+import socket
 import sys
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
+from contextvars import ContextVar
 from http import HTTPStatus
-from typing import Any, NoReturn, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -51,12 +55,17 @@ from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.types import Embedding, Metric
 from lazyrag.validation import known_arguments, require, validate_text
 
+R = TypeVar("R")
+
 TIMEOUT_S = 60.0
+_CHECK_S = 3.0  # after so long without an answer, the service is asked whether it runs,
+_ALIVE_S = 7.0  # and has to say so within this time
 HIDDEN = -1
 """The build of a node that a scope hides, of which only the place in the tree is known."""
 MERGED = 1
 """The build of a merged window, which is not in the tree; that of all other nodes is 0."""
-_LOADED = 64  # with a ranking of so many nodes come the nodes, as most callers want them all
+_LOADED = 40  # with a ranking of so many nodes come the nodes, as most callers want them all
+_LOADED_FIRST = 10  # with a longer one the first ones: it is fused with others, or read by pages
 _TOGETHER = 32  # parents or whole documents that come with one that is needed
 _WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
 _ROUTES = "sets/{name}/_{route}"
@@ -165,12 +174,15 @@ class Connection:
         is_http = parts.scheme in ("http", "https") and parts.hostname is not None
         require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8400'")
         self.url = url.rstrip("/")
-        self._base = f"{parts.path.rstrip('/')}/api/v1/"
+        self._base = parts.path.rstrip("/")
         self._where = str(parts.hostname), parts.port
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._headers = {"Content-Type": "application/json", "User-Agent": f"lazyrag/{__version__}"}
+        headers = {"Host": parts.netloc.rpartition("@")[2], "User-Agent": f"lazyrag/{__version__}"}
+        headers |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if token is not None:
-            self._headers["Authorization"] = f"Bearer {validate_text('token', token)}"
+            headers["Authorization"] = f"Bearer {validate_text('token', token)}"
+            require(token.isprintable() and token.isascii(), "token", "another text", "printable ASCII characters")
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a request that changes nothing and may be repeated, and return the JSON of the answer.
@@ -181,30 +193,74 @@ class Connection:
             LazyRAGError: The error that the service reports, of its class.
         """
         data = json.dumps(body).encode()
+        head = f"POST {self._base}/api/v1/{path} HTTP/1.1\r\n{self._headers}Content-Length: {len(data)}\r\n\r\n"
+        request, turn = head.encode("latin-1") + data, _turn.get()
+        link = None if turn is None else turn.take(self, request)
         while True:
-            reused = bool(self._idle)
+            reused = bool(self._idle) or link is not None
             try:
-                link = self._idle.pop() if reused else self._kind(*self._where, timeout=TIMEOUT_S)
-            except IndexError:  # another thread took it
-                continue
-            try:
-                link.request("POST", self._base + path, data, self._headers)
-                answer = link.getresponse()
-                content = answer.read()
+                if link is None:
+                    link = self._send(request)
+                    if turn is not None and turn.begins:
+                        turn.keep(self, request, link)
+                        raise RequestSent
+                status, content = self._receive(link)
             except (OSError, http.client.HTTPException) as exc:
-                link.close()
+                if link is not None:
+                    link.close()
+                link = None
                 if reused and not isinstance(exc, TimeoutError):  # the service closes connections that wait for long
                     continue
                 msg = f"The service at {self.url} does not answer: {str(exc) or type(exc).__name__}. "
                 raise StoreConnectionError(f"{msg}Check the address, and that `lazyrag serve` runs.") from exc
-            self._idle.append(link)
             try:
                 found = json.loads(content.decode("utf-8", "surrogatepass"))
             except ValueError:
                 found = {}
-            if answer.status == HTTPStatus.OK:
+            if status == HTTPStatus.OK:
                 return found
-            raise problem_error(answer.status, found, self.url)
+            raise problem_error(status, found, self.url)
+
+    def _send(self, request: bytes) -> http.client.HTTPConnection:
+        """Send a request at once, by a connection that is open, or a new one."""
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            link = self._kind(*self._where, timeout=_ALIVE_S)
+            link.connect()
+            link.sock.settimeout(TIMEOUT_S)
+        try:
+            link.sock.sendall(request)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _receive(self, link: http.client.HTTPConnection) -> tuple[int, bytes]:
+        self._wait(link.sock)
+        answer = http.client.HTTPResponse(link.sock, method="POST")
+        try:
+            answer.begin()
+            content = answer.read()
+        finally:
+            answer.close()
+        if answer.will_close:
+            link.close()
+        else:
+            self._idle.append(link)
+        return answer.status, content
+
+    def _wait(self, sock: socket.socket) -> None:
+        """Wait for an answer, as long as the service runs: one that hangs accepts requests and never answers."""
+        until = time.monotonic() + TIMEOUT_S
+        with selectors.DefaultSelector() as ready:
+            ready.register(sock, selectors.EVENT_READ)
+            while not ready.select(_CHECK_S):
+                if time.monotonic() > until:
+                    raise TimeoutError("timed out")
+                with closing(self._kind(*self._where, timeout=_ALIVE_S)) as link:
+                    link.request("GET", f"{self._base}/healthz")
+                    link.getresponse().read()
 
     def close(self) -> None:
         """Close the connections."""
@@ -212,6 +268,59 @@ class Connection:
             self._idle.pop().close()
 
     __del__ = close
+
+
+class RequestSent(BaseException):  # noqa: N818  no error: ends the first call of a function, see `Turn`
+    """A request was sent, and its answer is awaited later."""
+
+
+class Turn(Generic[R]):
+    """A function that is called up to its first request, and later again, when it gets the answer.
+
+    So the requests of several functions are sent before the first answer is awaited, without threads.
+
+    Args:
+        function: It reads, and has no other effects.
+        given: Its arguments.
+    """
+
+    def __init__(self, function: Callable[..., R], *given: Any) -> None:
+        self._call = functools.partial(function, *given)
+        self._sent: tuple[Connection, bytes, http.client.HTTPConnection] | None = None
+        self._found: list[R] = []
+        self.begins = True
+        with suppress(RequestSent):
+            self._found.append(self._run())
+        self.begins = False
+
+    def _run(self) -> R:
+        token = _turn.set(self)
+        try:
+            return self._call()
+        finally:
+            _turn.reset(token)
+
+    def result(self) -> R:
+        """The function's result."""
+        return self._found[0] if self._found else self._run()
+
+    def keep(self, connection: Connection, request: bytes, link: http.client.HTTPConnection) -> None:
+        """Remember a request that was sent."""
+        self._sent = connection, request, link
+
+    def take(self, connection: Connection, request: bytes) -> http.client.HTTPConnection | None:
+        """The link by which a request was sent, if it was."""
+        if self._sent is None or self._sent[:2] != (connection, request):
+            return None
+        link, self._sent = self._sent[2], None
+        return link
+
+    def __del__(self) -> None:
+        if self._sent is not None:
+            self._sent[2].close()
+
+
+_turn: ContextVar[Turn[Any] | None] = ContextVar("lazyrag_turn", default=None)
 
 
 class StateGoneError(StaleNodeError):
@@ -241,22 +350,30 @@ class RemoteEmbedder:
     Args:
         indexer: The Document.
         key: The embed key.
-        identity: See `Embedder`.
+        known: The schema of the Document.
     """
 
     dimension = max_tokens = None
     normalised = False
     batch_size = 64
 
-    def __init__(self, indexer: RemoteIndexer, key: str, identity: str) -> None:
+    def __init__(self, indexer: RemoteIndexer, key: str, known: Mapping[str, Any]) -> None:
         self._indexer = indexer
         self._key = key
-        self.identity = identity
+        self.identity: str = known["embed"][key]
+        self._tells = key in known.get("unknown_share", ())
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """See `Embedder.embed`."""
         body = {"embed_key": self._key, "texts": list(texts), "input_type": input_type}
         return [decode_vector(one) for one in self._indexer.post("embed", body)]
+
+    def unknown_share(self, text: str) -> float | None:
+        """See `lazyrag.models.embedding.unknown_share`."""
+        if not self._tells or text.isascii():
+            return None
+        [share] = self._indexer.post("embed", {"embed_key": self._key, "texts": [text], "unknown_share": True})
+        return cast("float | None", share)
 
 
 class RemoteIndexer:
@@ -283,7 +400,7 @@ class RemoteIndexer:
         self.ledger = self.tree = self.last_view = self
         self.metrics: dict[Any, set[Metric]] = {}
         self._load()
-        identities = {key: RemoteEmbedder(self, key, identity) for key, identity in self._known["embed"].items()}
+        identities = {key: RemoteEmbedder(self, key, self._known) for key in self._known["embed"]}
         own = make_embedders(embed, None)
         unknown = [key for key in own if key not in identities]
         require(not unknown, "The keys of embed", unknown, f"embed keys of the service: {sorted(identities)}")
@@ -379,6 +496,11 @@ class RemoteReader(Reader):
         """See `Reader.snapshot`."""
         return RemoteSnapshot(self, read, state)
 
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the signature of a Reader
+        """Refuse: files are with the service."""
+        way = f"GET /api/v1/sets/{self.indexer.name}/images/{segment.uid}"
+        raise ConfigError(f"{self.indexer.where} has no files here. Get the picture from the service: {way}.")
+
     def _sees(self, segment: Segment) -> bool:
         return segment.build != HIDDEN and super()._sees(segment)
 
@@ -425,7 +547,7 @@ class RemoteSnapshot(LocalSnapshot):
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """See `Snapshot.term_statistics`."""
-        body = {"group": group, "analyser": analyser, "terms": list(terms), "model": dataclasses.astuple(model)}
+        body = {"group": group, "analyser": analyser, "terms": list(terms), "model": (model.k1, model.b, model.variant)}
         rows, tokens, frequencies, vocabulary = self._ask("statistics", body)
         return Statistics(rows, tokens, tuple(frequencies), Counter(vocabulary))
 
@@ -440,8 +562,10 @@ class RemoteSnapshot(LocalSnapshot):
         statistics: Statistics | None = None,
     ) -> Hits:
         """See `Snapshot.rank_terms`."""
-        common = None if statistics is None else dataclasses.astuple(statistics)
-        more = {"analyser": analyser, "terms": list(terms), "model": dataclasses.astuple(model), "statistics": common}
+        known = statistics
+        common = None if known is None else (known.rows, known.tokens, known.frequencies, known.vocabulary)
+        parameters = model.k1, model.b, model.variant
+        more = {"analyser": analyser, "terms": list(terms), "model": parameters, "statistics": common}
         return self._rank("terms", group, topk, filters, more)
 
     def rank_vectors(
@@ -464,7 +588,8 @@ class RemoteSnapshot(LocalSnapshot):
         return self._rank("text", group, topk, filters, {"analyser": analyser, "terms": list(terms)})
 
     def _rank(self, by: str, group: str, topk: int, filters: FilterLike | None, more: Mapping[str, Any]) -> Hits:
-        body = {"by": by, "group": group, "topk": topk, "filters": self._filters(filters), "load": topk <= _LOADED}
+        load = topk if topk <= _LOADED else _LOADED_FIRST
+        body = {"by": by, "group": group, "topk": topk, "filters": self._filters(filters), "load": load}
         answer = self._ask("rank", {**body, **more})
         for row in answer["nodes"]:
             self._store(row)

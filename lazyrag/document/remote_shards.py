@@ -7,11 +7,8 @@ first one that answers. With ``partial=True`` a read leaves out a shard that is 
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -38,6 +35,7 @@ from lazyrag.document.remote import (
     RemoteSnapshot,
     RemoteView,
     StateGoneError,
+    Turn,
     encode_filter,
 )
 from lazyrag.document.shards import ShardedDocument
@@ -56,11 +54,15 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_THREADS = 64
 _MOST_TERMS = 100_000
 _MOST_SCOPES = 100
-_PAUSE_S = 1.0
-"""How long a service that did not answer is not asked again, and at least as long as it took to notice."""
+
+
+def _retry_time(begun: float) -> float:
+    """When a service that did not answer is asked again: after a second, or three times as long as noticing it took."""
+    now = time.monotonic()
+    return now + max(1.0, 3 * (now - begun))
+
 
 _missing: ContextVar[set[str]] = ContextVar("lazyrag_missing_shards")
 
@@ -77,16 +79,9 @@ def missing_shards() -> set[str]:
     return found
 
 
-@functools.cache
-def _pool(_process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "lazyrag shard")
-
-
 def map_shards(function: Callable[..., R], *columns: Iterable[Any]) -> list[R]:
-    """The results of a function that waits for services, called for all of them at the same time."""
-    first, *others = zip(*columns, strict=True)
-    running = [_pool(os.getpid()).submit(function, *one) for one in others]
-    return [function(*first), *(one.result() for one in running)]
+    """The results of a function that asks services, called for all of them at the same time."""
+    return [one.result() for one in [Turn(function, *given) for given in zip(*columns, strict=True)]]
 
 
 class ReplicatedConnection:
@@ -134,8 +129,7 @@ class ReplicatedConnection:
         try:
             return self._replicas[at].post(path, body)
         except StoreConnectionError:
-            now = time.monotonic()
-            self._retry_at[at] = now + max(_PAUSE_S, now - begun)
+            self._retry_at[at] = _retry_time(begun)
             raise
 
     def close(self) -> None:
@@ -208,9 +202,9 @@ class ShardIndexer(RemoteIndexer):
         _missing.get(set()).add(self.url)
         return True
 
-    def note_down(self, error: Exception, took_s: float) -> None:
-        """Leave the shard out of reads for a moment."""
-        self.down, self._retry_at = str(error), time.monotonic() + max(_PAUSE_S, took_s)
+    def note_down(self, error: Exception, begun: float) -> None:
+        """Leave the shard out of reads for a moment, after a request that was begun at a time."""
+        self.down, self._retry_at = str(error), _retry_time(begun)
 
     def post(self, route: str, body: Mapping[str, Any]) -> Any:
         """See `RemoteIndexer.post`."""
@@ -255,7 +249,7 @@ class ShardSnapshot(RemoteSnapshot):
     def _ask(self, route: str, body: Mapping[str, Any]) -> Any:
         if self.missing:
             empty: dict[str, Any] = {
-                "statistics": (0, 0, [0] * len(body.get("terms", ())), {}),
+                "statistics": (0, 0, [0] * len(set(body.get("terms", ()))), {}),  # of distinct terms
                 "rank": {"hits": [], "nodes": []},
                 "scan": {"nodes": [], "next": None},
                 "walk": {"nodes": [], "behind": None},
@@ -270,7 +264,7 @@ class ShardSnapshot(RemoteSnapshot):
         except StoreConnectionError as exc:
             if not self.indexer.is_optional:
                 raise
-            self.indexer.note_down(exc, time.monotonic() - begun)
+            self.indexer.note_down(exc, begun)
             self._view.removals = -1  # the read begins again
             raise StateGoneError(str(exc)) from exc
         view.is_assumed = False
@@ -299,11 +293,17 @@ class ShardSnapshot(RemoteSnapshot):
 
     def walk(self, group: str, filters: FilterLike | None, wanted: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
         """See `RemoteSnapshot.walk`. The first page is requested at once."""
-        nodes = super().walk(group, filters, wanted)
-        first = _pool(os.getpid()).submit(next, nodes, None)
+        walk = super().walk
+
+        def begin() -> tuple[DocNode | None, Iterator[DocNode]]:
+            nodes = walk(group, filters, wanted)
+            return next(nodes, None), nodes
+
+        first = Turn(begin)
 
         def rest() -> Iterator[DocNode]:
-            if (node := first.result()) is not None:
+            node, nodes = first.result()
+            if node is not None:
                 yield node
                 yield from nodes
 
@@ -397,12 +397,13 @@ class RemoteShard(RemoteDocument):
         filters = None if where is None else encode_filter(parse_filter(where))
         scope = encode_filter(self._reader.scope)
         body = {"method": method, "arguments": arguments, "options": options, "scope": scope, "where": filters}
+        begun = time.monotonic()
         try:
             return indexer.post("catalogue", body)
         except StoreConnectionError as exc:
             if named or not indexer.is_optional:
                 raise
-            indexer.note_down(exc, 0)
+            indexer.note_down(exc, begun)
             return self._ask(method, arguments, where, options=options)
 
 
@@ -460,14 +461,14 @@ class RemoteShards(ShardedDocument):
         order = _shard_order([one.url for one in connections], answers)
         connections, answers = ([some[at] for at in order] for some in (connections, answers))
         any_shard = cast("Any", _AnyShard(connections, self.name))
-        models = {key: RemoteEmbedder(any_shard, key, identity) for key, identity in known["embed"].items()}
+        models = {key: RemoteEmbedder(any_shard, key, known) for key in known["embed"]}
         own = {key: one.user_object for key, one in make_embedders(embed, None).items()}
         indexers = []
         for connection, answer in zip(connections, answers, strict=True):
             given = answer if isinstance(answer, dict) else known
             indexers.append(ShardIndexer(connection, self.name, {**models, **own} or None, given, self.partial))
             if given is not answer:
-                indexers[-1].note_down(answer, 0)
+                indexers[-1].note_down(answer, time.monotonic())
         for one in indexers:
             one.others = indexers
         self._join([RemoteShard(one) for one in indexers], make_dataset(None, None, None, follow_links=False))

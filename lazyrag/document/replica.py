@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote
 
 from lazyrag.data.fields import schema_text
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, digest
 from lazyrag.document.build_plan import GroupTarget, VectorsTarget
 from lazyrag.document.document import Document
 from lazyrag.document.export import child_counts, decode_document, encode_document
@@ -40,6 +40,7 @@ from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require, validate_text
 
 if TYPE_CHECKING:
+    from lazyrag.document.indexer import Indexer
     from lazyrag.document.tree import LiveGroup, LiveIndex
 
 log = logging.getLogger("lazyrag.replica")
@@ -69,7 +70,7 @@ class Place(NamedTuple):
 
 
 def changes_after(
-    snapshot: LocalSnapshot, place: Sequence[Any], groups: Sequence[str], *, uids: bool = False
+    snapshot: LocalSnapshot, place: Sequence[Any], groups: Sequence[str], *, has_rows: bool = False
 ) -> dict[str, Any]:
     """The documents that changed after a place, in the order of their changes: the answer to a replica.
 
@@ -77,7 +78,7 @@ def changes_after(
         snapshot: A state of the whole Document.
         place: See `Place`.
         groups: The groups whose nodes and vectors are wanted, besides the root group.
-        uids: Return the uids of all documents, and no documents.
+        has_rows: Return digests of the rows of all documents by uid, and no documents.
     """
     ledger, tree = snapshot.indexer.ledger, snapshot.state.view.tree
     changed, row, token = place
@@ -87,7 +88,7 @@ def changes_after(
         f"SELECT changed, {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND (changed, id) > (?, ?) "  # noqa: S608
         "AND changed <= ? ORDER BY changed, id LIMIT ?"
     )
-    found = ledger.select(query, (ledger.id, changed, row, tree.changes, 0 if uids else _PAGE))
+    found = ledger.select(query, (ledger.id, changed, row, tree.changes, 0 if has_rows else _PAGE))
     live = {name: group for name, group in tree.groups.items() if name in (LAZY_ROOT_NAME, *groups)}
     documents: list[dict[str, Any]] = []
     gone: list[str] = []
@@ -103,6 +104,9 @@ def changes_after(
         if size >= _PAGE_NODES:
             break
     is_last = len(documents) + len(gone) == len(found) < _PAGE
+    rows = _row_digests(snapshot.indexer) if has_rows else {}
+    if rows and ledger.select("SELECT 1 FROM document WHERE ledger = ? AND changed > ?", (ledger.id, tree.changes)):
+        raise StaleNodeError("Documents have changed meanwhile.")  # the read begins again
     return {
         "place": [tree.changes if is_last else changed, 2**62 if is_last else row, ledger.token],
         "is_last": is_last,
@@ -111,8 +115,15 @@ def changes_after(
         "documents": documents,
         "gone": gone,
         "count": len(tree.documents),
-        "uids": list(tree.documents) if uids else [],
+        "opened": ledger.program.id,
+        "rows": rows,
     }
+
+
+def _row_digests(indexer: Indexer) -> dict[str, str]:
+    """Digests of the rows of live documents, by uid: copies have equal ones."""
+    rows = indexer.ledger.documents.all().values()
+    return {row.uid: digest([json.dumps(encode_document(row), sort_keys=True)]) for row in rows if row.status == "live"}
 
 
 def _encoded(snapshot: LocalSnapshot, row: DocumentRow, groups: Mapping[str, LiveGroup]) -> dict[str, Any]:
@@ -230,6 +241,7 @@ class Replica:
             raise ConfigError(f"{msg} Use an empty Document without files.")
         self._store_place(self._place)
         self._equal_at: float | None = None
+        self._compared: set[str] = set()  # openings of the service's store since when all documents were compared
         indexer.is_synced = True  # its documents have no files here
 
     @property
@@ -257,7 +269,8 @@ class Replica:
             self._store_place(Place(*answer["place"]))
             if not answer["is_last"]:
                 continue
-            if len(indexer.ledger.tree.documents) == answer["count"] or not self._begins_anew():
+            is_known = answer["opened"] in self._compared and len(indexer.ledger.tree.documents) == answer["count"]
+            if is_known or not self._begins_anew():
                 self._equal_at = begun
                 return count
 
@@ -277,11 +290,11 @@ class Replica:
                 pause_s = min(max(1.0, 2 * pause_s), _MAX_PAUSE_S)
                 log.warning("%s cannot follow: %s", self._indexer.where, exc)
 
-    def _ask(self, *, uids: bool = False) -> dict[str, Any]:
-        """Request changes, or the uids of all documents, and check that definitions are the same."""
+    def _ask(self, *, has_rows: bool = False) -> dict[str, Any]:
+        """Request changes, or digests of all documents, and check that definitions are the same."""
         names = [one for one in self._indexer.definitions.current(self._indexer.ledger.tree) if one != LAZY_ROOT_NAME]
         answer: dict[str, Any] = self._connection.post(
-            self._path, {"place": list(self._place), "groups": names, "uids": uids}
+            self._path, {"place": list(self._place), "groups": names, "has_rows": has_rows}
         )
         where = f"The service at {self._connection.url}"
         if answer["fields"] != schema_text(self._indexer.nodes.schema):
@@ -309,16 +322,20 @@ class Replica:
         indexer.purge()
 
     def _begins_anew(self) -> bool:
-        """Delete what the service has no more, and begin anew if it has more: then its record of changes went back."""
-        answer = self._ask(uids=True)
-        live = self._indexer.ledger.tree.documents
-        gone = set(live) - set(answer["uids"])
+        """Compare all documents with the service's, which may have been restored from a backup when it was started:
+        delete what it has no more, and begin anew if it has others.
+        """
+        answer = self._ask(has_rows=True)
+        own = _row_digests(self._indexer)
         with self._indexer.writing():
-            self._write((), gone)
-        is_short = len(live) - len(gone) < len(answer["uids"])
-        if is_short:
+            self._write((), own.keys() - answer["rows"].keys())
+        if tuple(answer["place"]) != self._place:  # something has changed meanwhile: compared at the next pull
+            return False
+        self._compared.add(answer["opened"])
+        differs = not own.items() >= answer["rows"].items()
+        if differs:
             self._store_place(Place())
-        return is_short
+        return differs
 
     def _store_place(self, place: Place) -> None:
         self._place = place

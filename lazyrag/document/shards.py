@@ -30,6 +30,7 @@ from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.document.catalogue import DocumentInfo, TextMatch
 from lazyrag.document.changes import Dataset, PathLike, find_named_files, is_suspicious, make_dataset
 from lazyrag.document.document import Document
+from lazyrag.document.format_report import merge_formats
 from lazyrag.document.groups import GroupGraph
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ledger import DocumentRow, Ledger, Version
@@ -335,7 +336,9 @@ def merge_plans(plans: Sequence[SyncPlan]) -> SyncPlan:
         embed.setdefault(one.group, Counter()).update(one.embed)
     summed = [replace(one, embed=embed[one.group]) for one in _summed(diffs, "group", ("stay", "come", "go"))]
     unseen = dict.fromkeys(one for plan in plans for one in plan.unseen)
-    return SyncPlan(merge_reports(plan.files for plan in plans), tuple(steps), tuple(unseen), tuple(summed))
+    report = merge_reports(plan.files for plan in plans)
+    formats = merge_formats((one for plan in plans for one in plan.formats), report.skipped)
+    return SyncPlan(report, tuple(steps), tuple(unseen), tuple(summed), formats)
 
 
 def merge_statuses(parts: Sequence[DocumentStatus]) -> DocumentStatus:
@@ -577,6 +580,8 @@ class ShardedDocument(Document):
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embed))
         self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
+        if launcher is not None:
+            launcher = importlib.import_module("lazyrag.launchers.work").make_engine(launcher)
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
         options["file_metadata"] = file_metadata

@@ -28,6 +28,7 @@ from lazyrag.document.changes import (
     is_of_store,
     validate_user_metadata,
 )
+from lazyrag.document.format_report import COUNTED, PlannedFormat, merge_formats, plan_formats
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
@@ -868,6 +869,7 @@ def _stored_version(identity: str, row: DocumentRow, versions: list[Version], nu
 # Plans
 
 _BYTES_PER_TOKEN = 3  # of the default counter
+_SAMPLED = 50  # files of a kind that are loaded to count tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -933,12 +935,14 @@ class SyncPlan:
             changes rebuild nothing; pass ``version=`` or define an attribute ``identity``.
         diffs: With ``plan(diff=True)``, what becomes of the chunks of built groups whose transforms call no model;
             without groups in which nothing changes.
+        formats: How the files would be read, by kind: as text, by OCR, by a program, or not.
     """
 
     files: IngestReport
     steps: tuple[PlannedStep, ...]
     unseen: tuple[tuple[str, str], ...]
     diffs: tuple[GroupDiff, ...] = ()
+    formats: tuple[PlannedFormat, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -961,7 +965,8 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
     files = [one.file for one in (*changes.added, *changes.changed, *changes.reconfigured)]
-    tokens = _count_tokens(indexer, files)
+    formats = plan_formats(indexer.loading, files)
+    tokens = _count_tokens(indexer, files, formats)
     size = sum(file.signature.size for file in files if file.signature is not None)
     report = _expected_report(indexer, compared)
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
@@ -975,27 +980,37 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
         if step.step in embed:
             key, count = embed[step.step]
             steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
-    return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(diffs))
+    merged = merge_formats(formats.values(), compared.listing.skipped)
+    return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(diffs), merged)
 
 
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
-    tokens, size = _count_tokens(indexer, found), sum(file.path.stat().st_size for file in found)
+    formats = plan_formats(indexer.loading, found)
+    tokens, size = _count_tokens(indexer, found, formats), sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
     report = IngestReport(added=tuple(file.identity for file in found))
-    return SyncPlan(report, (load, *_planned_steps(indexer, len(found), size, tokens, [])), tuple(_unseen(indexer)))
+    steps = (load, *_planned_steps(indexer, len(found), size, tokens, []))
+    return SyncPlan(report, steps, tuple(_unseen(indexer)), formats=merge_formats(formats.values()))
 
 
-def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:
-    """Count the tokens of the files that can be loaded."""
-    counter = token_counters["utf8"]
-    total = 0
-    with indexer.loading.running(len(files)):
-        for file in files:
-            with suppress(LazyRAGError):
-                total += counter.count(indexer.loading.load(file).text)
-    return total
+def _count_tokens(indexer: Indexer, files: Sequence[FoundFile], formats: Mapping[str, PlannedFormat]) -> int:
+    """Estimate the tokens of the files whose text is at hand: of many of a kind, some are loaded."""
+    counter, total = token_counters["utf8"], 0.0
+    kinds: dict[tuple[str, str], list[tuple[FoundFile, int]]] = {}
+    for file in files:
+        one = formats[file.identity]
+        if one.how in COUNTED:
+            kinds.setdefault((one.kind, one.how), []).append((file, one.bytes))
+    for some in kinds.values():
+        sample, tokens, size = some[:: -(-len(some) // _SAMPLED)], 0, 0
+        with indexer.loading.running(len(sample)):
+            for file, count in sample:
+                with suppress(LazyRAGError):
+                    tokens, size = tokens + counter.count(indexer.loading.load(file).text), size + count
+        total += tokens / max(1, size) * sum(count for _, count in some) if len(sample) < len(some) else tokens
+    return round(total)
 
 
 def _planned_steps(

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import io
 import itertools
-import json
+import pickle
 import re
+import subprocess
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
 from lazyrag.data.tables import cell_range
+from lazyrag.document import sql_process
+from lazyrag.document.sql_process import MEMORY, ROW_BITS
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.validation import validate_integer, validate_text
 
@@ -33,31 +39,12 @@ _RESERVED = frozenset(
         "right semi anti try_cast glob rowid"  # rowid: number of a row, which finds its location
     ).split()
 )
-_ROW_BITS = 40  # of a row's number in its key; the number of its table is above
 _MAX_ROW_LOCATIONS = 100
-_TIME_LIMIT_S = 30.0
-_SETTINGS: Mapping[str, Any] = {
-    "allow_community_extensions": False,
-    "allow_persistent_secrets": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "enable_external_access": False,
-    "memory_limit": "1GB",
-    "python_enable_replacements": False,  # variables of this program
-    "temp_directory": "",
-    "threads": 1,  # the same rows in the same order every time
+_START_S, _TIME_LIMIT_S = 60.0, 30.0
+_EXCEEDED = {
+    "time": f"The query was interrupted after {_TIME_LIMIT_S:g} seconds. Ask for less, or for joins with a condition.",
+    "memory": f"The query needs more than {MEMORY >> 20} MiB of memory. Ask for fewer rows, or for shorter values.",
 }
-_TYPES = (
-    ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
-    # Longer numbers, as of accounts, would be rounded: they stay texts.
-    ("DOUBLE", re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]?\d{1,2})?", re.IGNORECASE)),
-    ("DATE", re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")),
-    (
-        "TIMESTAMP",
-        re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?"),
-    ),
-    ("BOOLEAN", re.compile(r"true|false", re.IGNORECASE)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,77 +205,57 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
     """Run a SELECT over the tables of a Document; see `Document.sql`."""
     validate_text("query", query)
     validate_integer("limit", limit, 1)
-    try:
-        import duckdb
-    except ModuleNotFoundError as exc:
-        raise missing_package("Document.sql", exc, "sql") from exc
+    if find_spec("duckdb") is None:
+        raise missing_package("Document.sql", ModuleNotFoundError(name="duckdb"), "sql")
     tables = list_tables(docs)
-    try:
-        with duckdb.connect(":memory:", config=dict(_SETTINGS)) as connection:
-            statements = connection.extract_statements(query)
-            if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
-                msg = f"query must be one SELECT statement; got {query!r:.200}."
-                raise ConfigError(f"{msg} Documents are changed by their files only.")
-            asked = set(_table_names(_syntax(connection, query)))
-            used = {at: table for at, table in enumerate(tables) if table.name in asked}
-            for table in used.values():
-                _fill(connection, table)
-            connection.execute("SET lock_configuration = true")
-            return _rows(docs, connection, query, limit, used)
-    except duckdb.InterruptException as exc:
-        msg = f"The query was interrupted after {_TIME_LIMIT_S:g} seconds."
-        raise ConfigError(f"{msg} Ask for fewer rows, or for joins with a condition.") from exc
-    except duckdb.Error as exc:
-        problem = str(exc).partition("\n")[0]  # what follows are DuckDB's hints, which name its own tables
-        known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
-        raise ConfigError(f"The query fails. {sentence(problem)} Tables: {known}.") from exc
-
-
-def _fill(connection: Any, table: Table) -> None:
-    rows = table.rows
-    types = [_type(row[at] for row in rows if at < len(row)) for at in range(len(table.columns))]
-    columns = ", ".join(
-        f"TRY_CAST(nullif(r[{at}], '') AS {kind}) AS \"{name}\""
-        for at, (name, kind) in enumerate(zip(table.columns, types, strict=True), start=1)
-    )
-    query = f'CREATE TABLE "{table.name}" AS SELECT {columns} FROM (SELECT unnest(?::VARCHAR[][]) AS r)'  # noqa: S608
-    connection.execute(query, [rows])
-
-
-def _type(cells: Iterator[str]) -> str:
-    """The type that all filled cells of a column have, except for formulas without a value."""
-    kinds = list(_TYPES)
-    for cell in cells:
-        if cell and not cell.startswith("="):
-            kinds = [(kind, form) for kind, form in kinds if form.fullmatch(cell) and _is_value(kind, cell)]
-    return kinds[0][0] if 0 < len(kinds) < len(_TYPES) else "VARCHAR"
-
-
-def _is_value(kind: str, cell: str) -> bool:
-    """Whether a cell of a type's form is a value of it: February has no 30th day."""
-    try:
-        return kind not in ("DATE", "TIMESTAMP") or bool(dt.date.fromisoformat(cell[:10]))
-    except ValueError:
-        return False
-
-
-def _rows(docs: Document, connection: Any, query: str, limit: int, used: Mapping[int, Table]) -> list[SqlRow]:
-    from duckdb import BinderException
-
-    tree = _syntax(connection, query)
-    node = tree["statements"][0]["node"]
-    joined = dict(_sources(node.get("from_table") or {}))
-    beside = tuple(table.location for table in used.values() if table.name not in joined)  # in subqueries
-    for located in _located(connection, tree, used):
+    with subprocess.Popen(  # noqa: S603  our own module
+        [sys.executable, "-P", sql_process.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
         try:
-            names, rows = _fetch(connection, located, limit)
-            break
-        except BinderException:  # its rows are not rows of the tables
-            continue
+            used: dict[int, Table] = {}
+            answer, *found = _ask(process, (sys.path, query, limit), _START_S)
+            if answer == "tables":
+                used = {at: table for at, table in enumerate(tables) if table.name in found}
+                sent = {at: (table.name, table.columns, table.rows) for at, table in used.items()}
+                answer, *found = _ask(process, sent, _TIME_LIMIT_S)
+        finally:
+            process.kill()
+            with suppress(OSError):  # what it has not read
+                cast("BinaryIO", process.stdin).close()
+    if answer == "rows":
+        return _rows(docs, used, *found)
+    if answer == "error":
+        known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
+        raise ConfigError(f"The query fails. {sentence(found[0])} Tables: {known}.")
+    statement = f"query must be one SELECT statement; got {query!r:.200}. Documents are changed by their files only."
+    raise ConfigError(statement if answer == "statement" else _EXCEEDED[answer])
+
+
+def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> tuple[Any, ...]:
+    """Send a message to the process and return its answer, or which limit ended it."""
+    until, timer = time.monotonic() + seconds, threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        pipe = cast("BinaryIO", process.stdin)
+        pickle.dump(message, pipe)
+        pipe.flush()
+        answer: tuple[Any, ...] = pickle.load(cast("BinaryIO", process.stdout))  # noqa: S301  of our own process
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return ("time",) if time.monotonic() >= until else ("memory",)
     else:
-        names, rows = _fetch(connection, query, limit)
-        rows = [(*row, None) for row in rows]
-        names = [*names, ""]
+        return answer
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _rows(
+    docs: Document, used: Mapping[int, Table], joined: Collection[str], names: list[str], rows: list[tuple[Any, ...]]
+) -> list[SqlRow]:
+    beside = tuple(table.location for table in used.values() if table.name not in joined)  # in subqueries
     taken: set[str] = set()
     columns = [_unique(name, taken) for name in names[:-1]]
     keys = [_known_keys(row[-1]) for row in rows]
@@ -299,7 +266,7 @@ def _rows(docs: Document, connection: Any, query: str, limit: int, used: Mapping
         if some is None:
             row.locations = tuple(table.location for table in used.values())
         elif len(some) > _MAX_ROW_LOCATIONS:
-            row.locations = (*(used[at].location for at in sorted({key >> _ROW_BITS for key in some})), *beside)
+            row.locations = (*(used[at].location for at in sorted({key >> ROW_BITS for key in some})), *beside)
         else:
             row.locations = (*(places[key] for key in some), *beside)
         result.append(row)
@@ -315,67 +282,10 @@ def _places(docs: Document, used: Mapping[int, Table], keys: Iterable[int]) -> d
     """The locations of rows by key."""
     texts: dict[str, str] = {}
     found: dict[int, TableLocation] = {}
-    for at, some in itertools.groupby(sorted(keys), lambda key: key >> _ROW_BITS):
+    for at, some in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
         table, own = used[at], list(some)
         if table.path not in texts:
             texts[table.path] = docs.read(table.path)
-        numbers = [key & ((1 << _ROW_BITS) - 1) for key in own]
+        numbers = [key & ((1 << ROW_BITS) - 1) for key in own]
         found.update(zip(own, table.row_locations(numbers, texts[table.path]), strict=True))
     return found
-
-
-def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    timer = threading.Timer(_TIME_LIMIT_S, connection.interrupt)
-    timer.start()
-    try:
-        found = connection.execute(query)
-        names = [column[0] for column in found.description]
-        return names, found.fetchmany(limit)
-    finally:
-        timer.cancel()
-        timer.join()  # else it may interrupt a closed connection
-
-
-def _located(connection: Any, tree: Mapping[str, Any], used: Mapping[int, Table]) -> Iterator[str]:
-    """The query with keys of the rows that each result row is made of as last column; two forms to try."""
-    node = tree["statements"][0]["node"]
-    kinds = {one["type"] for one in node.get("modifiers", ())}
-    if node["type"] != "SELECT_NODE" or "DISTINCT_MODIFIER" in kinds:
-        return
-    numbers = {table.name: at for at, table in used.items()}
-    keys = [
-        f"""{numbers[name] << _ROW_BITS} + "{alias.replace('"', '""')}".rowid"""
-        for name, alias in _sources(node.get("from_table") or {})
-        if name in numbers
-    ]
-    if not keys:
-        return
-    selected = node["select_list"]
-    of_rows = [] if node["aggregate_handling"] == "FORCE_AGGREGATES" else ["[{}]"]  # GROUP BY ALL would group by it
-    for form in (*of_rows, "flatten(list([{}]))"):
-        extra = _syntax(connection, f"SELECT {form.format(', '.join(keys))} AS _rows")
-        node["select_list"] = [*selected, *extra["statements"][0]["node"]["select_list"]]
-        yield connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()[0]
-
-
-def _syntax(connection: Any, query: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
-    return found
-
-
-def _table_names(tree: Any) -> Iterator[str]:
-    """Names of all tables in a query."""
-    if isinstance(tree, dict) and tree.get("type") == "BASE_TABLE":
-        yield str(tree["table_name"]).lower()
-    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _table_names(part)
-
-
-def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names and aliases of the tables that a FROM clause joins."""
-    if table.get("type") == "BASE_TABLE":
-        name = str(table["table_name"]).lower()
-        yield name, str(table.get("alias") or name)
-    elif table.get("type") == "JOIN":
-        yield from _sources(table["left"])
-        yield from _sources(table["right"])

@@ -19,7 +19,7 @@ from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, EvaluationError, known_names, missing_package, nearest
 from lazyrag.evaluation.answers import mean
-from lazyrag.evaluation.metrics import SourceSpan, evaluate, measure, source_span
+from lazyrag.evaluation.metrics import Comparison, SourceSpan, compare, evaluate, measure, source_span
 from lazyrag.loaders.records import Located, located_json
 from lazyrag.retrieval.hybrid import RetrievalMethod, retriever_for
 from lazyrag.retrieval.similarity import similarities
@@ -565,6 +565,38 @@ class GoldenReport:
             for item in self.questions
             if any(item.values.get(verdict.measure, 1.0) < verdict.threshold for verdict in failed)
         ]
+
+    def compared_with(self, old: GoldenReport | Mapping[str, Any]) -> dict[str, Comparison]:
+        """Compare with an earlier report: of another retriever, model or chunk size.
+
+        Args:
+            old: The report, or what its `to_dict` returned. Questions count that both reports have.
+
+        Returns:
+            By measure that both have, the comparison; this report is the new one.
+
+        Raises:
+            EvaluationError: If ``old`` is no report, or they have no question with a common measure.
+        """
+        given = old.to_dict() if isinstance(old, GoldenReport) else old
+        try:
+            earlier = {str(item["question"]): dict(item["values"]) for item in given["questions"]}
+        except (KeyError, TypeError, ValueError) as exc:
+            hint = "Pass what lazyrag eval --output wrote."
+            raise EvaluationError(f"The earlier report must have questions with values. {hint}") from exc
+        found = {}
+        for name in (verdict.measure for verdict in self.verdicts):
+            pairs = {
+                item.question: (earlier[item.question][name], item.values[name])
+                for item in self.questions
+                if name in item.values and name in earlier.get(item.question, {})
+            }
+            if pairs:
+                before, after = ({question: pair[at] for question, pair in pairs.items()} for at in (0, 1))
+                found[name] = compare(before, after)
+        if not found:
+            raise EvaluationError("The reports have no question with a common measure. Compare runs of the same file.")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to values of JSON."""

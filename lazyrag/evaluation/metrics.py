@@ -221,6 +221,27 @@ class Comparison:
     losses: int
     ties: int
 
+    def sentence(self, p: float | None = None) -> str:
+        """Say which system is better, and whether that is certain.
+
+        Args:
+            p: A corrected p, where several comparisons are made (`holm`); None: its own. Up to .05 it is certain.
+
+        Example:
+            >>> compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0}).sentence()
+            'The new one is better by 0.7500, which is not certain (p = 0.5; 2 better, 0 worse, 0 equal).'
+        """
+        p = self.p if p is None else p
+        counts = f"p = {p:.2g}; {self.wins} better, {self.losses} worse, {self.ties} equal"
+        if self.difference == 0:
+            return f"Neither is better ({counts})."
+        certain = "certain" if p <= _CERTAIN else "not certain"
+        word = "better" if self.difference > 0 else "worse"
+        return f"The new one is {word} by {abs(self.difference):.4f}, which is {certain} ({counts})."
+
+
+_CERTAIN = 0.05
+
 
 def compare(
     old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, level: float = 0.95, seed: int = 0

@@ -45,7 +45,7 @@ def of_dask(executor: Executor, client: Any = None) -> Engine:
     from distributed.scheduler import KilledWorker
 
     client = client or executor._client  # type: ignore[attr-defined]
-    return Engine(executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,))
+    return Engine(executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,), holds=True)
 
 
 def _ray(address: str | None) -> Engine:

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import traceback
+import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
@@ -80,9 +81,31 @@ class Work(NamedTuple):
 
 
 def perform(
-    function: Callable[[Any, list[Any]], Iterable[bytes]], token: str, call: Any, keys: list[str], given: list[Any]
+    function: Callable[[Any, list[Any]], Iterable[bytes]],
+    token: str,
+    call: Any,
+    shared: Path | None,
+    keys: list[str],
+    given: list[Any],
 ) -> bytes:
-    """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file."""
+    """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
+
+    A file of a shared folder has them, too, before this worker begins another batch: if it ends before they were
+    fetched, the worker that does the batch again finds them there.
+    """
+    path = shared and shared.is_dir() and result_path(shared, keys)
+    if path and path.exists():
+        return path.read_bytes()
+    packed, is_complete = _packed(function, token, call, keys, given)
+    if path and is_complete:
+        with suppress(OSError):  # it may be read-only here
+            write_result(path, packed)
+    return packed
+
+
+def _packed(
+    function: Callable[[Any, list[Any]], Iterable[bytes]], token: str, call: Any, keys: list[str], given: list[Any]
+) -> tuple[bytes, bool]:
     try:
         found = list(function(_first(token, call), given))
     except LazyRAGError as exc:
@@ -91,7 +114,19 @@ def perform(
         last = traceback.extract_tb(exc.__traceback__)[-1]
         msg = f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
         found = [encode_error(IngestionError(msg))] * len(keys)
-    return pack(keys, found)
+    return pack(keys, found), not any(map(is_error, found))
+
+
+def result_path(folder: Path, keys: Sequence[str]) -> Path:
+    """The file of the results of some keys."""
+    return folder / f"{digest(keys)}.npz"
+
+
+def write_result(path: Path, packed: bytes) -> None:
+    """Write a file of results in one step."""
+    draft = path.with_suffix(f".{uuid.uuid4().hex}.new")
+    draft.write_bytes(packed)
+    draft.replace(path)
 
 
 def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
@@ -158,10 +193,11 @@ class Results:
     Args:
         folder: The folder; None keeps nothing.
         temporary: Whether `clear` removes them.
+        shared: Where workers leave results until they are fetched, if it is another folder.
     """
 
-    def __init__(self, folder: Path | None = None, *, temporary: bool = True) -> None:
-        self.folder, self._temporary = folder, temporary
+    def __init__(self, folder: Path | None = None, *, temporary: bool = True, shared: Path | None = None) -> None:
+        self.folder, self._temporary, self._shared = folder, temporary, shared
         self._where: dict[str, tuple[Path, int]] | None = None
         self._read = lru_cache(maxsize=64)(lambda path: unpack(path.read_bytes()))
 
@@ -186,15 +222,22 @@ class Results:
     def put(self, packed: bytes) -> None:
         """Keep what `perform` returned."""
         if self.folder is None:
+            if self._shared is not None:
+                result_path(self._shared, _read(packed)[0]).unlink(missing_ok=True)
             return
         keys, _ = _read(packed)
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{digest(keys)}.npz"
-        draft = path.with_suffix(".new")
-        draft.write_bytes(packed)
-        draft.replace(path)
+        path = result_path(self.folder, keys)
+        write_result(path, packed)
         if self._where is not None:
             self._add(path, keys)
+
+    def share(self) -> Path | None:
+        """The folder in which workers leave results until they are fetched."""
+        folder = self.folder or self._shared
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder and folder.absolute()
 
     def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:
@@ -252,6 +295,8 @@ class Engine:
         lost: Errors that mean that a worker ended, and that the work may be sent again.
         close: Releases what was opened for it.
         processes: The number of processes of this machine, if it is those.
+        holds: Whether a worker holds results until they are fetched.
+        loading: What has the processes, once a Document has bound it; those of shards have one in common.
     """
 
     executor: Any
@@ -260,6 +305,8 @@ class Engine:
     lost: tuple[type[Exception], ...] = ()
     close: Callable[[], object] = field(default=lambda: None)
     processes: int = 0
+    holds: bool = False
+    loading: Any = None
 
     def run(self, work: Work, tasks: Iterable[Task], results: Results) -> Iterator[list[tuple[Task, bytes]]]:
         """Yield tasks with their results as they finish, in groups; a bounded number of batches is in flight.
@@ -271,6 +318,7 @@ class Engine:
             tasks: Any number; read as they are sent.
             results: Where results are found, and kept.
         """
+        shared = results.share() if self.holds else None
         batches = batches_reaching(tasks, lambda task: task.size, work.size)
         again: list[tuple[list[Task], int]] = []
         waiting: dict[Future[bytes], tuple[list[Task], int]] = {}
@@ -285,7 +333,7 @@ class Engine:
                     yield found
                     known = {task.key for task, _ in found}
                     if new := [task for task in batch if task.key not in known]:
-                        waiting[self._submit(work, new)] = new, tries
+                        waiting[self._submit(work, new, shared)] = new, tries
                 if not waiting:
                     return
                 done, _ = wait(waiting, _POLL_S, FIRST_COMPLETED)
@@ -313,10 +361,12 @@ class Engine:
         except (Exception, CancelledError) as exc:
             raise _broken(exc) from exc
 
-    def _submit(self, work: Work, tasks: Sequence[Task]) -> Future[bytes]:
+    def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
         keys, given = [task.key for task in tasks], [task.payload for task in tasks]
         try:
-            future: Future[bytes] = self.executor.submit(perform, work.function, work.token, work.call, keys, given)
+            future: Future[bytes] = self.executor.submit(
+                perform, work.function, work.token, work.call, shared, keys, given
+            )
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise _broken(exc) from exc
         return future
@@ -351,12 +401,14 @@ def dump_by_name(given: Any) -> bytes:
 
 
 def make_engine(launcher: Any) -> Engine:
-    """The engine of the argument ``launcher``.
+    """The engine of the argument ``launcher``; shards pass the one that they share.
 
     Raises:
         ConfigError: If it is something else.
         MissingDependencyError: If its package is not installed.
     """
+    if isinstance(launcher, Engine):
+        return launcher
     if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
         return cast("Engine", importlib.import_module("lazyrag.launchers.engines").connect(launcher))
     if isinstance(launcher, Executor):

@@ -81,11 +81,15 @@ class Launcher:
         """Whether work can be sent: processes run while files are ingested."""
         return self._loading is None or self._loading.is_running
 
-    def bind(self, loading: Loading, file: Path | None) -> None:
-        """Use the processes of a Document, and keep results beside its store's file."""
+    def bind(self, indexer: Any) -> None:
+        """Use the processes of a Document, or those of another shard, and keep results beside its store's file."""
         if self.processes:
-            self._loading = loading
-            self.engine.executor = Processes(self.engine.executor, loading.call)
+            if self.engine.loading is None:
+                self.engine.loading = indexer.loading
+                self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
+            self._loading = indexer.loading = self.engine.loading
+            indexer.engine = replace(indexer.engine, loading=indexer.loading)
+        file = indexer.ledger.file.path
         if file is not None and not self._keeps_results:
             self.results = Results(Path(f"{file}.results"))
 
@@ -185,7 +189,8 @@ class Launcher:
                 parents = version.segments[target.parent]
                 new = [number for number, one in enumerate(parents) if content_key(one) not in reusable]
                 try:
-                    source = engine.source(version, version.segments[plan.root][0]) if target.reads_source else ()
+                    root, kind = version.segments[plan.root][0], target.reads_source
+                    source = engine.source(version, root, kind) if kind else ()
                 except LazyRAGError as exc:
                     done[at] = exc
                     continue
@@ -210,15 +215,20 @@ class Launcher:
 
     def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish."""
-        results = self.results if self._keeps_results else Results()  # else the embedding cache keeps them
+        # The embedding cache keeps them.
+        results = self.results if self._keeps_results else Results(shared=self.results.folder)
         tasks = (
             Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
             for at, text in enumerate(texts)
         )
-        work = functools.partial(embed_texts, embedder.workers)
-        token = digest([self._token, embedder.key])
-        for some in self.engine.run(Work(work, token, embedder.sent, _EMBED_BYTES, EmbeddingError), tasks, results):
+        function, token = functools.partial(embed_texts, embedder.workers), digest([self._token, embedder.key])
+        work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
+        for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
+
+
+def _no_file(*_: object) -> NoReturn:
+    raise TransformError("Workers have no files, so they cannot read pictures. Use launcher=None for this group.")
 
 
 def _unused(node: object) -> NoReturn:
@@ -306,7 +316,7 @@ def transform_nodes(call: tuple[GroupTarget, BuildPlan], given: Iterable[str]) -
         version.segments = {int(row): [decode_node(one, 0) for one in nodes] for row, nodes in rows.items()}
         version.current = dict.fromkeys(version.segments, cast("BuildRow", None))
         texts = [tuple(one) for one in source]
-        reader = PendingSource(call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, target)
+        reader = PendingSource(call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, _no_file, target)
         parents = [DocNode.from_segment(version.segments[target.parent][at], reader) for at in new]
         made: list[Any] = []
         try:

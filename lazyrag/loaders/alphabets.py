@@ -6,9 +6,12 @@ letters are frequent ones.
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _SAMPLE = 1 << 12
@@ -30,12 +33,14 @@ class _Alphabet(NamedTuple):
 
 
 _FINAL = "ךםןףץ"  # Hebrew letters at the end of a word alone
+_CONSONANTS = "бвгджзклмнпрстфхцчшщ"  # after which й does not stand
 _ARABIC = "ءآأؤإئابتثجحخدذرزسشصضطظعغفقكلمنهويپچژکگی"
 _THAI_TAIL = "\u0e30-\u0e39\u0e45\u0e47-\u0e4d"  # vowels and marks behind or above a consonant
 _THAI = rf"(?:[\u0e40-\u0e44]?[\u0e01\u0e02\u0e04\u0e06-\u0e2e][{_THAI_TAIL}]*[\u0e2f\u0e46]?)"
 _ALPHABETS = {
     "Cyrillic": _Alphabet(
-        re.compile(r"[А-ЯЁЂ-Џ]?[а-яёђ-џґ]+|[А-ЯЁЂ-Џ]+"), "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ"
+        re.compile(rf"(?![ьъы])[А-ЯЁЂ-Џ]?(?:[а-яёђ-џґ](?<![{_CONSONANTS}]й))+(?<!ъ)|[А-ЯЁЂ-Џ]+"),
+        "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ",
     ),
     "Greek": _Alphabet(
         re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"), "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ"
@@ -125,6 +130,70 @@ def _in_logical_order(text: str) -> str:
         ordered = mirrored([body[at] for at in logical_order(body, right_to_left=True)])
         turned.append("".join(ordered) + line[len(body) :])
     return "".join(turned)
+
+
+_WESTERN = (
+    "éèàêçôâîûùïëœüæÿ", "üäöß", "óíáéñúü", "ãçáéóíêõúâàôü", "àèòùéìó", "äöå", "øåæé", "íáðþöæéóýú", "ëéïèöüó",
+    "àéèòíóçúïü",
+)  # fmt: skip
+_CENTRAL = ("łęążśćóńź", "íáéěřčžýšůúťóňď", "áíéčšžúýľôťäňóďŕĺ", "éáöóőüíúű", "čšžćđ", "ăîâşţ")
+_LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
+    "cp1252": (1.0, _WESTERN),
+    "cp1250": (0.4, _CENTRAL),
+    "cp1254": (0.3, ("ıüşöğçİâîû",)),
+    "cp1257": (0.1, ("ėšųžįąčūę", "āīēšņļūžģķč", "äõöüšž")),
+    "iso8859_2": (0.1, _CENTRAL),
+    "mac_roman": (0.05, _WESTERN),
+    "cp850": (0.02, _WESTERN),
+    "cp852": (0.02, _CENTRAL),
+}
+"""How usual an encoding is, and the letters beyond ASCII of languages that are written in it, frequent ones first."""
+_C1 = re.compile("[\x80-\x9f]")
+_UNLIKELY, _EDGE, _FITTING = math.log(0.0005), math.log(0.05), math.log(0.02)
+LOW = 0.3
+"""Confidence of Latin letters of no language."""
+_MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}
+
+
+def by_letters(data: bytes) -> Guess | None:
+    """The text in the encoding of Latin letters by whose languages its letters are most likely; None without letters.
+
+    A naive Bayes classifier: letters are as likely as their rank in a language says (Zipf's law). Signs and capitals
+    within a word are unlikely.
+    """
+    found: dict[str, tuple[float, float, str]] = {}
+    count = 1
+    for encoding, (prior, languages) in _LATIN.items():
+        try:
+            text = data[:_SAMPLE].decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if _C1.search(text):
+            continue
+        letters = [(text[at - 1 : at], one, text[at + 1 : at + 2]) for at, one in enumerate(text) if one > "\x7f"]
+        likely = max(sum(_likelihood(language, *three) for three in letters) for language in languages)
+        if any(one.isalpha() for _, one, _ in letters):
+            count = len(letters)
+            found.setdefault(text, (likely + math.log(prior), likely / len(letters), encoding))
+    if not found:
+        return None
+    best, mean, encoding = max(found.values())
+    sure = 1 / sum(math.exp(one - best) for one, _, _ in found.values()) * (1 - 0.2 / count)
+    try:
+        return Guess(data.decode(encoding), encoding, round(sure if mean > _FITTING else min(LOW, sure), 2))
+    except UnicodeDecodeError:
+        return None
+
+
+@functools.cache
+def _likelihood(language: str, before: str, letter: str, after: str) -> float:
+    if not letter.isalpha():
+        is_inside = before.isalpha() and after.isalpha() and letter != "’"
+        return _EDGE if letter in _MARKS and not is_inside else _UNLIKELY
+    rank = language.find(letter if letter in language else letter.lower())
+    if rank < 0 or (letter.isupper() and before.isalpha() and (before.islower() or after.islower())):
+        return _UNLIKELY
+    return -math.log((rank + 1.5) * sum(1 / (at + 1.5) for at in range(len(language))))
 
 
 _HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")

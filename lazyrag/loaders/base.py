@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
+from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
@@ -22,6 +24,9 @@ from lazyrag.validation import known_arguments, require, validate_integer, valid
 
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
+
+page_recognized: Callable[[], object] = lambda: None  # noqa: E731  a process that loads files for another replaces it
+"""Called after each page that is read by OCR: a scan may take hours."""
 
 MAX_NESTING = 5
 """Nesting of files that is followed, such as an archive in a mail in an archive."""
@@ -319,7 +324,7 @@ def load_file(
     name: str = "",
     limits: LoadLimits | None = None,
     readers: FindReader | None = None,
-    source: bool = False,
+    source: bool | str = False,
 ) -> LoadedFile:
     """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
 
@@ -332,7 +337,7 @@ def load_file(
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
         source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
-            file.
+            file. A kind of `lazyrag.data.pictures`: its pictures.
 
     Raises:
         ConfigError: If path is not a path.
@@ -349,11 +354,20 @@ def load_file(
     require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
-        with read_within(limits, readers, source=source) as state:
+        with read_within(limits, readers, source=bool(source)) as state:
             _check_size(path, state.limits)
-            return _read(_reader_of(path, name or path.name, state), path)
+            reader = find_reader(path, name or path.name, state)
+            return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
+
+
+def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
+    pictures = importlib.import_module("lazyrag.loaders.pictures")  # it reads what is inside of archives, as loaders do
+    loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
+    suffix = reader.content or known_suffix(path)
+    found: FoundPictures = pictures.find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES)
+    return LoadedFile(found.write())
 
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
@@ -378,7 +392,18 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
 
 
-def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
+def find_reader(path: Path, name: str, state: Reading) -> FileReader:
+    """The reader of a file, by its name and its first bytes.
+
+    Args:
+        path: The file.
+        name: Its path relative to its dataset or archive.
+        state: Its loading.
+
+    Raises:
+        LoadError: If there is none.
+        MissingDependencyError: If it needs a package.
+    """
     from lazyrag.loaders.detect import sniff
 
     if state.readers is not None:

@@ -23,10 +23,6 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 
-# Candidates besides Unicode and the East Asian encodings. Without the rarer ones, the detector does not take French for
-# Mac Central European.
-_LEGACY = ["cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1256", "big5", "cp949"]
-
 _SAMPLE = 1 << 16
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b")
 _CONTROLS = bytes(code for code in range(32) if code not in _TEXT_CONTROLS) + b"\x7f"
@@ -102,7 +98,6 @@ def clean(text: str) -> str:
 
 
 _SURE = 0.8
-_FEW = 60  # bytes
 _MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
@@ -145,18 +140,29 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
-    from lazyrag.loaders.alphabets import by_alphabet, utf16_or_32
+    from lazyrag.loaders.alphabets import LOW, by_alphabet, by_letters, utf16_or_32
 
     found = _east_asian(data)
     wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
     if wide > _MANY:
         return found
+    high = sum(byte > 0x7F for byte in data[:_SAMPLE])
+    latin = by_letters(data)
+    if latin is not None and sum(map(data[:_SAMPLE].lower().count, _ASCII_LETTERS)) <= high:
+        latin = latin if latin.confidence > LOW else None
+    elif latin is not None and latin.confidence > LOW and (found is None or _ALONE.sub("", found[0]).isascii()):
+        return latin
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
     if found is not None:
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
-    return utf16_or_32(data) or spelled or _by_statistics(data) or _japanese_without_kana(data) or _western(data)
+    return utf16_or_32(data) or spelled or _japanese_without_kana(data) or latin or _mostly_simplified(data)
+
+
+_ALONE = re.compile(r"(?<![^\x00-\x7f])(?:(?<=[A-Za-z])[^\x00-\x7f]|[^\x00-\x7f](?=[A-Za-z]))(?![^\x00-\x7f])")
+"""A character beyond ASCII within a word of ASCII letters, which is none of East Asia."""
+_ASCII_LETTERS = [bytes([code]) for code in range(ord("a"), ord("z") + 1)]
 
 
 def _strictly(data: bytes, encoding: str) -> str:
@@ -228,14 +234,15 @@ def _east_asian(data: bytes) -> tuple[str, str] | None:
 
 
 def _is_japanese(text: str) -> bool:
-    """Whether a fifth of the characters are hiragana or full-width katakana, and hardly any are half-width.
+    """Whether a fifth of the characters are hiragana or full-width katakana, hardly any half-width or rare kanji.
 
     Two bytes of Chinese or Korean are two half-width katakana in Shift-JIS.
     """
     wide = [character for character in text if not character.isascii()]
     kana = sum("\u3041" <= character <= "\u30fe" for character in wide)
     halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
-    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide)
+    rare = sum(_lead(character, "shift_jis") >= 0x98 for character in wide)
+    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide) and rare <= 0.2 * len(wide)
 
 
 def _is_korean(text: str) -> bool:
@@ -265,7 +272,7 @@ def _is_simplified(text: str) -> bool:
 
 
 def _mostly_simplified(data: bytes) -> _Found | None:
-    """Chinese with some rare characters, which the detector takes for Korean without frequent syllables."""
+    """Chinese with many rare characters."""
     try:
         text = data.decode("gb18030")
     except UnicodeDecodeError:
@@ -293,24 +300,6 @@ def _lead(character: str, encoding: str) -> int:
         return 0
 
 
-def _by_statistics(data: bytes) -> _Found | None:
-    import charset_normalizer  # slow to import, rarely needed
-
-    best = charset_normalizer.from_bytes(data[:_SAMPLE], cp_isolation=_LEGACY).best()
-    if best is None:
-        return None
-    if best.encoding in ("cp949", "johab") and (chinese := _mostly_simplified(data)):
-        return chinese
-    try:
-        # The detector takes short Western texts for Central European, which shares most letters.
-        western = data.decode("cp1252") if best.encoding.startswith("cp125") else ""
-        if western and _is_western(western):
-            return western, "cp1252"
-        return data.decode(best.encoding), best.encoding, 0.75 if len(data) < _FEW else round(1 - best.chaos, 2)
-    except UnicodeDecodeError:
-        return None
-
-
 def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
     """Japanese names in Shift-JIS: nine of ten common kanji, no half-width letter.
 
@@ -326,24 +315,6 @@ def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
     return (text, "cp932") if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
 
 
-_WESTERN = frozenset("àáâãäåæçèéêëíîïñòóôõöøùúûüýÿœßªº€‚„…‘’“”–—«»¡¿©®°§·´\xa0")
-
-
-def _is_western(text: str) -> bool:
-    """Whether all letters beyond ASCII are those of Western European languages."""
-    return all(character in _WESTERN for character in set(text.lower()) if not character.isascii())
-
-
-def _western(data: bytes) -> _Found | None:
-    """Western European text too short for statistics."""
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        return None
-    return (text, "cp1252", 0.6) if _is_western(text) and len(_LATIN.findall(text)) > len(text) // 2 else None
-
-
-_LATIN = re.compile(r"[a-zA-Z ]")
 _BINARY = "The file is not text in any known encoding. Give it the right suffix, or save it again as UTF-8."
 
 

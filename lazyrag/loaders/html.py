@@ -19,7 +19,7 @@ from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, join_parts, moved
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.office import picture_text
-from lazyrag.loaders.tables import GridCell, read_table
+from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
@@ -154,7 +154,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _CELLS = frozenset(["td", "th"])
 _ROW_GROUPS = frozenset(["tbody", "tfoot", "thead"])
 _NO_ROWS = _UNSEEN_TAGS | _CELLS | {"caption", "col", "colgroup"}
-_IN_LAYOUT = frozenset(["pre", "table", *_HEADINGS])
+_IN_LAYOUT = frozenset(["pre", "table", *_HEADINGS])  # of tables without column names or caption
+_MAX_INNER = 50  # tables within a table of data
 """What no cell of a grid contains: a table around them arranges blocks."""
 # Lines of Chinese source text end anywhere; a space there would split words.
 _CJK_EDGE = rf"[{CJK_LETTERS}，。、；：！？（）《》「」『』【】“”‘’…—]"
@@ -204,6 +205,15 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         >>> read_html("<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>", main_text=True).text
         'Tea\n\nGreen'
     """
+    page = parse_html(markup)
+    metadata = _head(page)
+    writer = _write(main_part(page) if main_text else page)
+    text = "".join(writer.pieces)
+    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
+
+
+def parse_html(markup: str) -> html.HtmlElement:
+    """Parse a page; see `read_html`."""
     # lxml refuses text that declares an encoding, so it gets bytes.
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
@@ -213,10 +223,7 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
-    metadata = _head(page)
-    writer = _write(main_part(page) if main_text else page)
-    text = "".join(writer.pieces)
-    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
+    return page
 
 
 def _head(page: html.HtmlElement) -> dict[str, str]:
@@ -235,7 +242,7 @@ def _head(page: html.HtmlElement) -> dict[str, str]:
     return {name: value for name, value in folded.items() if value}
 
 
-def _write(page: html.HtmlElement) -> _Writer:
+def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
     writer = _Writer()
     inside: list[str] = []  # the open <pre> elements and table cells without a table
     walker = etree.iterwalk(page, events=("start", "end"))
@@ -246,6 +253,10 @@ def _write(page: html.HtmlElement) -> _Writer:
         elif event == "start":
             _open(element, writer, inside)
             if tag == "table" and not inside and (rows := _grid_rows(element)) is not None:
+                if in_cell:
+                    writer.write(one_line("\n".join(read_table(rows)[0])), verbatim=False)
+                    walker.skip_subtree()
+                    continue
                 titled = element.find("caption")
                 if titled is not None:
                     writer.write(_cell_text(titled), verbatim=False)
@@ -263,12 +274,15 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
     if table.text and table.text.strip():
         return None
     groups: list[list[html.HtmlElement]] = [[]]
+    inner = [*itertools.islice(table.iterdescendants("table"), _MAX_INNER)]
+    is_data = len(inner) < _MAX_INNER and any(_is_own(one, table) for one in table.iter("th", "thead", "caption"))
+    within = {part for one in inner for part in one.iter()} if is_data else set()
     for part in table.iter("*"):
-        if part is table or not isinstance(part.tag, str):
+        if part is table or not isinstance(part.tag, str) or part in within:
             continue
         above = part.getparent().tag
         is_outside = above in _ROW_GROUPS or above in {"table", "tr"}
-        if part.tag in _IN_LAYOUT or (is_outside and part.tail and part.tail.strip()):
+        if (part.tag in _IN_LAYOUT and not is_data) or (is_outside and part.tail and part.tail.strip()):
             return None
         if part.tag in _ROW_GROUPS or part.tag == "tr":
             if not is_outside or (part.text and part.text.strip()):
@@ -286,6 +300,11 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
     ]
 
 
+def _is_own(part: html.HtmlElement, table: html.HtmlElement) -> bool:
+    """Whether a part of a table is not within a table in one of its cells."""
+    return next(part.iterancestors("table"), None) is table
+
+
 def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
     rows = _integer(cell.get("rowspan"), 1)
     return GridCell(
@@ -295,7 +314,7 @@ def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
 
 def _header_count(table: html.HtmlElement) -> int:
     """The number of rows of a table's head, or of its first rows without a cell of data."""
-    rows = list(table.iter("tr"))
+    rows = [row for row in table.iter("tr") if _is_own(row, table)]
     named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
     return len(list(named)) or len(
         list(itertools.takewhile(lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]))
@@ -314,7 +333,7 @@ def _cell_text(cell: html.HtmlElement) -> str:
     """The text of an element on one line."""
     if not len(cell):  # nearly always, and ten times as fast
         return " ".join(_LINE_END_IN_CJK.sub("", cell.text or "").split())
-    return " ".join("".join(_write(cell).pieces).split())
+    return " ".join("".join(_write(cell, in_cell=True).pieces).split())
 
 
 def _is_hidden(element: html.HtmlElement) -> bool:

@@ -156,13 +156,13 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
     locations = []
     for start, end, words in pieces:
         if words:
-            locations.append(Location(len(text), len(text) + len(words), "time", f"{_clock(start)}-{_clock(end)}"))
+            locations.append(Location(len(text), len(text) + len(words), "time", f"{_clock(start)}–{_clock(end)}"))
             text += words + "\n"
     return LoadedFile(text.removesuffix("\n"), tuple(locations))
 
 
 def _clock(seconds: float) -> str:
-    """Format seconds as players do: ``1:02:03``, or ``2:03`` within the first hour."""
+    """Format seconds as players do: ``1:02:03``, or ``02:03`` within the first hour."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"

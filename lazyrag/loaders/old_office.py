@@ -43,7 +43,7 @@ class OldOfficeLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         data = path.read_bytes()
-        if data.lstrip().startswith(b"{\\rtf"):
+        if _is_rtf(data):
             from lazyrag.loaders.word import read_rtf  # slow to import
 
             return read_rtf(data)
@@ -68,6 +68,20 @@ class OldOfficeLoader:
         reason = " ".join(problems) or "None of the programs that read it is installed."
         hint = f"{reason} Install LibreOffice (soffice), {others}, or save the file as {_SAVE_AS[suffix]}."
         raise LoadError(f"The format of {suffix} files, of office programs before 2007, needs another program. {hint}")
+
+
+def _is_rtf(data: bytes) -> bool:
+    return data.lstrip().startswith(b"{\\rtf")
+
+
+def programs_for(path: Path) -> tuple[str, ...]:
+    """Names of the programs that read a file, the better one first; () for Rich Text, which needs none."""
+    with path.open("rb") as file:
+        if _is_rtf(file.read(1 << 10)):
+            return ()
+    found = sniff(path)
+    suffix = found.suffix if found is not None else path.suffix.lower()
+    return _OFFICE_PROGRAMS[:1] + tuple(program[0] for program in _TEXT_PROGRAMS.get(suffix, ()))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ openpyxl and xlrd are packages of an extra, and slow to import: each is imported
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import io
 import itertools
 import re
@@ -298,6 +299,9 @@ class XlsxLoader(SheetLoader):
                 extra, unread = extras.get(one.title, _Extras()), list[str]()
                 asked = formulas[one.title] if formulas is not None and extra.has_formulas else None
                 rows = _xlsx_rows(one, asked, unread)
+                if extra.readable is not None:
+                    for sheet in filter(None, (one, asked)):
+                        sheet._get_source = functools.partial(io.BytesIO, extra.readable)
                 hidden = one.sheet_state != "visible"
                 sheets.append(Sheet(one.title, rows, hidden, extra.merges, extra.comments, unread))
             return read_sheets(sheets, self._selection, metadata)
@@ -321,9 +325,11 @@ class _Extras:
     merges: Sequence[Merge] = ()
     comments: Sequence[tuple[str, str]] = ()
     has_formulas: bool = False
+    readable: bytes | None = None
 
 
 _MERGED = re.compile(rb"<(?:\w+:)?mergeCell\s+ref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})[\"']")
+_RANGE = re.compile(rb"(mergeCell\s+ref=[\"'])[^\"']*")
 _NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 
 
@@ -331,7 +337,8 @@ def _extras(archive: Archive, part: str) -> _Extras:
     """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
     data = archive.read(part)
     cells = (tuple(map(bytes.decode, found.groups())) for found in _MERGED.finditer(data))
-    merges = [(int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells]
+    given = [(int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells]
+    merges = [(min(one[:2]), max(one[:2]), min(one[2:]), max(one[2:])) for one in given]
     comments = []
     for relation in relations(archive, part).values():
         if relation.kind == "comments" and relation.target in archive:
@@ -339,7 +346,8 @@ def _extras(archive: Archive, part: str) -> _Extras:
                 words = " ".join("".join(text.text or "" for text in comment.iter("{*}t")).split())
                 if words:
                     comments.append((comment.get("ref", ""), words))
-    return _Extras(merges, comments, _NO_VALUE.search(data) is not None)
+    readable = None if merges == given else _RANGE.sub(rb"\1A1", data)  # openpyxl refuses ranges such as C3:A1
+    return _Extras(merges, comments, _NO_VALUE.search(data) is not None, readable)
 
 
 def _column(letters: str) -> int:

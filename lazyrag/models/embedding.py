@@ -41,6 +41,9 @@ _WORTH_THREADS_S = 0.002
 _TOGETHER = 32  # results of single calls, or those of a second: a cache writes them in one transaction
 _TOGETHER_S = 1.0
 
+UNREAD_SHARE = 0.2
+"""A model that does not know this share of a query's letters cannot rank by it: docs/quality.md."""
+
 NON_TEXT_ERRORS = (CanceledError, IngestionError, MissingDependencyError, NotBuiltError, StoreError)
 """Errors of an embedder that no other text would avoid."""
 
@@ -260,6 +263,18 @@ class CheckedEmbedder:
         error = EmbeddingError(f"{self.name} {what}.", embed_key=self.key)
         error.__cause__ = cause
         return error
+
+
+def unknown_share(embedder: Any, text: str) -> float | None:
+    """Return the share of a text's letters that an embedder does not know, by its method ``unknown_share(text)``.
+
+    None if it, and the embedder behind its cache or the user's function, has no such method.
+    """
+    while embedder is not None:
+        if callable(share := getattr(embedder, "unknown_share", None)):
+            return cast("float | None", share(text))
+        embedder = getattr(embedder, "embedder", None) or getattr(embedder, "function", None)
+    return None
 
 
 def validate_embed_texts(texts: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
 from lazyrag.models.embedding import blank_error, is_embeddable, shown
-from lazyrag.models.onnx.session import FileFingerprint
+from lazyrag.models.onnx.session import FileFingerprint, unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, require, sendable, validate_boolean, validate_choice, validate_integer
@@ -160,6 +160,11 @@ class SentenceTransformerEmbedder(_PackageModel):
         for position, vector in zip(good, vectors, strict=True):
             results[position] = np.asarray(vector, np.float32)
         return results
+
+    def unknown_share(self, text: str) -> float | None:
+        """Return the share of a text's letters that the vocabulary lacks; None if the tokenizer cannot tell."""
+        tokenizer = getattr(getattr(self.model, "tokenizer", None), "backend_tokenizer", None)
+        return None if tokenizer is None else unknown_share(tokenizer, text)
 
     def _encode(self, texts: list[str], input_type: InputType, prompt_name: str | None) -> Any:
         # encode_query and encode_document, of release 5, also choose between the modules of a Router.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
-_FUSED_AT_LEAST = 50
+_FUSED_AT_LEAST = 100  # docs/quality.md, "Depth"
 _HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
 R = TypeVar("R")
@@ -276,6 +276,11 @@ class BaseRetriever(Generic[T_co]):
         """Call the models that a query needs: once a call, before the Documents are read."""
         for retriever in self.running:
             retriever.prepare(query)
+
+    def unread(self, query: Query) -> str:
+        """Say why a combination leaves it out for a query, as half a sentence; "" if it runs."""
+        reasons = [part.unread(query) for part in self.running]
+        return reasons[0] if all(reasons) and reasons else ""
 
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schemas of the Documents; a ConfigError if they do not fit."""

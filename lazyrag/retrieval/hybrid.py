@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
 from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
-from lazyrag.errors import ConfigError, RetrievalError, errors_of
+from lazyrag.errors import ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.ranking.fusion import (
     Fusion,
     Weights,
@@ -70,6 +70,8 @@ OVER_DEPTH: int | None = None
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Default weights of a vector and a BM25 retriever under ``"weighted"`` (spec 003)."""
 
+_OTHER = "Pass embed= a model of that language; explain() has the share of unknown letters."
+
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
 
@@ -91,7 +93,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 100. Where you set
             neither, a retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
@@ -222,19 +224,35 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
 
+    def prepare(self, query: Query) -> None:
+        """Prepare the retrievers that run, with a warning for those whose model cannot read the query."""
+        left_out = self._left_out(query)
+        for part in self.running:
+            if part in left_out:
+                warn_user(f"Queries in a language that its model does not know skip {part!r}. {_OTHER}", UserWarning)
+            else:
+                part.prepare(query)
+
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""
         limit = self._limit(query)
         depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
+        fusing = self._weighted_fusing
         if not query.is_blank:
-            skipped = "its weight is 0", "weight"
+            left_out = self._left_out(query)
+            if left_out and fusing.takes_weights:  # as if their weight were 0
+                fusing = fusing.with_weights([0.0 if part in left_out else weight for part, weight in self._weighted()])
             inputs = [
-                part.run_part(query, snapshot, depth) if weight else skipped_stage(part, snapshot, *skipped)
+                skipped_stage(part, snapshot, left_out[part])
+                if part in left_out
+                else part.run_part(query, snapshot, depth)
+                if weight
+                else skipped_stage(part, snapshot, "its weight is 0", "weight")
                 for part, weight in self._weighted()
             ]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
-        last: LazyStage = self._weighted_fusing.fused("fusion", inputs, directions, depth, snapshot)
+        last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:
             first = {node.text: node for node in reversed(last.nodes())}
             nodes = [node for node in last.nodes() if first[node.text] is node]
@@ -292,6 +310,11 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         )
         made._set_weights(self._weights)
         return made
+
+    def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
+        """The retrievers whose models cannot read a query, with the reason, where others can."""
+        reasons = {part: part.unread(query) for part in self.running}
+        return {part: why for part, why in reasons.items() if why} if not all(reasons.values()) else {}
 
     def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
         if weights is None:

@@ -21,7 +21,15 @@ from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, r
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.models.concurrency import map_in_threads
 from lazyrag.ranking.fusion import fusions, rank_by_sum
-from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
+from lazyrag.retrieval.base import (
+    DEFAULT_TOPK,
+    BaseRetriever,
+    LazyStage,
+    LoadedStage,
+    OutputFormat,
+    Query,
+    skipped_stage,
+)
 from lazyrag.retrieval.similarity import (
     OWN_METRIC,
     KeywordSearch,
@@ -36,6 +44,7 @@ from lazyrag.retrieval.similarity import (
     make_similarity,
     query_vector,
     similarities,
+    unread,
     validate_feedback,
 )
 from lazyrag.retrieval.stages import Cause, Reason
@@ -187,7 +196,9 @@ class Retriever(BaseRetriever[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
-        models = [one.reader.embedders([key])[0] for key in self._embed_keys for one in self._documents]
+        unread = self._unread(query)
+        wanted = [key for key in self._embed_keys if not unread.get(key)]
+        models = [one.reader.embedders([key])[0] for key in wanted for one in self._documents]
         several = list({id(embedder.user_object): embedder for embedder in models}.values())
         embed = partial(query_vector, text=query.text, memo=query.memo)
         workers = min((embedder.workers for embedder in several), default=1)
@@ -199,9 +210,30 @@ class Retriever(BaseRetriever[T_co]):
         if len(self._rankings) == 1:
             last = self._ranked(query, snapshot, self._rankings[0], topk)
         else:
-            depth = self._fused_depth(topk)
-            last = self._fused([self._ranked(query, snapshot, key, depth) for key in self._rankings], snapshot, topk)
+            depth, unread = self._fused_depth(topk), self._unread(query)
+            rankings = [
+                skipped_stage(self, snapshot, why)
+                if (why := unread.get(str(key)))
+                else self._ranked(query, snapshot, key, depth)
+                for key in self._rankings
+            ]
+            last = self._fused(rankings, snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
+
+    def unread(self, query: Query) -> str:
+        """See `BaseRetriever.unread`: a reason if no model of its embed keys can read the query."""
+        reasons = [self._why_unread(key, query) for key in self._embed_keys]
+        return reasons[0] if reasons and all(reasons) else ""
+
+    def _unread(self, query: Query) -> dict[str, str]:
+        """Of several embed keys those whose model cannot read the query, with the reason; none if none can."""
+        if len(self._embed_keys) < 2 or self.unread(query):
+            return {}
+        return {key: self._why_unread(key, query) for key in self._embed_keys}
+
+    def _why_unread(self, embed_key: str, query: Query) -> str:
+        [embedder] = self._documents[0].reader.embedders([embed_key])
+        return unread(embedder, query.text, query.memo)
 
     def indexed_node(self, uid: str) -> DocNode | None:
         """See `BaseRetriever.indexed_node`."""

@@ -18,7 +18,7 @@ from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
-from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.models.embedding import UNREAD_SHARE, CheckedEmbedder, unknown_share
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
@@ -629,6 +629,16 @@ def query_vector(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> 
     if vector is None:
         vector = memo[key] = embedder.embed([text], input_type="query")[0]
     return vector
+
+
+def unread(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> str:
+    """Say why a model cannot read a query, as half a sentence; "" if it can, or does not tell."""
+    key = "unread", id(embedder.user_object), text
+    if key not in memo:
+        share = unknown_share(embedder.embedder, text) or 0.0
+        message = f"the model of embed key {embedder.key!r} does not know {share:.0%} of the query's letters"
+        memo[key] = message if share >= UNREAD_SHARE else ""
+    return str(memo[key])
 
 
 def feedback_vector(

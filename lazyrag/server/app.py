@@ -81,6 +81,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(Exception, _problem)
     for router in ROUTERS:
         app.include_router(router)
+    app.router.middleware_stack = reader.ReadDispatcher(app.router.middleware_stack)
 
     for module in PAGES:
         app.include_router(module.router)

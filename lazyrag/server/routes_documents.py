@@ -15,6 +15,8 @@ from pydantic import Field, create_model
 from starlette.responses import FileResponse, Response
 
 from lazyrag.data.encoding import to_dict
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
@@ -183,6 +185,22 @@ async def get_page_image(
     path = await call.run(file_of, call, document_id)
     image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
+
+
+@router.get("/sets/{set}/images/{uid}", response_class=Response)
+async def get_image(call: Reading, uid: str) -> Response:
+    """The picture of a node of the group ``image``."""
+    node, data = await call.run_slow(_image, call, uid)
+    return Response(data, media_type=node.metadata["media_type"], headers=FILE_HEADERS)
+
+
+def _image(call: Call, uid: str) -> tuple[DocNode, bytes]:
+    reader = call.docs.reader
+    found = next((one for one in reader.held(uid) if IMAGE in one.metadata), None)
+    if found is None:
+        raise ProblemError(404, "There is no such picture.", "Search the group 'image' again.")
+    node = reader.show(found)
+    return node, node.image(file_of(call, node.path))
 
 
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)

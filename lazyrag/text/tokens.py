@@ -248,7 +248,7 @@ def _window(text: str, start: int, end: int) -> _Window:
     lengths = np.diff(firsts, append=len(kinds))
     places = np.arange(len(kinds)) - firsts.repeat(lengths)
     cells = kinds * np.uint8(7) + np.minimum(places, 6).astype(np.uint8)
-    increments = np.frombuffer(bytearray(cells.tobytes().translate(_increments())), np.uint8)
+    increments: np.ndarray[Any, Any] = np.frombuffer(bytearray(cells.tobytes().translate(_increments())), np.uint8)
     digits = np.flatnonzero(kinds == _DIGIT)
     increments[digits[places[digits] % 3 == 0]] = 200
     of_runs = kinds[firsts]

@@ -442,7 +442,7 @@ class NodeTransform:
     with a model, texts that an edit does not change keep their nodes. It applies to the `transform` of the same class:
     a subclass that overrides `transform` has to set it again."""
 
-    reads_source: bool = False
+    reads_source: bool | str = False
     """Whether the transform reads source text. As a child of the root group it then receives the decoded text of a file
     (HTML, XML, JSON, YAML, CSV) instead of the text that its loader rendered; of an archive or mail, the text of each
     file inside in turn, with a path such as ``"teas.zip > green.json"``. Of such text, chunks have no span but their
@@ -491,7 +491,8 @@ class NodeTransform:
         """
         hint = "Wrap text in DocNode(text=...)."
         require(isinstance(node, DocNode), f"The argument of {type(self).__name__}", node, "a DocNode", hint)
-        texts = node.reader.source_texts(node.segment) if self.reads_source and node.reader is not None else ()
+        kind = self.reads_source
+        texts = node.reader.source_texts(node.segment, kind) if kind and node.reader is not None else ()
         return self._transform_source(node, texts) if texts else self.transform(node)
 
     def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:

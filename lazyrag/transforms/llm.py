@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
-from lazyrag.errors import (
-    ConfigError,
-    GenerationError,
-    TransformError,
-    sentence,
-)
+from lazyrag.data.segment import IMAGE
+from lazyrag.errors import ConfigError, GenerationError, LoadError, TransformError, sentence
 from lazyrag.models.chat import CallableChatModel, ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
 from lazyrag.text.sentences import CJK_LETTERS, Language, han, kana_or_hangul, sentence_ends
 from lazyrag.transforms.base import BoundedCalls, NodeTransform
+from lazyrag.transforms.pictures import data_url
 from lazyrag.validation import known_arguments, validate_choice, validate_integer, validate_template
 
 TaskType: TypeAlias = Literal["summary", "keywords", "qa", "qa_img", "custom"]
@@ -44,8 +41,8 @@ class LLMParser(NodeTransform):
 
     ``"summary"`` creates one node for each node; ``"keywords"`` one for each keyword; ``"qa"`` one for each question
     that the text answers, with the answer in its metadata: the question is searched, and `DocNode.get_content` returns
-    both. ``"qa_img"`` does the same for an image, the file that the metadata ``image_path`` of the node or
-    its document names: see `lazyrag.loaders.read_image`. ``"custom"`` runs a prompt of your own.
+    both. ``"qa_img"`` does the same for an image: the picture of a node of the group ``image``, or the file that the
+    metadata ``image_path`` of the node or its document names. ``"custom"`` runs a prompt of your own.
 
     Keywords and questions are requested as JSON, with a JSON schema where the endpoint supports it. If an answer cannot
     be read, the model is called again with the reason; after ``retries`` the file fails with a TransformError. Blank
@@ -260,9 +257,14 @@ def _image_url(node: DocNode) -> str:
     Raises:
         TransformError: If there is none.
     """
+    if IMAGE in node.metadata:
+        try:
+            return data_url(node)
+        except LoadError as exc:
+            raise TransformError(str(exc), uid=node.uid) from exc
     path = node.metadata.get("image_path") or node.global_metadata.get("image_path")
     if path is None:
-        msg = "The node has no metadata 'image_path'. Call register_media_reader('image', read_image)."
+        msg = "The node has no metadata 'image_path'. Make the group below the group 'image' (parent='image')."
         raise TransformError(msg, uid=node.uid)
     kind = mimetypes.guess_type(str(path))[0] or "image/png"
     try:

@@ -10,6 +10,7 @@ from tests.behaviour.store_kinds import STORES
 STORE = [name if name == "memory" else pytest.param(name, marks=pytest.mark.slow) for name in STORES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", STORE)
 def test_the_samples(library_on, store):
     """Nodes, terms, vectors, fingerprints: one golden dump for all stores."""

@@ -275,6 +275,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_wrong_calls(library_on, name):
     """The very class, not one above it."""

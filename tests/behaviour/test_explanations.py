@@ -27,7 +27,7 @@ QUICK = (
 )
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", QUICK)
 def test_of_each_kind(library_on, name):
     """What `explain`, `trace` and `why_not` say of twenty queries."""

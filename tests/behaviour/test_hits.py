@@ -29,14 +29,14 @@ def _check(lib, name: str, blocks) -> None:
         answers.check_hits(lib, name, label, blocks.get(label, ()))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", CASES)
 def test_in_memory(library_on, name):
     """Some of the queries, under every filter."""
     _check(library_on("memory"), name, QUICK)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_store_file(library_on, name):
     """A few queries."""
@@ -79,7 +79,7 @@ def test_all(library_on, store, name):
     _check(library_on(store), name, dict.fromkeys(FILTERS, ALL))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_restricted(library_on, name, scope):

@@ -51,6 +51,7 @@ def _check_answers(docs) -> None:
             answers.check_hits(lib, name, label, (11,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KIND)
 def test_a_store(tmp_path, kind):
     """Read only, nothing needs to be made; writing, nothing is loaded or embedded anew."""

@@ -1,9 +1,12 @@
 """The map stores keep both contracts."""
 
+import pytest
+
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 
 
+@pytest.mark.sample(4)
 class TestMapSegments(SegmentStoreContract):
     """Segments in memory."""
 
@@ -12,6 +15,7 @@ class TestMapSegments(SegmentStoreContract):
         return MapSegmentStore()
 
 
+@pytest.mark.sample(4)
 class TestMapVectors(VectorStoreContract):
     """Vectors in memory."""
 

@@ -26,12 +26,14 @@ from tests.interpreter import let_go, python, waiting
 C = "lr_segments"
 
 
+@pytest.mark.sample(4)
 class TestMapFileSegments(InFiles, SegmentStoreContract):
     """Segments in a store file."""
 
     store_class = MapFileSegmentStore
 
 
+@pytest.mark.slow
 class TestMapFileSegmentsInMemory(InMemory, SegmentStoreContract):
     """The same store over a store file in memory, which neither lasts nor is shared."""
 
@@ -310,7 +312,7 @@ MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row 
 """
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     ["INSERT INTO segment_origin", "INSERT INTO segment ", "UPDATE segment", "DELETE FROM segment_origin", "COMMIT"],

@@ -63,6 +63,7 @@ def in_memory(rows):
     return [index.state.search(one, 10) for one in query()]
 
 
+@pytest.mark.slow
 def test_a_restart_maps_the_parts(opened):
     """Many rows lie in an array file; the next program reads of it what it needs, and answers as an index in memory."""
     store, rows = opened(), rows_of(4000)

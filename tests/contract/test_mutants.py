@@ -71,7 +71,7 @@ def told(request) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(60)
 @pytest.mark.parametrize("suite", KILLERS)
 def test_a_fault_is_noticed(told, suite):
     """The test that says so fails over the store with the fault."""

@@ -236,7 +236,7 @@ class Tiny(ExactSearch):
     exact_rows = 5
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [(ExactSearch, False), (Unreached, True), (Unfiltered, True), (Reversed, True), (Tiny, True), (object, True)],

@@ -28,6 +28,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -45,7 +46,7 @@ def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_STORES)
 def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path):
     """Without the store's package, or a server that it cannot do without, a script ends with what to do."""
@@ -55,6 +56,7 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -65,6 +67,7 @@ def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: 
     assert "ONNX: How" in done.stdout
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -116,6 +119,7 @@ def test_the_cookbook_has_no_gap():
     assert SCRIPTS
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a model: keyword search, a cited answer, the line for a model, and what to type next; then at once."""
@@ -134,6 +138,7 @@ def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pyt
     assert again[2:] == lines[2:]
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_demo_is_hybrid_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

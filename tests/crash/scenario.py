@@ -35,7 +35,6 @@ from tests.forked import serve
 
 # What the product imports where it is needed, which would be anew in every process.
 for _name in (
-    "charset_normalizer",
     "lazyrag.indexes.bm25",
     "lazyrag.loaders.detect",
     "lazyrag.loaders.text",

@@ -4,9 +4,8 @@
 
 Each run ingests a folder by a cluster of two workers, while processes are killed with SIGKILL: two of three kills hit
 the worker that did something last, every third one the driver, which is then started again. At the end the export has
-to be byte-equal to that of a run without a launcher. A killed worker may cost one batch more (of Dask two: it holds a
-result until that is fetched), a killed driver one batch of each worker. The exit status is 1 if any of this does not
-hold.
+to be byte-equal to that of a run without a launcher. A killed worker may cost one batch more, a killed driver one batch
+of each worker. The exit status is 1 if any of this does not hold.
 
 The packages of the clusters are installed into an environment of their own, build/scale/env, the first time.
 """
@@ -33,8 +32,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENVIRONMENT = ROOT / "build" / "scale" / "env"
 WORKERS = 2
-LOST = {"dask": 2, "ray": 1}
-"""Batches that a killed worker costs at most: a worker of Dask also holds a result until it is fetched."""
 KILLED_WITHIN_S = 4.0
 EMBED_S = "0.005"
 FILES, LINES, LINE_BYTES = 20, 12, 2_000
@@ -112,7 +109,7 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
                 status, counts = ingest_and_kill(made, folder, store, log, numbers, chance)
                 number += counts.total()
                 extra = {name: len(found) - len(reference[name]) for name, found in noted(log).items()}
-                allowed = LOST[kind] * counts["worker"] + WORKERS * counts["driver"]
+                allowed = counts["worker"] + WORKERS * counts["driver"]
                 same = status == 0 and exported(store) == expected
                 within = all(extra[name] <= allowed * most[name] for name in extra)
                 failed |= not (same and within)

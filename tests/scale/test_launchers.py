@@ -14,7 +14,7 @@ import pytest
 from lazyrag import Document, Retriever
 from lazyrag.cli.commands import run
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
-from lazyrag.launchers.executors import Results, pack
+from lazyrag.launchers.executors import Results, pack, perform
 from tests.scale import scale_work
 
 FILES = {f"{number}.noted": f"tea {number}\ncoffee {number}\n" * 3 for number in range(12)}
@@ -49,6 +49,7 @@ def noted(log, kind):
     return [int(line.split()[0]) for line in (log / kind).read_text().splitlines()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("launcher", [ThreadPoolExecutor(2), 2], ids=["an executor", "processes"])
 def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, launcher):
     """Files, metadata, nodes of a transform that sees nodes, vectors and the error of a file are the same."""
@@ -75,6 +76,7 @@ def test_shards_use_a_launcher(folder, tmp_path, log):
     assert len(found[0]) == 5
 
 
+@pytest.mark.slow
 def test_work_that_kills_its_process_fails_alone(folder, log):
     """A transform that ends its process for one file fails that file; the others are in."""
     files = {"1.noted": "tea", "2.noted": "coffee", "end.noted": "end this process"}
@@ -88,6 +90,7 @@ def test_work_that_kills_its_process_fails_alone(folder, log):
         assert {node.path for node in docs.get_nodes("fatal")} == {"1.noted", "2.noted"}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(folder, log):
     """Embedders are refused when the Document is made; transforms before the first batch is sent."""
     with pytest.raises(ConfigError, match=r"embed of key 'default' is .*<lambda>, which other processes cannot import"):
@@ -97,6 +100,17 @@ def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(fold
         with pytest.raises(ConfigError, match=r"transform of 'local' is .*<lambda>"):
             docs.activate_group("local", embed_keys=docs.embed_keys)
     assert not (log / "embed").exists()
+
+
+def test_shards_share_the_processes(folder, log):
+    """Two shards with one process have one."""
+    with Document(folder(FILES), scale_work.embed, launcher=1, shards=2) as docs:
+        docs.add_reader("*.noted", scale_work.read_noted)
+        docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
+        assert all(shard.status().documents for shard in docs.shards)
+    pids = {line.split()[0] for kind in ("load", "embed") for line in (log / kind).read_text().splitlines()}
+    assert len(pids) == 1
+    assert str(os.getpid()) not in pids
 
 
 class Recorder(Executor):
@@ -123,6 +137,7 @@ class Recorder(Executor):
         self.now -= 1
 
 
+@pytest.mark.slow
 def test_batches_are_bounded_by_size_and_in_number(folder, log):
     """A batch of long texts has little more than 32 KiB; at most two batches for each worker are in flight."""
     launcher = Recorder()
@@ -182,6 +197,7 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
     executor.shutdown()
 
 
+@pytest.mark.slow
 def test_results_survive_a_killed_driver(folder, tmp_path, log):
     """A driver that is killed in a transform loads no file and transforms no document twice that came back."""
     path = folder(FILES)
@@ -202,6 +218,23 @@ def test_results_survive_a_killed_driver(folder, tmp_path, log):
     assert list((store / "store.db.results").iterdir()) == []
 
 
+def test_a_result_that_was_not_fetched(tmp_path):
+    """A worker leaves it in the shared folder, where the next one finds it; errors are tried again."""
+    done = []
+
+    def work(call, given):
+        done.append(given)
+        return [f"{call}{one}".encode() for one in given]
+
+    for given, times in ((["1", "2"], 1), (["e"], 2)):
+        done.clear()
+        keys = [one * 32 for one in given]
+        packed = [perform(work, "token", "", tmp_path, keys, given) for _ in range(2)]
+        assert (packed[0], len(done)) == (packed[1], times)
+    Results(shared=tmp_path).put(pack(["1" * 32, "2" * 32], [b"1", b"2"]))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_torn_result_is_not_read(tmp_path):
     """A file that a crash of the machine has cut off counts for nothing; temporary results go when they are cleared."""
     results = Results(tmp_path)
@@ -214,6 +247,7 @@ def test_a_torn_result_is_not_read(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
     """A Document with processes imports neither dask nor ray; naming one that is missing says what installs it."""
     program = (
@@ -229,6 +263,7 @@ def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
             Document(folder(FILES), launcher=launcher)
 
 
+@pytest.mark.slow
 def test_ranks_give_what_one_program_gives(folder, tmp_path, capsys, monkeypatch):
     """Two ranks, one of them killed and one started twice; a merge before they have finished names the one missing."""
     path = folder({f"{number}.md": f"# Tea {number}\n\nGreen.\n\n## Leaf\n\nOolong {number}." for number in range(8)})

@@ -144,7 +144,7 @@ def main() -> int:
             command += ["--max-examples", str(given.examples), "--seed", str(given.seed)]
             command += [
                 "--request-timeout",
-                "20",
+                "60",
                 "--suppress-health-check",
                 "all",
                 "--no-color",
@@ -167,7 +167,7 @@ def main() -> int:
             return subprocess.run(command, env={**os.environ, **more}, cwd=folder, check=False).returncode
         finally:
             service.terminate()
-            service.wait(timeout=20)
+            service.wait(timeout=60)
 
 
 def get(url: str, token: str = "", body: Any = None) -> Any:
@@ -175,7 +175,7 @@ def get(url: str, token: str = "", body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"authorization": token} if token else {}
     request = Request(url, data, {"content-type": "application/json", **headers})  # noqa: S310  served here
-    with urlopen(request, timeout=5) as answer:  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
         return json.load(answer)
 
 

@@ -70,7 +70,7 @@ def run(kills: int, seed: int) -> int:
             jobs += [docs.jobs.get(job.id) for job in submitted]
         wait_for(lambda: not docs.jobs.list(state="WAITING") and not docs.jobs.list(state="WORKING"), "idle", STUCK_S)
         running.process.send_signal(signal.SIGTERM)
-        status = running.process.wait(30)
+        status = running.process.wait(60)
         problems = [str(one) for one in docs.verify()]
         texts = {node.path for node in docs.get_nodes("lazyllm_root")}
         expected = {"tea.txt", *(f"{number}-{one}" for number in range(kills) for one in range(JOBS))}

@@ -61,11 +61,11 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
     process = subprocess.Popen([shutil.which("nginx") or "nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)])
     url = f"http://127.0.0.1:{port}/rag"
     try:
-        wait_for(lambda: httpx.get(f"{url}/healthz").status_code == 200, "nginx", 20)
+        wait_for(lambda: httpx.get(f"{url}/healthz", timeout=60).status_code == 200, "nginx", 20)
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 async def search_by_mcp(url: str, mode: str) -> list[dict[str, str]]:
@@ -87,9 +87,9 @@ def main() -> int:
         config = read_config(root / "serve.toml")
         with serving(root / "files", config=root / "serve.toml") as running, nginx(root, running.url) as url:
             running.wait_until_ready()
-            assert httpx.get(f"{url}/openapi.json").json()["servers"] == [{"url": "/rag"}]
-            assert httpx.get(f"{url}/api/v1/sets/notes/documents").status_code == 200
-            found = httpx.post(f"{url}/api/v1/sets/notes/search", json={"query": "green tea"})
+            assert httpx.get(f"{url}/openapi.json", timeout=60).json()["servers"] == [{"url": "/rag"}]
+            assert httpx.get(f"{url}/api/v1/sets/notes/documents", timeout=60).status_code == 200
+            found = httpx.post(f"{url}/api/v1/sets/notes/search", json={"query": "green tea"}, timeout=60)
             assert found.status_code == 200, found.text
             assert "eighty degrees" in found.text
             print("requests pass under the sub-path")
@@ -103,7 +103,7 @@ def main() -> int:
                 try:
                     job = docs.jobs.submit("sync")
                     address = f"{url}/api/v1/sets/notes/jobs/{job.id}/events"
-                    with httpx.stream("GET", address, timeout=10) as events:
+                    with httpx.stream("GET", address, timeout=60) as events:
                         lines = (line for line in events.iter_lines() if line.startswith("event:"))
                         assert next(lines) == "event: progress"  # would time out in a buffer
                         print("an event passes while its stream is open")

@@ -72,7 +72,7 @@ def serving(folder: Path, *options: str, config: Path | None = None) -> Iterator
         children = children_of(process.pid)
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            process.wait(60)
         finally:
             process.kill()
             for pid in children:

@@ -230,6 +230,7 @@ def test_the_audit_log_has_changes_logins_and_denials(client, access):
     }
 
 
+@pytest.mark.slow
 def test_queries_are_no_changes(client, access, admin):
     """They are not recorded; what is named like one is."""
     for method, path in (("POST", "search"), ("POST", "grep"), ("DELETE", "documents/x/search"), ("POST", "_schema")):
@@ -238,6 +239,7 @@ def test_queries_are_no_changes(client, access, admin):
     assert actions == ["DELETE /api/v1/sets/notes/documents/x/search"] * 2
 
 
+@pytest.mark.slow
 def test_queries_are_recorded_where_that_is_wanted(client, access, admin):
     """With `audit_texts` the log has who asked what; still no texts of documents, and no tokens."""
     access.texts = True
@@ -304,6 +306,7 @@ def test_what_cannot_be_recorded_is_refused(client, access, admin, monkeypatch):
     assert client.get(SETS).status_code == 503
 
 
+@pytest.mark.slow
 def test_a_labelled_administrator_sees_its_own_rows(client, access, admin):
     """With numbers that do not tell what others did."""
     headers = bearer(access.create("admin", labels=["hr"])[1])
@@ -320,6 +323,7 @@ def test_a_labelled_administrator_sees_its_own_rows(client, access, admin):
     assert own() == [(1, "GET /api/v1/tokens", ""), (2, "GET /api/v1/tokens", "")]
 
 
+@pytest.mark.slow
 def test_labels_need_a_field(client, access):
     """A set that cannot be restricted says how to make it so, and is in no list."""
     headers = bearer(access.create("read", labels=["hr"])[1])
@@ -330,6 +334,7 @@ def test_labels_need_a_field(client, access):
     assert (unknown["status"], "notes" in unknown["remedy"]) == (404, False)
 
 
+@pytest.mark.slow
 def test_a_path_of_a_proxy(service, access):
     """The guards see the same paths as the routes, and the cookie belongs to the service's own."""
     text = access.create("read")[1]
@@ -368,6 +373,7 @@ def test_buckets(monkeypatch):
     assert [buckets.take("a") for _ in range(2)] == [0, 0.5]
 
 
+@pytest.mark.slow
 def test_rate_limits(client, access):
     """A principal that asks too much waits; one without a token cannot fill the audit log."""
     access.requests.rate, access.requests.burst = 0.1, 2
@@ -380,6 +386,7 @@ def test_rate_limits(client, access):
     assert access.verify_audit().rows == 51
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/api/v1/session", "/login"])
 def test_failed_logins_do_not_fill_the_audit_log(client, access, path):
     """They need no token; clients that send many of them wait."""

@@ -68,6 +68,7 @@ def test_an_answer_has_citations_and_problems(client, chat):
     assert client.get(answer.headers["location"]).json() == body
 
 
+@pytest.mark.slow
 def test_a_stream_can_be_read_again(client, chat):
     """Events come in order; after a reload they go on behind the one that was read last."""
     answer = client.post(f"{SET}/answers", json={**ASK, "stream": True})
@@ -85,6 +86,7 @@ def test_a_stream_can_be_read_again(client, chat):
     assert over.status_code == 204
 
 
+@pytest.mark.slow
 def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monkeypatch):
     """Processes share the answers, and a silence becomes a comment, so that proxies keep the connection."""
     monkeypatch.setattr(routes_answers, "COMMENT_S", 0.2)
@@ -103,6 +105,7 @@ def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monk
     assert [name for _, name, _ in events(answer)][-2:] == ["problem", "done"]
 
 
+@pytest.mark.slow
 def test_without_a_chat_model_the_passages_come(client):
     """As `lazyrag ask`: no text, the passages, and how to get answers."""
     body = conforms(client, "post", "/api/v1/sets/{set}/answers", client.post(f"{SET}/answers", json=ASK))
@@ -110,6 +113,7 @@ def test_without_a_chat_model_the_passages_come(client):
     assert "chat model" in body["problems"][0]["detail"]
 
 
+@pytest.mark.slow
 def test_a_failing_model_is_a_problem(client, service):
     """An error of the model is a problem of the response, or an event of the stream."""
 
@@ -125,6 +129,7 @@ def test_a_failing_model_is_a_problem(client, service):
     ]
 
 
+@pytest.mark.slow
 def test_only_who_asked_reads_an_answer(app, client, chat):
     """For another principal there is no such answer."""
     place = client.post(f"{SET}/answers", json=ASK).headers["location"]
@@ -137,6 +142,7 @@ def test_only_who_asked_reads_an_answer(app, client, chat):
     assert [other.get(path).status_code for path in (place, f"{place}/events")] == [404, 404]
 
 
+@pytest.mark.slow
 def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
     """A client that goes away and does not come back in time cancels the model's call."""
     monkeypatch.setattr(routes_answers, "GRACE_S", 0.4)
@@ -161,12 +167,13 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
         headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
         more = {"query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80)}
         await app({**scope, **more, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
-        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=20)
+        await asyncio.wait_for(asyncio.gather(*app.state.notebook.tasks), timeout=60)
 
     asyncio.run(leave())
     assert chat.was_stopped
 
 
+@pytest.mark.slow
 def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat):
     """A good answer names what must be found; two ways to search are compared by it."""
     answer = client.post(f"{SET}/answers", json=ASK).json()
@@ -191,6 +198,7 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
     assert client.delete(f"{SET}/golden/{golden['id']}").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -221,6 +229,7 @@ def test_labels_hide_the_records_of_others(app, client, docs):
     assert other.post(f"{SET}/golden", json={"question": "水？", "texts": ["红茶用开水"]}).status_code == 400
 
 
+@pytest.mark.slow
 def test_a_reader_cannot_add_golden_questions(app):
     """They are a part of the set: that needs the scope write."""
 

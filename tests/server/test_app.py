@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from lazyrag.server.supervisor import listen
 
 
@@ -13,6 +15,7 @@ def test_health(client):
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
+@pytest.mark.slow
 def test_unknown_paths_are_problems(client):
     """An error is a problem of RFC 9457, with the id that its response carries."""
     answer = client.get("/nowhere")
@@ -30,6 +33,7 @@ def test_small_responses_are_sent_at_once():
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+@pytest.mark.slow
 def test_unknown_routes_and_methods_say_what_there_is(client):
     """The detail names the request; for a method, the remedy names those that the route has."""
     unknown, method = client.get("/api/v1/xyz").json(), client.delete("/api/v1/sets").json()

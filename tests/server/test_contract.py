@@ -21,7 +21,7 @@ READ = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("path", READ)
 def test_what_is_read_is_what_is_described(client, docs, path):
     """Documents, versions, marks, jobs, nodes: nothing is missing, and nothing has no description."""
@@ -32,6 +32,7 @@ def test_what_is_read_is_what_is_described(client, docs, path):
     assert conforms(client, "get", SET + path, answer)
 
 
+@pytest.mark.slow
 def test_matches_related_nodes_and_estimates_are_what_is_described(client, docs):
     """So are occurrences of a text, nodes that resemble one, and the plan of a sync."""
     found = client.post("/api/v1/sets/notes/grep", json={"text": "tea", "ignore_case": True})

@@ -12,6 +12,7 @@ from lazyrag import DataType, DocField, Document
 from lazyrag.server.app import create_app
 from lazyrag.server.config import SetConfig, open_set
 from lazyrag.server.service import Principal, Service
+from tests.picture_files import GARDEN, in_word
 from tests.server.running import run_jobs
 from tests.shared import shared
 
@@ -33,6 +34,7 @@ def paths(client, **params):
 # Reading
 
 
+@pytest.mark.slow
 def test_sets(client):
     """A set names its groups and fields, and counts its documents."""
     [listed] = client.get("/api/v1/sets").json()["sets"]
@@ -44,6 +46,7 @@ def test_sets(client):
     assert client.get(f"{SET}/status").json()["failed"] == []
 
 
+@pytest.mark.slow
 def test_pages_of_documents(client):
     """Documents come in pages, by id, and may be filtered."""
     first = client.get(f"{SET}/documents", params={"limit": 2}).json()
@@ -57,6 +60,7 @@ def test_pages_of_documents(client):
     assert client.get(f"{SET}/documents", params={"where": '{"nofield": 1}'}).status_code == 400
 
 
+@pytest.mark.slow
 def test_etags(client, docs):
     """An unchanged answer is 304; a change gives another tag."""
     first = client.get(f"{SET}/documents")
@@ -93,6 +97,7 @@ def test_files(client, docs, tmp_path):
     assert (part.status_code, part.content) == (206, b"Coffee")
 
 
+@pytest.mark.slow
 def test_files_that_became_links(client, tmp_path):
     """A file that was replaced by a link out of the folder is not followed."""
     (tmp_path / "secret").write_text("secret")
@@ -102,6 +107,7 @@ def test_files_that_became_links(client, tmp_path):
     assert client.get(f"{SET}/files/tea.md").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_pages_and_marks(client, docs):
     """An uploaded PDF has page images, and boxes for a span of its text."""
@@ -116,6 +122,7 @@ def test_pages_and_marks(client, docs):
     assert client.get(f"{SET}/pages/tea.md").status_code == 400
 
 
+@pytest.mark.slow
 def test_versions_and_rollback(client, docs, tmp_path):
     """Versions differ line by line; without stored ones, a rollback fails as a job."""
     (tmp_path / "files" / "tea.md").write_text("# Tea\n\nBlack tea.\n")
@@ -148,6 +155,7 @@ def test_changes_are_jobs(client, docs, tmp_path):
     assert paths(client) == ["note", "tea.md", "茶.txt"]
 
 
+@pytest.mark.slow
 def test_changes_that_are_refused(client, docs):
     """What is unknown or malformed is a problem at once, and no job."""
     assert client.post(f"{SET}/delete", json={"documents": ["tea.md", "no.txt"]}).status_code == 404
@@ -160,6 +168,7 @@ def test_changes_that_are_refused(client, docs):
     assert docs.jobs.list() == []
 
 
+@pytest.mark.slow
 def test_maintenance(client, docs):
     """Verification and repair are jobs with their result."""
     for kind in ("verify", "repair", "retry", "compact"):
@@ -167,6 +176,7 @@ def test_maintenance(client, docs):
     assert [job.state for job in run_jobs(docs)] == ["SUCCESS"] * 4
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_sync(client, docs, tmp_path):
     """It says what a sync would do, and is no job."""
     (tmp_path / "files" / "new.md").write_text("Oolong.")
@@ -176,6 +186,7 @@ def test_a_dry_run_of_a_sync(client, docs, tmp_path):
     assert docs.jobs.list() == []
 
 
+@pytest.mark.slow
 def test_a_reading_process(tmp_path):
     """A process that only reads sends files, estimates a sync, and submits jobs to the one that writes."""
     (tmp_path / "tea.md").write_text("Green tea.")
@@ -200,6 +211,7 @@ def test_a_reading_process(tmp_path):
 # Jobs
 
 
+@pytest.mark.slow
 def test_jobs(client, docs):
     """Jobs are listed, cancelled and retried."""
     add(client, a="Tea.")
@@ -226,6 +238,7 @@ def events(client, url, **headers):
     return [(one["event"], one["id"], json.loads(one["data"])) for one in fields]
 
 
+@pytest.mark.slow
 def test_events(client, docs):
     """Events show a job until it is done; after a cut, those that were seen are not repeated, but the end is."""
     add(client, a="Tea.")
@@ -240,6 +253,7 @@ def test_events(client, docs):
     assert client.get(f"{SET}/jobs/99/events").status_code == 404
 
 
+@pytest.mark.slow
 def test_streams_are_kept_open(client, docs, monkeypatch):
     """Comments keep proxies from closing a stream in which nothing happens."""
     monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
@@ -251,6 +265,7 @@ def test_streams_are_kept_open(client, docs, monkeypatch):
     worker.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [900, 20_000])
 def test_deeply_nested_values(client, depth):
     """Values that are nested too deeply for a parser are no failures of the service."""
@@ -296,6 +311,24 @@ def labelled(tmp_path):
         )
 
 
+@pytest.mark.slow
+def test_pictures(labelled):
+    """The picture of a node comes with its type, for those who see its document; others learn nothing of it."""
+    docs, everyone, a, b = labelled
+    docs.activate_group("image")
+    a.post(f"{SET}/documents", files={"file": ("garden.docx", in_word((GARDEN, "Figure 1: A garden", "")))})
+    run_jobs(docs)
+    [node] = docs.get_nodes("image")
+    for client in (everyone, a):
+        answer = client.get(f"{SET}/images/{node.uid}")
+        assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", GARDEN)
+        assert answer.headers["content-security-policy"].startswith("sandbox")
+    unknown, hidden = (b.get(f"{SET}/images/{uid}") for uid in ("0" * 32, node.uid))
+    assert (hidden.status_code, hidden.json()["detail"]) == (404, unknown.json()["detail"])
+    assert a.get(f"{SET}/images/{docs.get_nodes()[0].uid}").status_code == 404
+
+
+@pytest.mark.slow
 def test_labels_of_new_documents(labelled):
     """A document gets the labels of who adds it, under an id that says nothing of hidden documents."""
     docs, everyone, a, b = labelled
@@ -312,6 +345,7 @@ def test_labels_of_new_documents(labelled):
     assert b.get(f"{SET}/status").json()["documents"] == 1
 
 
+@pytest.mark.slow
 def test_only_visible_documents_are_replaced(labelled):
     """Adding under a visible id replaces that document and keeps its labels; a hidden one stays as it is."""
     docs, everyone, a, b = labelled
@@ -324,6 +358,7 @@ def test_only_visible_documents_are_replaced(labelled):
     assert a.get(f"{SET}/documents/tea").json()["labels"] == ["a", "c"]
 
 
+@pytest.mark.slow
 def test_a_hidden_document_is_an_unknown_one(labelled):
     """Every route answers alike for a hidden document and for one that does not exist."""
     docs, _, a, b = labelled
@@ -350,6 +385,7 @@ def test_a_hidden_document_is_an_unknown_one(labelled):
     assert [job.kind for job in docs.jobs.list()] == ["add_texts"]
 
 
+@pytest.mark.slow
 def test_jobs_of_others_are_unknown(labelled):
     """A principal sees the jobs that it submitted; who administers everything sees all."""
     _, everyone, a, b = labelled
@@ -369,6 +405,7 @@ def test_jobs_of_others_are_unknown(labelled):
     assert b.get(f"{SET}/uploads/{upload}").status_code == 404
 
 
+@pytest.mark.slow
 def test_an_estimate_says_nothing_of_hidden_documents(labelled):
     """What is extrapolated from all documents is left out for a principal with labels."""
     docs, everyone, a, _ = labelled
@@ -382,6 +419,7 @@ def test_an_estimate_says_nothing_of_hidden_documents(labelled):
     assert (steps[0][:2], steps[1]) == (["load", "transform MediumChunk"], ["load"])
 
 
+@pytest.mark.slow
 def test_retries_of_what_was_hidden_since(labelled):
     """A job that was cancelled is not run again on documents that the principal no longer sees."""
     docs, everyone, a, _ = labelled
@@ -397,6 +435,7 @@ def test_retries_of_what_was_hidden_since(labelled):
     assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
 
 
+@pytest.mark.slow
 def test_retries_of_own_documents_that_were_hidden_since(labelled):
     """Nor on a document that it has added itself; what is not there can be added again."""
     docs, everyone, a, _ = labelled
@@ -415,6 +454,7 @@ def test_retries_of_own_documents_that_were_hidden_since(labelled):
     assert len(paths(a)) == 1
 
 
+@pytest.mark.slow
 def test_jobs_see_what_their_principal_sees(labelled):
     """A job of a principal with labels fails where a job before it has hidden the document, or changed its labels."""
     docs, everyone, a, _ = labelled
@@ -440,6 +480,7 @@ def test_jobs_see_what_their_principal_sees(labelled):
     assert found == {name: change["labels"] for name, change in changes.items()}
 
 
+@pytest.mark.slow
 def test_what_labels_do_not_allow(labelled):
     """A principal with labels gives no other labels, and does nothing that concerns all documents."""
     docs, _, a, _ = labelled
@@ -454,6 +495,7 @@ def test_what_labels_do_not_allow(labelled):
     assert a.post(f"{SET}/rollback", json={"document": own}).status_code == 403
 
 
+@pytest.mark.slow
 def test_scopes(labelled):
     """Who may only read changes nothing; who may write does not administrate."""
     docs, everyone, _, _ = labelled

@@ -115,6 +115,7 @@ async def use_every_tool(client, version):
         await client.call_tool("delete", {})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ERAS)
 def test_every_tool_over_http(app, mode):
     """In both eras."""
@@ -126,6 +127,7 @@ def test_every_tool_over_http(app, mode):
     asyncio.run(use())
 
 
+@pytest.mark.slow
 def test_a_set_is_searched_in_its_group(service, app, docs):
     """The first of its configuration."""
     docs.activate_group("FineChunk", analysers=["en", "zh"])
@@ -140,6 +142,7 @@ def test_a_set_is_searched_in_its_group(service, app, docs):
     assert found().isdisjoint(uids["MediumChunk"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
 def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     """``lazyrag mcp PATH`` reads the index that ``lazyrag index`` made."""
@@ -157,6 +160,7 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
 # What tools return
 
 
+@pytest.mark.slow
 def test_search_filters_and_limits(app):
     """By metadata; an unknown field is named."""
     found = ask(app, "search", query="tea coffee 茶", filters={"file_name": ["coffee.txt"]}, limit=1)["results"]
@@ -164,6 +168,7 @@ def test_search_filters_and_limits(app):
     assert "file_sort" in ask(app, "search", query="tea", filters={"file_sort": 1})
 
 
+@pytest.mark.slow
 def test_search_of_several_sets_in_turn(service, app, docs):
     """Their scores cannot be compared. Other tools then need the name of a set."""
     with Document() as other:
@@ -179,6 +184,7 @@ def test_search_of_several_sets_in_turn(service, app, docs):
         assert "unknown" in ask(app, "read", path="tea.md", set="unknown")
 
 
+@pytest.mark.slow
 def test_a_long_document_comes_in_parts(tmp_path):
     """`fetch` is centred on its passage, `read` and `outline` go on where they ended."""
     text = "\n\n".join(f"# Part {number}\n\nThis is about number{number}, and so on.\n" for number in range(1_200))
@@ -202,6 +208,7 @@ def test_a_long_document_comes_in_parts(tmp_path):
         assert text[slice(*match["span"])] == "number1199"
 
 
+@pytest.mark.slow
 def test_a_page_of_the_web_has_its_own_address(service, app, docs):
     """It is what citations show."""
     docs.add_texts(
@@ -213,6 +220,7 @@ def test_a_page_of_the_web_has_its_own_address(service, app, docs):
     assert ask(app, "read", path="page")["url"] == "https://tea.example/matcha"
 
 
+@pytest.mark.slow
 def test_errors_are_results_that_a_model_can_read(app):
     """They say what is wrong and what to do."""
     assert "no document 'nope.md'" in ask(app, "read", path="nope.md")
@@ -222,11 +230,13 @@ def test_errors_are_results_that_a_model_can_read(app):
     assert "No such group" in (said := ask(app, "search", query="tea", group="Nope")) or "'Nope'" in said
 
 
+@pytest.mark.slow
 def test_null_arguments_are_left_out(app):
     """As models send them."""
     assert ask(app, "search", query="tea", set=None, limit=None, filters=None)["results"]
 
 
+@pytest.mark.slow
 def test_a_sub_path_is_in_addresses(app):
     """The addresses of files begin with the path of the proxy."""
 
@@ -254,6 +264,7 @@ def labelled(tmp_path):
         access.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ERAS)
 def test_labels_hold(labelled, mode):
     """A hidden document is an unknown one, its passages too; a set without labels is none."""
@@ -280,6 +291,7 @@ def test_labels_hold(labelled, mode):
     asyncio.run(use())
 
 
+@pytest.mark.slow
 def test_the_guards_of_the_service_hold(labelled, client_for):
     """Tokens, hosts, origins, methods and sizes."""
     app, access, _, whole = labelled
@@ -303,6 +315,7 @@ def test_the_guards_of_the_service_hold(labelled, client_for):
     assert status() == 401
 
 
+@pytest.mark.slow
 def test_writing_needs_its_address_and_a_scope(docs, service, access):
     """``/mcp/write`` has one more tool; what it adds is in the audit log, and has the labels of the token."""
     app, tokens = create_app(service), {scope: access.create(scope)[1] for scope in ("read", "write")}
@@ -361,6 +374,7 @@ def draw_call(draw, ids, uids):
     return name, given[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", range(WORLDS), indirect=True)
 def test_it_equals_a_service_of_what_may_be_seen(sides):  # noqa: F811
     """Bodies, statuses and headers do not depend on hidden documents; see test_noninterference.py."""
@@ -424,6 +438,7 @@ def hostile_request(draw):
     return headers, content[: draw.randint(1, len(content))] if draw.random() < 0.1 else content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_hostile_values_never_fail_the_service(client, seed):
     """Every answer is one of the protocol, or a problem; none is a failure of the service."""
@@ -435,6 +450,7 @@ def test_hostile_values_never_fail_the_service(client, seed):
         assert "unexpected error" not in answer.text
 
 
+@pytest.mark.slow
 def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
     """What modules print goes to the standard error output."""
     (tmp_path / "notes").mkdir()
@@ -474,6 +490,8 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
 # Processes
 
 
+@pytest.mark.share(3)
+@pytest.mark.slow
 def test_the_command_passes_calls_on_to_a_service(tmp_path):
     """``--url`` with a token; every web process gives the same answers. It survives a revocation and the service."""
     folder = tmp_path / "served"
@@ -506,6 +524,7 @@ def test_the_command_passes_calls_on_to_a_service(tmp_path):
     access.close()
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_named(client, monkeypatch, capsys):
     """By the route and by the command."""
     monkeypatch.setattr(lazyrag.server, "find_spec", lambda name: None if name == "mcp" else find_spec(name))
@@ -515,6 +534,7 @@ def test_a_missing_extra_is_named(client, monkeypatch, capsys):
     assert "lazyrag[mcp]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_folder_is_read_in_the_group_of_its_index(tmp_path):
     """Of ``lazyrag index --group``; only a service writes."""
     (tmp_path / "tea.txt").write_text("Tea.")
@@ -539,6 +559,7 @@ def test_no_index_is_named(tmp_path, capsys):
 # The page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/mcp.md", "docs/zh/mcp.md"])
 def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
     """The arguments of each tool, and the configurations of clients."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import warnings
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -42,7 +43,7 @@ def served(sets, state, access=None, port=0):
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +219,7 @@ def letters(text):
     return [1.0 + text.count(letter) for letter in "ehilrt0123"]
 
 
+@pytest.mark.slow
 def test_a_token_with_labels_reads_what_it_sees(notes):
     """Hits, scores and errors are those of the restricted Document; nodes of others lead nowhere."""
     docs, reading, folder = notes
@@ -346,3 +348,22 @@ def test_the_client_may_embed(remote):
         Document(url=url, name="docs", embed=embed)
     with pytest.raises(ConfigError, match="behaviour letters 1"):
         Document(url=url, name="docs", embed={"letters": Pairs()})
+
+
+def test_a_language_that_the_model_does_not_know(tmp_path, monkeypatch):
+    """The service's model says so: scores are those of the library, and the query is not embedded."""
+
+    class English(Pairs):
+        def unknown_share(self, text):
+            return 1.0 - sum(letter.isascii() for letter in text) / len(text)
+
+    docs = Document(embed=English())
+    docs.add_texts({"a": "绿茶", "b": "green tea"})
+    with served({"docs": docs}, tmp_path) as url, Document(url=url, name="docs") as far:
+        near, there = (HybridRetriever.over(one, "FineChunk") for one in (docs, far))
+        for query in ("绿茶怎么泡", "green 茶", "tea"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found = [[(node.uid, node.score) for node in one(query)] for one in (near, there)]
+            assert found[0] == found[1]
+            assert len(caught) == (2 if query[0] == "绿" else 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +19,8 @@ import pytest
 
 from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.document import Replica, shard_of
+from lazyrag.document import remote as remote_module
+from lazyrag.document.remote import Connection
 from lazyrag.errors import AccessError, ConfigError, StoreConnectionError, StoreError
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
@@ -24,7 +29,7 @@ from lazyrag.server.service import Service
 from tests.server.test_remote import served, unused_url  # noqa: F401  a fixture
 
 SHARDS = 4
-QUERIES = ("green tea", "leaf 3", "brewed at eighty degrees", "绿茶", "no such words", "press 11 leaf")
+QUERIES = ("green tea", "leaf 3 leaf", "brewed at eighty degrees", "绿茶", "no such words", "press 11 leaf")
 
 
 def embed(text):
@@ -159,6 +164,41 @@ def test_a_dead_shard_is_named(sharded, urls, unused_url):  # noqa: F811
             assert len(docs.documents(limit=100)) == len(rest)
 
 
+@pytest.fixture
+def hanging_url():
+    """An address that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_shard_that_hangs(sharded, urls, hanging_url, tmp_path, monkeypatch):
+    """It is down: an error, a part of the answer, or its replica's matter; a slow one that runs is waited for."""
+    monkeypatch.setattr(remote_module, "_CHECK_S", 0.05)
+    with served({"default": sharded.shards[2]}, tmp_path) as url:
+        Document(url=url).close()
+        run, waits = Service.run, [0.5]
+
+        async def slow(self, *given, **more):
+            await asyncio.sleep(waits.pop() if waits else 0)
+            return await run(self, *given, **more)
+
+        monkeypatch.setattr(Service, "run", slow)
+        with Document(url=[*urls[:2], url, urls[3]]) as docs:
+            assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea")
+        monkeypatch.setattr(Service, "run", run)
+    monkeypatch.setattr(remote_module, "_ALIVE_S", 0.5)
+    addresses = [*urls[:2], hanging_url, urls[3]]
+    with pytest.raises(StoreConnectionError, match=hanging_url):
+        Document(url=addresses)
+    with Document(url=addresses, partial=True) as docs:
+        with pytest.warns(UserWarning, match=hanging_url):
+            assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea tea leaf")
+        assert docs.missing == (hanging_url,)
+    with Document(url=[*urls[:2], [hanging_url, urls[2]], urls[3]]) as docs:
+        pair = [ranked(Retriever(one, "FineChunk", similarity="bm25"), "tea") for one in (docs, sharded)]
+        assert pair[0] == pair[1]
+
+
 def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
     """A read that begins again without it, and later reads with it."""
     with ExitStack() as stack:
@@ -260,6 +300,7 @@ def test_a_replica_follows(source, tmp_path):
         assert replica.pull() == 0
 
 
+@pytest.mark.slow
 def test_a_replica_runs(source, tmp_path):
     """In a thread, also while the service lacks a group or does not answer."""
     docs, url = source
@@ -281,6 +322,7 @@ def test_a_replica_runs(source, tmp_path):
         assert list(copy.dump()) == list(docs.dump())
 
 
+@pytest.mark.slow
 def test_a_replica_that_missed_a_deletion(source, tmp_path):
     """What was removed from the service's record of changes meanwhile is deleted, too."""
     docs, url = source
@@ -296,6 +338,27 @@ def test_a_replica_that_missed_a_deletion(source, tmp_path):
         assert list(copy.dump()) == list(docs.dump())
 
 
+def test_a_replica_of_a_restored_store(tmp_path):
+    """Also if the restored store has gone on since, to as many documents and changes: the replica has the new ones."""
+    conf, backup = store(tmp_path / "source.db"), tmp_path / "backup"
+    with Document(store_conf=conf) as docs:
+        docs.add_texts({"a": "one", "b": "two"})
+    shutil.copytree(tmp_path, backup, ignore=shutil.ignore_patterns("backup"))
+    with ExitStack() as stack:
+        copy, replicas = stack.enter_context(Document()), []
+        for number in range(2):
+            with Document(store_conf=conf) as docs, served({"default": docs}, tmp_path / "state") as url:
+                replica = replicas[0] if replicas else Replica(copy, url)
+                replicas, replica._connection = [replica], Connection(url, None)
+                for at, name in enumerate(("cc", "dbbb")[number]):
+                    docs.add_texts({name: f"text {at}"})
+                replica.pull()
+                assert replica.pull() == 0
+                assert list(copy.dump()) == list(docs.dump())
+            shutil.copytree(backup, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.mark.slow
 def test_what_a_replica_refuses(source, tmp_path):
     """Other definitions, own documents, labels."""
     _, url = source
@@ -333,6 +396,7 @@ def kill_after(calls, path, url):
     return subprocess.run(command, env=env, check=False, capture_output=True).returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calls",
     [
@@ -446,8 +510,8 @@ def test_statistics_of_an_earlier_read(tmp_path):
         pair = [Retriever(one, "FineChunk", similarity="bm25", topk=30) for one in (docs, remote)]
         posts = []
         for shard in remote.shards:
-            connection = shard._indexer._connection
-            connection.post = lambda *given, post=connection.post: posts.append(given[0]) or post(*given)
+            [connection] = shard._indexer._connection._replicas
+            connection._send = lambda *given, send=connection._send: posts.append(given[0]) or send(*given)
         for number in range(4):
             posts.clear()
             for query in ("green tea", "tea tea leaf", "leaf green"):

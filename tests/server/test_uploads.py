@@ -354,6 +354,7 @@ def test_files_of_deleted_documents_are_removed(client, service, run_jobs):
     assert not sweep()
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_memory_of_large_uploads():
     """200 MB in parts, and again as a form, take less than 100 MB of memory more than the idle service."""
@@ -448,7 +449,7 @@ def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_
     service.chat = chat
     answer = client.post(f"{SET}/answers", json={"question": "Oberholzer"}).json()
     assert (answer["state"], answer["text"]) == ("CANCELED", None)
-    assert written.wait(20)
+    assert written.wait(60)
     assert states == ["DELETED"]
     left = b"".join(path.read_bytes() for path in service.state.rglob("answers.db*"))
     assert SECRET[:40] not in left

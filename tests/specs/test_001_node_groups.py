@@ -639,7 +639,7 @@ def test_num_workers_calls_a_transform_for_several_nodes_at_once(folder, kind):
 
     The nodes of one file are transformed four at a time, in their order; each of the four waits for the others.
     """
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=60)
 
     class Keyword(NodeTransform):
         def forward(self, node):

@@ -186,7 +186,7 @@ def test_what_cannot_be_opened_is_skipped_with_a_reason(folder):
     assert docs.last_report.failed == ()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["dataset_path=path", "doc_files=[path]", "doc_files={'a': path}"])
 def test_a_pipe_that_is_named_does_not_hang(tmp_path, arguments):
     """A named pipe given as a file is refused or reported; nobody waits for someone to write into it."""
@@ -203,7 +203,7 @@ def test_a_pipe_that_is_named_does_not_hang(tmp_path, arguments):
             print(exc)
     """)
     command = [sys.executable, "-c", program, str(tmp_path / "pipe.txt")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "pipe.txt" in done.stdout
 
 
@@ -296,6 +296,7 @@ def test_a_text_of_5_mb(folder):
     _check_a_large_text(folder, 5_000_000)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_a_text_of_50_mb(folder):
     """A text of 50 MB is split without a gap, and what stands at its end is found."""

@@ -326,6 +326,7 @@ def test_a_hedged_request_hides_a_straggler():
     assert (slow, hedged) == pytest.approx((0.210, 2 * (0.015 + 0.010)))
 
 
+@pytest.mark.slow
 def test_the_corpus_at_scale_is_the_same_everywhere():
     """Documents of 100 lines; a block does not depend on those before it."""
     import scale

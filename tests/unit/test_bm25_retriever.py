@@ -116,6 +116,7 @@ class TestInMemory:
             memory.index_documents([{"id": "z", "text": "green"}, {"id": "y"}])
         assert memory.why_not("z", "green").cause == "unknown"
 
+    @pytest.mark.slow
     def test_a_question_sees_one_state(self, memory):
         """While texts are replaced by others, a text always comes with its own score."""
         versions = [{"id": str(n), "text": "green tea " * n + "cup"} for n in range(1, 6)]

@@ -110,6 +110,7 @@ def test_a_transform_that_fails_for_one_file(folder):
     assert len(docs.get_nodes("FineChunk")) == 3
 
 
+@pytest.mark.slow
 def test_a_transform_that_fails_in_the_middle_of_a_file(folder):
     """A file whose transform fails at a later node has no node of that group at all."""
     docs = in_lines(folder({"a.txt": "one\ntwo\nbad\nfour", "b.txt": "one"}))
@@ -502,7 +503,7 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
 
         def __call__(self, text):
             """The lines of a text."""
-            second_is_asking.wait(10)
+            second_is_asking.wait(60)
             return super().__call__(text)
 
     def load(path):
@@ -524,7 +525,7 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(answers) == 4
     assert answers[0]
     assert all(answer == answers[0] for answer in answers.values())
@@ -544,14 +545,14 @@ def test_threads_that_ask_for_different_groups(folder):
         docs.create_node_group(f"g{number}", transform=str.split, parent="line")
 
     def ask(number: int) -> None:
-        start.wait(10)
+        start.wait(60)
         found[number] = len(docs.get_nodes(f"g{number}"))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert found == dict.fromkeys(range(6), 8)
     assert dict(transform.calls) == dict.fromkeys(FILES.values(), 1)
 

@@ -143,6 +143,7 @@ NO_VECTORS = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("returned", NO_VECTORS, ids=_shown)
 def test_what_is_no_finite_vector_is_refused(returned):
     """The error carries the embed key and says what came."""
@@ -151,6 +152,7 @@ def test_what_is_no_finite_vector_is_refused(returned):
     assert caught.value.embed_key == "zh"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("returned", NO_VECTORS, ids=_shown)
 def test_a_batch_with_one_that_is_no_vector_is_refused(returned):
     """The vectors beside it do not help."""

@@ -76,7 +76,7 @@ def delete_files(docs, place, **kwargs):
     docs.delete_files([name for name in ("d.txt", "e.txt") if name in there], **kwargs)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("operation", [sync, add_files, add_texts, delete_files])
 def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
@@ -109,6 +109,7 @@ def damage(place):
         connection.execute("DELETE FROM vector_part")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cancelled_repair_is_finished_by_the_next_one(seed, tmp_path):
     """At whatever check it stops, the next one leaves what an undisturbed one does."""
@@ -133,6 +134,7 @@ def test_a_cancelled_repair_is_finished_by_the_next_one(seed, tmp_path):
             assert list(docs.dump()) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_cancelled_migration_is_continued(seed, tmp_path, monkeypatch):
     """The target has no Document until a call comes to its end; then it has all of it."""
@@ -184,6 +186,7 @@ def test_a_callback_can_cancel(tmp_path):
     assert len(docs.get_nodes()) == len(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"])
 def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
     """Files that workers have begun are finished or dropped; no other ones are begun."""

@@ -36,6 +36,7 @@ STREAM = head("text/event-stream") + event(piece("a")) + b"data: "
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 40))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_answer_cancelled_at_any_instant_leaves_no_connection(seed):
     """In whatever state retrieval, connection and answer are: it is gone within a second."""
@@ -77,7 +78,7 @@ def test_an_answer_cancelled_at_any_instant_leaves_no_connection(seed):
         assert sum(server.connections for server in servers) > INSTANTS / 2
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [SILENT, BEGUN, STREAM], ids=["silent", "begun", "stream"])
 @pytest.mark.parametrize("call", ["post", "events"])
 def test_a_call_cancelled_at_any_step_leaves_no_connection(call, sent):

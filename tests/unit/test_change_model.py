@@ -117,6 +117,7 @@ def test_a_switch_lasts_and_new_documents_follow_it(tmp_path):
         assert {one.embeddings["default"].shape for one in hits} == {(3,)}
 
 
+@pytest.mark.slow
 def test_a_worse_model_is_not_switched_to(tmp_path, questions):
     """Unless that is wanted; the report says how much worse it is."""
     with ready(tmp_path) as docs:
@@ -175,6 +176,7 @@ def test_the_old_model_serves_meanwhile_and_other_jobs_go_first(tmp_path, monkey
         assert Retriever(reader, "line", embed_keys=["default"], topk=9)("milk")[0].path == "milk"
 
 
+@pytest.mark.slow
 def test_queries_during_switches_never_mix_two_models(tmp_path):
     """Each has the hits and scores of one of them, before and after a switch; a mixture has others, or raises."""
     with ready(tmp_path) as docs, opened(tmp_path, read_only=True) as reader:

@@ -139,11 +139,11 @@ class TestReading:
     def test_long_answers_are_read_in_time(self, piece):
         """99,000 characters of one piece after the other."""
         text = piece * (99_000 // len(piece))
-        started = time.perf_counter()
+        started = time.process_time()
         read_verdict(text)
         read_score(text, 10)
         read_permutation(text, 9)
-        assert time.perf_counter() - started < 3
+        assert time.process_time() - started < 3
 
 
 def quietly(model, query, documents, top_n=None):
@@ -183,6 +183,7 @@ class TestWhateverIsSaid:
         by_text = {}
         assert all(by_text.setdefault(documents[position], score) == score for position, score in found)
 
+    @pytest.mark.slow
     @given(_answers, st.integers(0, 25), st.integers(2, 6), st.data())
     def test_listwise_keeps_all(self, answers, count, window, data):
         """Each document once, with scores from 1 down by 1 / n; a topk gives their beginning."""

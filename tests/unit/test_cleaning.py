@@ -23,6 +23,7 @@ def without_spaces(text: str) -> str:
     return Cleaned(text).without(extra_spaces(text)).text
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -249,6 +249,7 @@ def limited(limit: str, *arguments: str):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
 def test_what_cannot_be_read_is_one_line(folder: Path, run):
@@ -276,7 +277,8 @@ def test_what_cannot_be_read_is_one_line(folder: Path, run):
     (folder / "notes").chmod(0o700)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.share(3)
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize(("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")])
 @pytest.mark.usefixtures("folder")
@@ -309,7 +311,7 @@ def test_the_folder_of_an_index_is_missing(folder: Path, tmp_path: Path, run):
 @pytest.mark.usefixtures("folder")
 def test_status_verify_repair_and_plan(run):
     """What is indexed; no problems; a plan writes nothing."""
-    assert run("index", "--plan")[1].startswith("2 added, 0 failed, 0 skipped\nstep ")
+    assert run("index", "--plan")[1].startswith("2 added, 0 failed, 0 skipped\nkind ")
     assert not Path(".lazyrag").exists()
     run("index")
     assert run("status")[1].splitlines() == [
@@ -359,6 +361,7 @@ def test_status_and_plan_say_why(folder: Path, run):
     assert (folder / ".lazyrag" / "store.db").read_bytes() == state
 
 
+@pytest.mark.slow
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
     run("index", "--include", "*.md", "--group", "FineChunk")
@@ -407,6 +410,7 @@ def test_lines_fit_in_both_languages(columns: int):
     assert not [line for line in lines if line.strip()[0] in "，。；）"]
 
 
+@pytest.mark.slow
 def test_a_start_is_fast():
     """`lazyrag --version`: under 120 ms of processor time, the best of five; with or without parsing."""
     import resource
@@ -420,6 +424,7 @@ def test_a_start_is_fast():
     assert min(seconds("--version") for _ in range(5)) < 0.12
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyPatch):
     """The script for each shell, and what it asks the command for."""
@@ -454,6 +459,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptible):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
@@ -492,6 +498,7 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
     assert len(model.bodies) == 2
 
 
+@pytest.mark.slow
 def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run, interruptible):
     """It says where it watches; Ctrl-C ends it with status 0."""
     run("index")
@@ -527,6 +534,7 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
 
 
+@pytest.mark.slow
 def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
     """Without OPENAI_BASE_URL, texts would go to another company's servers."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
@@ -600,6 +608,7 @@ def test_usage_errors_are_json_too(run):
         assert (told["command"], told["ok"], told["error"]["type"]) == (command, False, "UsageError")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.usefixtures("folder")
 def test_output_that_cannot_be_written_is_one_line(run):
@@ -645,6 +654,7 @@ main()
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
+@pytest.mark.slow
 def test_folders_inside_of_an_indexed_folder(folder: Path, run):
     """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
     assert run("index", "--store=~/st")[0] == 0
@@ -665,7 +675,7 @@ def test_messages_of_groups_and_filters(run):
     run("index")
     status, _, errors = run("search", "tea", "--group", "lazyllm_root")
     assert status == 1
-    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, table.\n")
+    assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, image, table.\n")
     assert run("search", "tea", "--where", "file_size > 9000")[1] == (
         "Nothing found for 'tea' in those of 2 files that --where allows.\n"
     )

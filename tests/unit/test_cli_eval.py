@@ -97,3 +97,17 @@ def test_the_help_says_what_the_statuses_mean(run):
     """The command's own help, and that of eval."""
     assert "eval" in run("--help")[1]
     assert "exit status" in run("eval", "--help")[1]
+
+
+def test_two_runs_are_compared_in_a_sentence(golden, tmp_path, run):
+    """With p and counts; the JSON has the numbers. A file that is no report is bad input, before anything runs."""
+    path = tmp_path / "before.json"
+    assert run("eval", golden(0.5, reference="90 degrees"), "--output", path)[0] == 0
+    status, output, errors = run("eval", golden(0.5), "--against", path)
+    assert (status, errors) == (0, "")
+    sentence = "The new one is better by 0.5000, which is not certain (p = 1; 1 better, 0 worse, 1 equal)."
+    assert f"answer@1: {sentence}" in output
+    found = json.loads(run("eval", golden(0.5), "--against", path, "--json")[1])["result"]["against"]["answer@1"]
+    assert (found["difference"], found["wins"], found["sentence"]) == (0.5, 1, sentence)
+    status, _, errors = run("eval", golden(0.5), "--against", tmp_path / "golden.json")
+    assert (status, "lazyrag eval --output" in errors) == (2, True)

@@ -314,7 +314,7 @@ def test_closing_twice_and_while_another_thread_builds(folder, tmp_path):
 
     def slow(text):
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return text
 
     docs = Document(folder({"a.txt": "tea"}), store_conf=stored(tmp_path))
@@ -326,12 +326,12 @@ def test_closing_twice_and_while_another_thread_builds(folder, tmp_path):
 
     building = threading.Thread(target=ask)
     building.start()
-    begun.wait(10)
+    begun.wait(60)
     closing = threading.Thread(target=docs.close)
     closing.start()
     go_on.set()
-    closing.join(10)
-    building.join(10)
+    closing.join(60)
+    building.join(60)
     docs.close()
     with Document(store_conf=stored(tmp_path)) as other:
         assert other.status().writer == ""

@@ -393,6 +393,7 @@ def test_a_block_whose_arrays_do_not_go_together_is_refused(change):
         DenseBlock.from_arrays({key: array for key, array in arrays.items() if key != name})
 
 
+@pytest.mark.slow
 def test_small_blocks_are_joined():
     """Rows that come one by one, some replaced, are soon in few blocks, and half of what lies there lives."""
     index = DenseIndex(2)
@@ -432,7 +433,7 @@ def _read_while(write, read) -> list:
         return [one for reader in readers for one in reader.result()]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @EVERY_METRIC
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(metric):

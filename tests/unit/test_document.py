@@ -503,7 +503,7 @@ def test_all_seven_arguments_of_the_specification_by_position(folder):
 def test_what_a_document_has(docs):
     """groups, embed_keys and fields tell what may be asked of a Document, before anything is read."""
     built_in = ("CoarseChunk", "FineChunk", "MediumChunk")
-    assert docs.groups == (*built_in, "line", "sentence", "table", "word", "lazyllm_root")
+    assert docs.groups == (*built_in, "image", "line", "sentence", "table", "word", "lazyllm_root")
     assert docs.embed_keys == ()
     made = Document(embed={"b": embed, "a": embed}, doc_fields={"year": DocField(DataType.INT32)})
     assert made.embed_keys == ("b", "a")
@@ -511,7 +511,7 @@ def test_what_a_document_has(docs):
     assert {"year", "file_name", "file_type"} <= set(made.fields)
     assert "year" not in docs.fields
     assert docs.last_report is None
-    assert [group for group in docs.groups if not docs.get_nodes(group)] == ["table"]
+    assert [group for group in docs.groups if not docs.get_nodes(group)] == ["image", "table"]
 
 
 def test_a_limit_reads_no_more_than_it_needs(folder):

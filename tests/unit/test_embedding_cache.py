@@ -465,6 +465,7 @@ def test_whatever_is_done_the_bound_holds_and_hits_are_right(tmp_path_factory, o
                 assert len(found) == len(cache)
 
 
+@pytest.mark.slow
 def test_clear_empties_it_and_gives_the_room_back(path, cache):
     """It can be used on."""
     cache.put_many(SPACE, {str(number): dense(number, 1) for number in range(5000)})
@@ -604,6 +605,7 @@ CachedEmbedder(embed, sys.argv[1], identity="toy:length").embed(["a", "bb", "ccc
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_finished_batch_survives_a_crash(path):
     """A process that is killed in its third batch leaves the first two in a whole file; a re-run asks for the rest."""
@@ -793,6 +795,7 @@ def test_a_warm_cache_asks_nothing(path, kind):
     assert runs[0].tobytes() == runs[1].tobytes()
 
 
+@pytest.mark.slow
 def test_more_texts_than_are_looked_up_at_once(cache):
     """Hits and misses of all stretches end in their places, and the misses are asked for together."""
     model = Model(lambda text: [float(text), 1.0], batch_size=10_000)

@@ -34,6 +34,7 @@ PACKAGES = (
 )
 
 
+@pytest.mark.slow
 def test_every_part_says_which_extra_it_needs():
     """In an interpreter that finds none of the packages, each part that needs one names its extra."""
     script = f"""
@@ -43,10 +44,10 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 28
+    assert done.stdout.count("pip install") == 29
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "models.SentenceTransformerEmbedder", "Retriever"]
 )

@@ -419,6 +419,7 @@ def test_scratch_is_room_that_leaves_nothing(files, shape):
     assert files.names() == [name]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_disk_that_is_full_keeps_nothing_half_written(folder):
     """The error says so; bundles before it and smaller ones after it are whole, and no other file lies there."""
@@ -454,6 +455,7 @@ arrays.ArrayFiles(Path(sys.argv[1])).write({"rows": np.arange(10_000)})
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_bundle(folder):
     """Killed before the file was on the disk: there is none of that name; what it left is swept away when it is old."""
     files = ArrayFiles(folder)

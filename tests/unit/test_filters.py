@@ -67,6 +67,7 @@ def _let_through(condition: Condition, field: DocField, rows: dict) -> set:
     return found
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("data_type", ORDERED, ids=lambda one: one.name)
 @pytest.mark.parametrize(("op", "operand", "expected"), SAID_OF_ORDERED)
 def test_operators_on_ordered_types(data_type, op, operand, expected):
@@ -152,6 +153,7 @@ SAID_OF_ARRAYS = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("element_type", ELEMENTS, ids=lambda one: one.name)
 @pytest.mark.parametrize(("op", "operand", "expected"), SAID_OF_ARRAYS)
 def test_operators_on_arrays(element_type, op, operand, expected):

@@ -536,7 +536,7 @@ def test_what_does_not_decide_about_the_result_does_not_count(load, kind):
     assert not one.tells_apart(other)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", OTHER)
 def test_what_decides_about_the_result_counts(load, kind):
     """Code, parameters, and the plain values and functions that it reaches tell two transforms apart."""

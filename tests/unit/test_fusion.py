@@ -380,6 +380,7 @@ def test_a_normalisation_keeps_the_order(ranking, how):
             assert a < b or fa >= fb
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", sorted(set(NORMALISATIONS) - {"theoretical"}))
 @pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
 def test_no_normalisation_takes_what_is_not_finite(how, score):
@@ -456,6 +457,7 @@ def test_weights_of_numpy():
     assert rrf([VECTOR, BM25], weights=np.array([2.0, 1.0])) == rrf([VECTOR, BM25], weights=[2, 1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", NORMALISATIONS)
 @pytest.mark.parametrize("score", [None, "0.5", [1]])
 def test_a_score_that_is_no_number_is_refused(how, score):

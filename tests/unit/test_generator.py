@@ -626,6 +626,7 @@ class TestFailures:
             assert server.gone.wait(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_many_at_once_are_bounded_by_the_endpoint(model):
     """Fifty questions, each with its own answer, four at a time."""
     model.hold_s = 0.005

@@ -139,7 +139,7 @@ def test_json_says_the_same_as_yaml(golden, tmp_path):
     assert judge(read_golden(path)).verdicts == yaml_report.verdicts
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("method", ["semantic_search", "hybrid_search"])
 def test_searches_by_meaning_use_the_model_of_the_file(golden, method):

@@ -122,6 +122,7 @@ def test_a_subclass_has_its_own_groups(folder):
         Document(root).get_nodes("line")
 
 
+@pytest.mark.slow
 def test_the_same_definition_again_changes_nothing(docs):
     """Defining a group again by the same code, as a notebook's cell does, is no error and builds nothing anew."""
     calls = Counter()
@@ -1094,7 +1095,7 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
 
     def asks_the_other(text):
         building.set()
-        go_on.wait(5)
+        go_on.wait(60)
         time.sleep(0.05)
         second.get_nodes("word")
         return text
@@ -1106,7 +1107,7 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
             second.get_nodes("other")
         if call == 6:
             threading.Thread(target=first.get_nodes, args=("asking",)).start()
-            building.wait(5)
+            building.wait(60)
             go_on.set()
         return [(node, 1.0) for node in nodes]
 
@@ -1122,7 +1123,7 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
     retriever = Retriever([first, second], "line", "disturbed")
     asking = threading.Thread(target=lambda: answers.append(retriever("tea")), daemon=True)
     asking.start()
-    asking.join(20)
+    asking.join(60)
     assert [hit.text for hit in answers[0]] == ["tea", "tea"]
 
 

@@ -163,6 +163,31 @@ def test_nested_tables_keep_all_cells():
     assert text.splitlines()[-1] == "h | i"
 
 
+def test_tables_with_names_are_data_whatever_is_in_their_cells():
+    """Headings, code and tables in the cells of a table that has column names stay in their rows; none is layout."""
+    markup = (
+        "<table><tr><th>Tea<th>Steps<th><h3>Kinds</h3></tr><tr><td>green<td><pre>boil\n  wait</pre>"
+        "<td>old<table><tr><th>name<th>kg<tr><td>Sencha<td>4</table>new</tr><tr><td>black<td>boil<td>none</table>"
+    )
+    page = read_html(markup)
+    assert page.text.splitlines() == [
+        "Tea | Steps | Kinds",
+        "green | boil wait | old name, kg; Sencha, 4 new",
+        "black | boil | none",
+    ]
+    [table] = page.tables
+    assert (table.start, table.end) == (0, len(page.text))
+
+
+def test_many_tables_within_each_other():
+    """Tables with column names nested to any depth end as a text, with each name once."""
+    for depth in (3, 60, 200):
+        markup = "".join(f"<table><tr><th>n{at}</th><td>" for at in range(depth)) + "x" + "</td></tr></table>" * depth
+        text = text_of(markup)
+        assert all(text.count(f"n{at}") >= 1 for at in range(depth))
+        assert len(text) < 20 * depth
+
+
 def test_layout_tables_keep_their_blocks():
     """A page that is laid out by a table with tables in its cells keeps lines and paragraphs."""
     markup = "<table><tr><td><p>one</p><p>two</p><table><tr><td>x</td></tr></table></td></tr></table>"

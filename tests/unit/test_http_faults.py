@@ -122,7 +122,7 @@ FAULTS = {
 """What a server sends (or does), words of the error, and how often it is tried with two retries."""
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_fault_is_one_clear_error(kind, fault, monkeypatch):
@@ -151,6 +151,7 @@ def test_a_fault_is_one_clear_error(kind, fault, monkeypatch):
             assert call(model) == expected
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "sent", [b"", b"HTTP/1.1 200", head(), head() + b'{"choi', head("text/event-stream") + b"data"]
 )

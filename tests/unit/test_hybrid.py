@@ -84,23 +84,23 @@ class TestFusion:
     @pytest.mark.parametrize("topk", [1, 6, 20])
     def test_the_result_is_the_retrievers_own_results_fused(self, docs, query, topk):
         """RRF of what the two retrievers give by themselves, at the default depth, gives the very result."""
-        expected = rrf(by_hand(docs, query, max(50, 4 * topk)))[:topk]
+        expected = rrf(by_hand(docs, query, max(100, 4 * topk)))[:topk]
         assert told(pair(docs, topk=topk)(query)) == expected
         assert len(expected) == topk
 
     def test_weighted_fusion_is_that_of_the_retrievers_own_scores(self, docs):
         """Weights and normalisation reach the fusion."""
-        expected = weighted(by_hand(docs, "green tea", 50), weights=[0.2, 0.8])[:6]
+        expected = weighted(by_hand(docs, "green tea", 100), weights=[0.2, 0.8])[:6]
         assert told(pair(docs, fusion_method="weighted", weights=[0.2, 0.8])("green tea")) == expected
 
     def test_two_retrievers_are_weighed_as_in_spec_003_by_default(self, docs):
         """0.7 for the first and 0.3 for the second, under "weighted" alone."""
         assert (
             told(pair(docs, fusion_method="weighted")("green tea"))
-            == (weighted(by_hand(docs, "green tea", 50), weights=[0.7, 0.3])[:6])
+            == (weighted(by_hand(docs, "green tea", 100), weights=[0.7, 0.3])[:6])
         )
         three = HybridRetriever(*[Retriever(docs, "FineChunk", "bm25")] * 3, fusion_method="weighted")
-        ranking = by_hand(docs, "green tea", 50)[1]
+        ranking = by_hand(docs, "green tea", 100)[1]
         assert told(three("green tea")) == weighted([ranking] * 3)[:6]
 
     def test_depth_bounds_what_is_fused(self, docs):
@@ -111,10 +111,10 @@ class TestFusion:
 
     def test_the_fusions_keywords_reach_it(self, docs):
         """k of RRF, and the normalisation of weighted."""
-        rankings = by_hand(docs, "green tea", 50)
+        rankings = by_hand(docs, "green tea", 100)
         assert told(pair(docs, k=1)("green tea")) == rrf(rankings, k=1)[:6]
         raw = pair(docs, fusion_method="weighted", normalise=False)("green tea")
-        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=50)[:6]
+        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=100)[:6]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     @pytest.mark.parametrize("similarity", ["bm25", "cosine"])
@@ -124,6 +124,7 @@ class TestFusion:
         alone = HybridRetriever(one, fusion_method=method, topk=50)
         assert [node.uid for node in alone("green tea")] == [node.uid for node in one("green tea")]
 
+    @pytest.mark.slow
     def test_hybrids_can_be_nested(self, docs):
         """A hybrid is a retriever like any other."""
         inner = pair(docs)
@@ -358,7 +359,7 @@ class TestArguments:
 
     def test_weights_count_in_rrf_too(self, docs):
         """A weight multiplies a retriever's part; 0 leaves its order without effect."""
-        rankings = by_hand(docs, "green tea", 50)
+        rankings = by_hand(docs, "green tea", 100)
         assert told(pair(docs, weights=[3, 1])("green tea")) == rrf(rankings, weights=[3, 1])[:6]
         assert told(pair(docs)("green tea", weights=[0.1, 0.9])) == rrf(rankings, weights=[0.1, 0.9])[:6]
         only = pair(docs, weights=np.array([0, 1]))("green tea")
@@ -444,6 +445,7 @@ class TestSearch:
 class TestWhatWasNotFound:
     """A ranking of full length was cut: what it lacks is at most as good as its last."""
 
+    @pytest.mark.slow
     def test_words_are_not_outweighed_by_the_mere_presence_of_alike_vectors(self):
         """All cosines are alike; the one node with the word is first, though the vectors' fifty lack it."""
         docs = Document(embed=lambda text: [1.0, 0.001 * (len(text) % 7)])
@@ -455,6 +457,7 @@ class TestWhatWasNotFound:
         assert math.fsum(first.contributions.values()) == pytest.approx(first.score)
         assert all(share > 0 for share in first.contributions.values())
 
+    @pytest.mark.slow
     def test_a_short_ranking_is_complete(self):
         """What shares no term with the query gets nothing from BM25, as fewer than fifty do."""
         hybrid = HybridRetriever.over(document(), "FineChunk", topk=80)
@@ -475,15 +478,15 @@ class TestOver:
         """By meaning and by words, fused as the constants say."""
         assert (
             told(HybridRetriever.over(docs, "FineChunk", fusion_method="rrf")("green tea"))
-            == (rrf(by_hand(docs, "green tea", 50))[:6])
+            == (rrf(by_hand(docs, "green tea", 100))[:6])
         )
         assert len(HybridRetriever.over(docs, "FineChunk", 3)("green tea")) == 3
 
     @pytest.mark.parametrize("query", ["green tea", "春天的茶叶 kettle", "steam"])
     def test_its_defaults(self, docs, query):
         """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
-        rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=50)) for name in (None, "bm25_chinese")]
-        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=50)[:6]
+        rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=100)) for name in (None, "bm25_chinese")]
+        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=100)[:6]
         assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
         swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
         over = HybridRetriever.over(docs, "FineChunk", weights=[0.1, 0.9], normalise="min_max")

@@ -141,6 +141,7 @@ def test_hostile_files_end_as_load_errors(load, text, message):
         load(text)
 
 
+@pytest.mark.slow
 def test_long_names_do_not_make_a_bomb(load):
     """A long name above many values is an error, not a text of gigabytes."""
     with pytest.raises(LoadError, match="more than 10,"):
@@ -196,6 +197,7 @@ def _expected(value, path: str = "") -> list[tuple[str, str]]:
     return [(path, value if isinstance(value, str) else json.dumps(value))]
 
 
+@pytest.mark.slow
 @given(_VALUES)
 def test_no_value_is_lost(tmp_path_factory, value):
     """Each line's text is the leaves, in order with their paths, of what the standard library reads."""

@@ -112,7 +112,7 @@ def _corpus(size: int, seed: int) -> dict[str, list[str]]:
     return {f"{number * 7919 % size:05d}": document for number, document in enumerate(documents)}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @MODELS
 @pytest.mark.parametrize(
     "query", [["t0"], ["t150"], ["t0", "t1", "t9"], ["t3", "t3", "t40"], ["t0", "never"]], ids=" ".join
@@ -251,6 +251,7 @@ def test_common_terms_may_decide():
     assert found[0][0] == "better"
 
 
+@pytest.mark.slow
 def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
     """Rare terms decide: only few rows are scored. Where common terms could lift others, nothing is left out."""
     scored = []
@@ -508,7 +509,7 @@ def _read_while(write, read, readers: int = 3) -> list:
     return seen
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @MODELS
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(model):

@@ -74,6 +74,7 @@ def test_kept_versions_do_not_make_every_question_read_all_of_them():
     assert sum(rows.asked) < 200
 
 
+@pytest.mark.slow
 def test_many_dead_rows_before_the_first_live_one_are_passed_in_few_steps():
     """Of 5,000 dead rows that are the best, no more than 16 times as many are fetched."""
     rows = Rows([1] * 5_000 + [2] * 90_000)

@@ -67,6 +67,7 @@ def test_keywords_come_back_from_json(words, indented):
     assert read_keywords(f"Sure! Here they are:\n```json\n{told}\n```\nAnything else?", False) == words
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=5, unique=True))
 def test_pairs_come_back_from_json(pairs):
     """Pairs in JSON are read as they were, by whatever names."""
@@ -209,11 +210,11 @@ HOSTILE = {
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_no_answer_takes_long(answer):
     """Answers that are all brackets, quotes or marks are read or refused within a second or two."""
-    since = time.perf_counter()
+    since = time.process_time()
     for read in READERS:
         with contextlib.suppress(UnreadableAnswerError):
             read(answer, False)
-    assert time.perf_counter() - since < 3
+    assert time.process_time() - since < 3
 
 
 def test_json_within_prose_is_the_wanted_one():

@@ -35,7 +35,7 @@ from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 TEXT = re.compile(r"<text(?:-\d+)?>\n(.*)\n</text(?:-\d+)?>", re.DOTALL)
 
 
@@ -625,7 +625,7 @@ class TestAsking:
         since = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             docs.get_nodes("short")
-        assert time.monotonic() - since < 5
+        assert time.monotonic() - since < WAIT_S / 2
         stopper.join()
         release.set()
         del model.asked[:]
@@ -678,7 +678,7 @@ class TestWhatItRestsOn:
         with pytest.raises(KeyboardInterrupt), worker_pool(2, 4, object()) as executor:
             found.extend(map_in_order(executor, 2, work, [1, 0, 0, 2]))
         stopper.join()
-        assert time.monotonic() - since < 3
+        assert time.monotonic() - since < WAIT_S / 2
         assert stop_event() is None
 
     def test_what_a_subclass_overrides_is_called(self, folder):

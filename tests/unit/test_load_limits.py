@@ -24,7 +24,7 @@ from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, ma
 from tests.interpreter import ROOT
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(48)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
     """It ends soon and without memory, as one LoadError; the other file is in."""
@@ -39,7 +39,7 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
     assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.endswith(".pdf")])
 @pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
 def test_pdf_bombs_stay_small(tmp_path, name):
@@ -53,6 +53,7 @@ def test_pdf_bombs_stay_small(tmp_path, name):
     assert seconds < 30
 
 
+@pytest.mark.slow
 def test_a_stream_of_many_pages_counts_once_for_each(folder):
     """Pages may share contents, as letterheads do; a page that lists them twice has twice as many."""
     loader, shared = PdfLoader(max_objects=1000), long_pdf(12, [strings(900)])
@@ -62,7 +63,7 @@ def test_a_stream_of_many_pages_counts_once_for_each(folder):
         loader.load(path / "b.pdf")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("size", [0, 1, 300, 5000, 50_000])
 def test_decoders_of_pdf_streams(size):
     """What other programs encode is decoded, in whatever pieces it comes."""
@@ -89,6 +90,7 @@ def test_pages_just_within_the_limits_stay_small(tmp_path):
     assert peak < PEAK_MEBIBYTES
 
 
+@pytest.mark.slow
 def test_members_share_a_limit(folder):
     """Files within files count together, however deep they are: archives, mails, and both in each other."""
     limits = LoadLimits(members=12)

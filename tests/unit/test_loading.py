@@ -68,6 +68,7 @@ def texts(docs) -> dict[str, str]:
     return {node.path: node.text for node in docs.get_nodes()}
 
 
+@pytest.mark.slow
 def test_the_same_as_without(folder):
     """Files loaded by two processes give what they give in one, in the same order."""
     path = folder({**FILES, "page.html": "<p>Green tea</p>", "note.md": "# Tea\n\nGreen."})

@@ -131,6 +131,7 @@ def test_a_hit_and_a_page_can_be_marked(drawn):
     assert marks.text == text[second.start : second.end]
 
 
+@pytest.mark.slow
 def test_pages_without_repeated_lines_are_marked(tmp_path):
     """Lines that a loader leaves out of the text move no box."""
     canvas = Canvas(str(tmp_path / "tea.pdf"))
@@ -191,6 +192,7 @@ def test_a_file_added_by_another_program_can_be_named(tmp_path):
             docs.marks("upload", (0, 9), file=draw(tmp_path / "other.pdf", turn=90))
 
 
+@pytest.mark.slow
 def test_pages_of_another_reader_or_of_text_recognition_are_refused(tmp_path):
     """Where the text is not that of the text layer, nothing is marked rather than something else."""
     draw(tmp_path / "tea.pdf")

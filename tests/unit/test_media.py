@@ -97,8 +97,8 @@ def test_transcripts_have_times(tmp_path):
     loaded = AudioLoader(lambda _: iter(pieces)).load(tmp_path / "a.mp3")
     assert loaded.text == "Green tea.\n绿茶"
     assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
-        ("time", "0:00-0:02", "Green tea."),
-        ("time", "1:01-1:02:03", "绿茶"),
+        ("time", "00:00–00:02", "Green tea."),
+        ("time", "01:01–1:02:03", "绿茶"),
     ]
     assert loaded.metadata == {}
 

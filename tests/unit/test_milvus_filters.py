@@ -149,6 +149,7 @@ def test_both_parts_mean_the_filter(wanted: Filter, row: dict[str, Any]) -> None
     assert (holds(expression, row) and (rest is None or matches(rest, row))) == matches(bound, row)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("wanted", FILTERS, ids=repr)
 def test_the_filters_of_the_contract_are_said_but_for_looks_into_values(wanted: Filter) -> None:
     """Milvus gets all of them, but for substrings, elements and ranges, and no expression begins with a negation."""

@@ -180,6 +180,7 @@ def test_another_layout_is_refused() -> None:
         Layout.parse(earlier, "lr_c")
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("fields", hard_rows(), ids=lambda fields: repr(fields)[:20])
 @pytest.mark.parametrize("left_out", ["", "name", "numbers"])
 def test_hard_fields_come_back_as_they_were(fields, left_out) -> None:
@@ -204,6 +205,7 @@ def test_what_filters_read_is_not_written_twice() -> None:
     assert values == {"key": "0a.j1", "row": "", "f0": "slu.Wx1u", "f1": "d76c"}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fields", [*FIELDS, {}, {"author": "\ud800 half"}], ids=repr)
 def test_rows_come_back_equal(fields) -> None:
     """Keys, float32 values and fields, whatever they hold."""

@@ -46,6 +46,7 @@ def test_the_table_is_well_formed():
     assert UNKNOWN_MIME_TYPE not in MIME_TYPES.values()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("suffix", sorted(loaders))
 def test_what_can_be_loaded_has_a_mime_type(suffix):
     """A file that a built-in loader reads can be filtered by its type."""

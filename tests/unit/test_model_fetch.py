@@ -62,6 +62,7 @@ def stored(home: Path) -> list[str]:
     return [path.name for path in (home / "hf").rglob("blobs/*")]
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.shared
 def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -107,6 +108,7 @@ def test_a_smaller_graph_is_offered_and_fetched_alone(hub: HubServer, home: Path
     assert "3.0 MB. Smaller: --file onnx/model_small.onnx" in fetch(TINY).stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_not_kept(hub: HubServer, home: Path):
     """The SHA-256 of the hub is compared; fetching again repairs it."""
     hub.damaged.add("onnx/model.onnx")
@@ -138,7 +140,7 @@ def test_ctrl_c_leaves_nothing_half(hub: HubServer, home: Path):
     assert fetch(TINY).returncode == 0
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "code", "words"),
     [
@@ -166,6 +168,7 @@ def test_without_network_a_mirror_and_a_folder_are_named(home: Path, monkeypatch
     assert "HF_HUB_OFFLINE is set. Unset it, or copy the model's folder" in error(TINY)
 
 
+@pytest.mark.slow
 def test_a_full_disk_names_the_folder(hub: HubServer, home: Path):
     """And the setting that moves it; no partial file is left."""
     script = (
@@ -199,6 +202,7 @@ def test_a_repository_without_onnx_says_how_to_make_one(hub: HubServer):
     assert hub.transfers == []
 
 
+@pytest.mark.slow
 def test_the_extra_is_named(home: Path):
     """Without huggingface_hub the line says what to install."""
     script = "import sys; sys.modules['huggingface_hub'] = None\n"
@@ -208,6 +212,7 @@ def test_the_extra_is_named(home: Path):
     assert "lazyrag[onnx]" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_shells_complete_the_command():
     """`lazyrag model f<Tab>`."""
     words = {"_LAZYRAG_COMPLETE": "bash_complete", "COMP_WORDS": "lazyrag model f", "COMP_CWORD": "2"}

@@ -103,6 +103,7 @@ def in_fresh_interpreter(*lines: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
     """By the main branch, by a branch and by a commit; another revision is not there; nobody is asked for anything."""
     snapshot = write_snapshot(tmp_path / "cache")

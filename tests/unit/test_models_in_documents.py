@@ -105,6 +105,7 @@ def test_a_query_is_embedded_as_one(folder, model):
     assert [body["input"] for body in model.bodies] == [["passage: green tea"], ["query: frost"]]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_late_interaction_reranks_what_was_found(folder):
     """With the model that embeds; a file that holds nothing the model reads comes last, and fails nothing."""

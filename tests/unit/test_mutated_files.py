@@ -167,12 +167,12 @@ LOADERS = [
 ]
 COUNTS = [
     pytest.param(12, id="some"),
-    pytest.param(200, id="many", marks=pytest.mark.slow),
+    pytest.param(300, id="many", marks=pytest.mark.slow),
     pytest.param(5_000, id="thousands", marks=pytest.mark.deep),
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(30)
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarm")
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("loader", LOADERS)

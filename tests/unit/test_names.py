@@ -72,6 +72,7 @@ def test_every_backend_takes_the_name(arguments):
     assert not name.endswith("_")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "arguments", [*TRICKY, ("a" * 12, "b" * 12, "f", None), ("abcdefghijklmnop",) * 3 + ("x" * 99,)]
 )

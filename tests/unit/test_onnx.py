@@ -531,6 +531,7 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, package
         OnnxEmbedder(tmp_path)
 
 
+@pytest.mark.slow
 def test_several_threads_may_share_an_embedder(tiny):
     """Eight at a time get what one gets."""
     lists = [[f"{word} {other}" for word in WORDS] for other in WORDS]
@@ -598,6 +599,7 @@ def test_the_real_model_gives_the_published_cosines(real):
     assert np.abs(errors).max() < 0.07
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_the_published_vector(real):
     """Of "hello world" fastembed checks five numbers; 8 bits have moved them by .017 at most."""
@@ -607,6 +609,7 @@ def test_the_real_model_gives_the_published_vector(real):
     assert unit(found) @ unit(published) > 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_is_run_as_its_card_says(real):
     """The mean over all tokens, normalised: to the last digits what the runtime alone gives."""

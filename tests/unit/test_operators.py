@@ -139,6 +139,7 @@ class TestRunning:
         """Parentheses change nothing."""
         assert len((flow >> (QAPromptor() >> QAPromptor())).operators) == len(flow.operators) + 2
 
+    @pytest.mark.slow
     @settings(max_examples=50)
     @given(
         data=st.dictionaries(

@@ -505,6 +505,7 @@ class TestLoops:
 
         assert asyncio.run(cell()) == "green.txt"
 
+    @pytest.mark.slow
     def test_fifty_questions_at_once(self, docs):
         """Each gets its own answer."""
         docs.add_texts({f"tea {number}.txt": f"tea numbered {number}" for number in range(50)})

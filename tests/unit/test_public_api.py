@@ -177,7 +177,7 @@ def _after(statement: str) -> dict:
 
 
 HEAVY = {
-    *("jieba", "rjieba", "docx", "pypdf", "pypdfium2", "lxml", "charset_normalizer", "Stemmer"),
+    *("jieba", "rjieba", "docx", "pypdf", "pypdfium2", "lxml", "Stemmer"),
     *("tqdm", "rank_bm25", "hypothesis", "pytest"),
 }
 
@@ -212,7 +212,6 @@ def test_the_usual_names_import_no_format_library_and_no_dictionary():
         "pypdf",
         "pypdfium2",
         "lxml",
-        "charset_normalizer",
         "tqdm",
         "rank_bm25",
         "pytest",
@@ -229,6 +228,7 @@ LATER = {
 }
 
 
+@pytest.mark.slow
 def test_what_few_programs_need_is_imported_on_first_use():
     """An import of the names of everyday use takes half a second of CPU, of which numpy is half."""
     assert LATER.isdisjoint(_after("from lazyrag import Document, Retriever")["modules"])

@@ -69,7 +69,7 @@ _dialects = st.builds(
 )
 
 
-@settings(max_examples=400)  # the cases that matter are rare, and cheap
+@settings(max_examples=10 * settings.default.max_examples)  # the cases that matter are rare, and cheap
 @given(_filters, _dialects)
 def test_both_parts_together_mean_the_filter(wanted: Filter, dialect: _Functions) -> None:
     """A row passes the backend's part and ours exactly where it satisfies the filter."""

@@ -371,6 +371,7 @@ def blocks(folder):
 SEEN = ["open tea", "open cup", "shared tea", "shared cup"]
 
 
+@pytest.mark.slow
 def test_fields_are_inherited_from_the_node_above(blocks):
     """A filter on a field takes the nodes of a group by the value of the block they were made of, at any depth."""
     assert [node.text for node in blocks.get_nodes("line", filters={"access": "public"})] == SEEN

@@ -303,7 +303,7 @@ def test_a_store_of_an_earlier_release(shop):
         assert {one.reason for one in docs.plan().steps} == {"code of function lines"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [120, 400])
 def test_a_diff_predicts_the_embeddings(tmp_path, size):
     """For a changed splitter a plan counts chunks as a sync makes them, and embeddings within 5 %, without a model."""

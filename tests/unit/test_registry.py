@@ -444,7 +444,7 @@ def test_a_module_may_register_while_another_thread_waits_for_it(module, monkeyp
     monkeypatch.setitem(sys.modules, "switchboard", switchboard)
     plugin = module(
         "slow_plugin",
-        "import switchboard\nswitchboard.plugin_runs.set()\nassert switchboard.other_waits.wait(10)\n"
+        "import switchboard\nswitchboard.plugin_runs.set()\nassert switchboard.other_waits.wait(60)\n"
         "switchboard.registry.register('more', 1)\nVALUE = 'loaded'",
     )
     door = module("door", f"import switchboard\nswitchboard.other_waits.set()\nfrom {plugin} import VALUE")
@@ -456,7 +456,7 @@ def test_a_module_may_register_while_another_thread_waits_for_it(module, monkeyp
     done = []
 
     def second() -> None:
-        assert plugin_runs.wait(10)
+        assert plugin_runs.wait(60)
         use(registry)
         done.append("second")
 
@@ -468,7 +468,7 @@ def test_a_module_may_register_while_another_thread_waits_for_it(module, monkeyp
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
     assert sorted(done) == ["first", "second"]
     assert list(registry) == ["lazy", "more"]
 

@@ -284,6 +284,7 @@ class TestMaxSimReranker:
         assert [(node.uid, node.score) for node in own] == [(node.uid, node.score) for node in given_one]
         assert own[0].text in {"a cup of green tea", "green tea and cake"}
 
+    @pytest.mark.slow
     def test_a_key_chooses_among_several(self, embedder, folder, tmp_path):
         """Two that can are told, by key; one that cannot is no choice."""
         other = OnnxEmbedder(write_embedder(tmp_path / "other", pooling={"pooling_mode": "cls"}))
@@ -297,6 +298,7 @@ class TestMaxSimReranker:
         with pytest.raises(ConfigError, match="no embed key 'c'"):
             Reranker("MaxSimReranker", embed_key="c")(hits, query="tea")
 
+    @pytest.mark.slow
     def test_several_documents_need_one_model(self, embedder, folder, tmp_path):
         """Two objects of one model are one; two models are refused, as their scores do not compare."""
         again = OnnxEmbedder(write_embedder(tmp_path / "again" / "tiny", pooling={"pooling_mode": "mean"}))

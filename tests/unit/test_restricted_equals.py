@@ -59,7 +59,7 @@ WORLDS = -(-CASES // PER_WORLD)
 WORDS = "green black tea spring leaf water 绿茶 春天 the oolong pan pans steam and 茶".split()
 LABELS = ("guest", "staff", "board")
 FIELDS = {"label": DocField(DataType.VARCHAR), "year": DocField(DataType.INT32)}
-GROUPS = ("lazyllm_root", "line", "part", "FineChunk", "table")
+GROUPS = ("lazyllm_root", "line", "part", "FineChunk", "image", "table")
 
 
 def dense(text: str) -> list[float]:

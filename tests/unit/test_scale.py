@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.document import term_index
@@ -17,6 +18,7 @@ def _open_parts() -> int:
     return sum(isinstance(one, TermPart) for one in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_writer_lets_go_of_the_parts_that_it_merges(tmp_path):
     """However often it adds, it holds no more parts of a keyword index than the index has."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
@@ -30,6 +32,7 @@ def test_a_writer_lets_go_of_the_parts_that_it_merges(tmp_path):
         assert len(Retriever(docs, "line", similarity="bm25", topk=100)("tea")) == 100
 
 
+@pytest.mark.slow
 def test_a_store_with_many_parts_is_not_merged_at_once(tmp_path, monkeypatch):
     """Parts that were full in an earlier release are merged a few at a time, until they are as large as others."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}

@@ -27,7 +27,7 @@ from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import StoreLocation, vector_stores
 from tests.crash.reshard_kills import kill
 
-EXAMPLES = max(3, settings().max_examples // 2)  # each asks some hundred questions of both
+EXAMPLES = max(2, settings().max_examples // 4)  # each asks some hundred questions of both
 WORDS = "green tea black coffee roast leaf water cup bean 绿茶 红茶 pick dry".split()
 FIELDS = {"year": DocField(DataType.INT32), "origin": DocField(DataType.VARCHAR, max_size=20)}
 QUESTIONS = ("green tea", "绿茶", "roast the bean", "water", "nothing of that")
@@ -186,6 +186,7 @@ class TestFiles:
 
     FILES = {f"f{number}.txt": f"green tea {number}\nwater {number}" for number in range(12)}
 
+    @pytest.mark.slow
     def test_a_sync_is_that_of_one_store(self, folder, tmp_path):
         """Reports of added, changed, deleted and broken files are equal, and so are queries after them."""
         path = folder({**self.FILES, "bad.pdf": b"%PDF-broken"})
@@ -233,6 +234,7 @@ class TestFiles:
             assert not report.withheld
             assert [one.id for one in docs.documents()] == sorted(f"new/{name}" for name in self.FILES)
 
+    @pytest.mark.slow
     def test_a_shard_whose_files_all_fail_is_no_error(self, folder):
         """One index answers as long as one file could be read, and so do shards; without any both raise."""
         path = folder({"bad.pdf": b"%PDF-broken", "good.txt": "green tea"})
@@ -307,6 +309,7 @@ class TestFiles:
 class TestStores:
     """Store files, one for each shard."""
 
+    @pytest.mark.slow
     def test_they_are_read_by_other_programs(self, tmp_path):
         """A read-only Document has what another one wrote, with common statistics; each shard can be opened alone."""
         with opened(store_conf=conf(tmp_path / "store.db"), shards=3) as docs:
@@ -337,6 +340,7 @@ class TestStores:
         with pytest.raises(ConfigError, match="shards"):
             Document(shards=0)
 
+    @pytest.mark.slow
     def test_export_and_import(self, tmp_path):
         """Shards are exported as one Document, and an export is imported into any number of them."""
         with opened(shards=3) as many, opened() as one:
@@ -366,6 +370,7 @@ class TestStores:
 class TestReshard:
     """Another number of shards, without loading or embedding."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("before", "after"), [(None, 3), (2, 4), (4, 1)])
     def test_answers_stay(self, tmp_path, before, after):
         """Dumps and answers are those before; what was excluded stays so; old stores are gone."""
@@ -409,6 +414,7 @@ class TestReshard:
         with Document(tmp_path / "files", store_conf=store, shards=1) as docs:
             assert docs.sync().added == ()
 
+    @pytest.mark.slow
     def test_a_folder_of_several_documents_stays(self, tmp_path):
         """A folder of vectors that another Document has too loses the collections of this one alone."""
         collections = {}
@@ -445,6 +451,7 @@ class TestReshard:
             with Document(None, vector, store_conf=both[0], shards=2) as docs:
                 assert len(Retriever(docs, "FineChunk")("tea")) == 2
 
+    @pytest.mark.slow
     def test_it_is_killed_and_called_again(self, tmp_path):
         """Killed at its begin, in the middle and at its end, the next call finishes; nothing is embedded or left over.
 
@@ -467,6 +474,7 @@ class TestWhole:
         members = {name for name in dir(Document) if not name.startswith("_")}
         assert members - set(vars(ShardedDocument)) == set(self.INHERITED)
 
+    @pytest.mark.slow
     def test_it_is_served(self, folder):
         """The service searches shards together, and shows each document."""
         path = folder(TestFiles.FILES)

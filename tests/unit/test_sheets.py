@@ -179,6 +179,15 @@ def test_formulas_give_their_last_value(tmp_path):
     assert load_file(tmp_path / "a.xlsx").text.splitlines()[-1] == "a: 1; sum: 2"
 
 
+def test_a_merged_range_from_below(load, tmp_path):
+    """A range that begins at its last cell, which other programs read, merges the same cells."""
+    load(lambda book: book["s"].merge_cells("A2:A3"), s=[["tea", "kg"], ["green", 4], [None, "=B2"]])
+    with zipfile.ZipFile(tmp_path / "file.xlsx") as made, zipfile.ZipFile(tmp_path / "turned.xlsx", "w") as turned:
+        for name in made.namelist():
+            turned.writestr(name, made.read(name).replace(b'ref="A2:A3"', b'ref="A3:A2"'))
+    assert load_file(tmp_path / "turned.xlsx").text.splitlines()[-2:] == ["tea: green; kg: 4", "tea: green; kg: =B2"]
+
+
 def test_hidden_sheets_are_read_and_said(load):
     """A hidden sheet is in the text, and in the metadata; an empty one is nowhere."""
 

@@ -32,7 +32,7 @@ def slow(docs):
         if left:
             other = threading.Thread(target=docs.delete_files, args=([left.pop()],))
             other.start()
-            other.join(10)
+            other.join(60)
             assert not other.is_alive(), "a removal waited for the reranker"
         return nodes
 

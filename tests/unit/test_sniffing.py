@@ -273,9 +273,9 @@ def test_a_misnamed_file_is_one_failure_where_it_is_broken(folder):
 @pytest.mark.parametrize("data", [b"<!---->" * 600, b" " * 5000, b"<?xml?>" * 600, b"a:\n " * 1000, b"<!--" * 1000])
 def test_no_beginning_takes_long(tmp_path, data):
     """What repeats a mark is looked at once, not in all the ways it can be taken apart."""
-    started = time.perf_counter()
+    started = time.process_time()
     sniffed(tmp_path / "file", data + b"x")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @given(st.binary(max_size=600))

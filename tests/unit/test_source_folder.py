@@ -138,6 +138,7 @@ def test_a_run_that_breaks_off_removes_nothing(tmp_path):
     assert (report.unchanged, report.removed) == (("a",), ("b", "c"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_whole_files(tmp_path):
     """A program that is killed in the middle of a run leaves no half file and no stranger; the next run heals all."""
     script = textwrap.dedent("""

@@ -150,6 +150,7 @@ def _split(name, text, sizes, counter):
     return run_transform(SPLITTERS[name](size, overlap, counter), DocNode(text=text))
 
 
+@pytest.mark.sample(3)
 @each_splitter
 @given(marked, sizes, counters)
 def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes, counter):
@@ -167,6 +168,7 @@ def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes
     assert not text[done:].strip()
 
 
+@pytest.mark.sample(3)
 @each_splitter
 @given(marked, sizes, counters)
 def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters, sizes, counter):
@@ -203,6 +205,7 @@ def test_a_chunk_split_again_is_itself(name, characters, sizes, counter):
             assert [one.content for one in again] == [draft.content]
 
 
+@pytest.mark.sample(3)
 @each_splitter
 @given(st.text(max_size=60), sizes)
 def test_any_unicode_is_split(name, text, sizes):

@@ -255,6 +255,7 @@ with StoreFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_disk_that_is_full_loses_nothing(path):
     """The transaction that does not fit is an error, and what was committed before is there, now and later."""
@@ -280,6 +281,7 @@ with file.writing() as connection:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_nothing_and_locks_nobody_out(path):
     """In the middle of a transaction that is larger than what SQLite keeps in memory."""
     with StoreFile(path, timeout_s=60) as file:

@@ -112,7 +112,7 @@ def test_a_long_section_of_html_is_cut_between_blocks():
     assert any(one.startswith("<li>soft</li></ul>") for one in contents)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000])
 def test_broken_html_takes_no_quadratic_time(text):
     """A megabyte of what is never closed is split within seconds."""
@@ -248,7 +248,7 @@ def test_malformed_yaml_and_xml_are_errors(splitter, text, told):
     assert is_other_format == (f"pattern='*{suffix}'" in str(caught.value)) != ("nested" in told)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("splitter", "text"),
     [
@@ -462,7 +462,7 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
     assert len({one.identity for one in made}) == len(made)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"])
 def test_code_of_nothing_but_white_space_takes_no_time(text):
     """Time grows with the length of a run of blank lines, not with its square."""

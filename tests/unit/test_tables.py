@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import io
 import random
+import sys
 import threading
 import zipfile
 import zlib
@@ -33,6 +34,7 @@ def tables_of(loaded) -> list[FoundTable]:
     return [FoundTable.read(one.label) for one in loaded.tables]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_random_spans(tmp_path, suffix):
     """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
@@ -133,6 +135,7 @@ def test_slide_tables(tmp_path):
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
 def test_spans_are_no_bomb(markup):
     """A small page with cells over millions of places becomes a text that is not much longer than it."""
@@ -385,6 +388,7 @@ def test_values_of_sql_are_those_of_the_cells(tmp_path):
     assert [str(*row.locations) for row in rows] == ["ids.csv, rows 2-3, row 1", "ids.csv, rows 2-3, row 2"]
 
 
+@pytest.mark.slow
 def test_locations_of_groups_and_subqueries(docs):
     """GROUP BY ALL groups by the columns alone; the table of a subquery is named as a whole."""
     [row] = docs.sql("SELECT count(*) AS n, kg > 0 AS some FROM sales WHERE kg > 2 GROUP BY ALL")
@@ -405,6 +409,7 @@ def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
     assert table.rows == [["Himeji", "north", "41"], ["", "south", "17"]]
 
 
+@pytest.mark.slow
 def test_one_wide_row_does_not_widen_thousands():
     """Text stays; millions of empty cells are no data."""
     rows = ["<tr>" + "<td>x</td>" * 2_000 + "</tr>", *["<tr><td>y</td></tr>"] * 2_000]
@@ -419,6 +424,7 @@ def test_a_page_in_a_cell_is_no_table():
     assert [(one.name, len(one.rows)) for one in docs.tables()] == [("b", 3)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "query",
     [
@@ -470,6 +476,16 @@ def test_sql_is_limited(docs, monkeypatch):
         docs.sql("SELECT 1", limit=0)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+def test_memory_of_sql_is_limited(docs):
+    """A text that DuckDB does not count, and a result larger than is sent, end as an error; the next query works."""
+    for query in ("SELECT repeat('x', 2000000000) AS t", "SELECT repeat('x', 1000000) AS t FROM range(90)"):
+        with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
+            docs.sql(query)
+    assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
+
+
+@pytest.mark.slow
 def test_a_restricted_document_has_its_tables_only():
     """Lists, names, results and errors are those of a Document without the hidden documents."""
     texts = {"a.md": SALES.replace("Assam", "Secret"), "b/a.md": SALES, "c.md": SALES}

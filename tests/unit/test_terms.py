@@ -86,6 +86,7 @@ CHINESE_TEXTS = [
 ]
 
 
+@pytest.mark.sample(3)
 @BOTH
 @pytest.mark.parametrize("text", CHINESE_TEXTS)
 def test_every_single_chinese_character_is_findable(terms, text):
@@ -96,6 +97,7 @@ def test_every_single_chinese_character_is_findable(terms, text):
         assert terms(character) == [character] or (terms is chinese_terms and character == "哪")
 
 
+@pytest.mark.sample(3)
 @BOTH
 @pytest.mark.parametrize("text", CHINESE_TEXTS)
 def test_every_pair_of_neighbours_is_findable(terms, text):

@@ -126,6 +126,7 @@ def test_a_builder_falls_back_and_says_so(model):
     assert builder.build("q", []).metadata["counter"] == "estimate"
 
 
+@pytest.mark.slow
 def test_without_the_package():
     """A builder works without tiktoken; the counter itself names the extra."""
     done = python(

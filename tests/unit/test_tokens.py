@@ -113,7 +113,7 @@ def test_fit_backward_finds_the_smallest_start(counter, text, at, limit):
     assert counter.fit_backward(text, end, limit) == fits[0]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("limit", [1, 40, 9000])
 def test_an_estimate_fits_in_long_texts(limit):
     """As bisection finds, from one position after the other, also in long words and lines."""

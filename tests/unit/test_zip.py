@@ -253,6 +253,7 @@ def test_a_broken_archive_is_one_failure(folder):
         assert [node.text for node in docs.get_nodes()] == ["milk"]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     st.dictionaries(

@@ -14,11 +14,13 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import (
+    UNREAD_SHARE,
     CheckedEmbedder,
     blank_error,
     is_embeddable,
     shown,
     stack_dense,
+    unknown_share,
     validate_embed_texts,
 )
 from lazyrag.models.onnx.session import (
@@ -391,6 +393,13 @@ class OnnxEmbedder:
         require(isinstance(text, str), "text", text, "a string")
         return len(self._model.ids([text])[0])
 
+    def unknown_share(self, text: str) -> float:
+        """Return the share of a text's letters that the model's vocabulary lacks, from 0 to 1.
+
+        It is high for a language that the model never learned: .66 for Chinese and all-MiniLM-L6-v2.
+        """
+        return self._model.unknown_share(text)
+
     def _prefix(self, input_type: InputType) -> Ids:
         """Return the tokens of a prefix, which must leave room for a text."""
         prefix = self._recipe.prefix(input_type)
@@ -560,7 +569,8 @@ class MaxSimModel:
     """Late interaction (MaxSim) with the token vectors of an embedding model: a `RerankModel`.
 
     The score is `max_sim` divided by the number of query tokens: a mean of cosines, in [-1, 1]. A document without
-    tokens, such as a blank one, scores -1. Thread-safe.
+    tokens, such as a blank one, scores -1. If the embedder does not know a fifth of the query's letters, all documents
+    score 0 and keep their order. Thread-safe.
 
     Token vectors of documents are cached in memory, least recently used first out. All models over one embedder share
     the cache. Scores do not depend on it.
@@ -598,6 +608,8 @@ class MaxSimModel:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
+        if (unknown_share(self.embedder, query) or 0.0) >= UNREAD_SHARE:
+            return [(position, 0.0) for position in range(len(found))][:limit]
         try:
             [asked] = self.embedder.token_embeddings([query], "query")
             told = self._vectors(list(dict.fromkeys(found)))

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -33,6 +33,7 @@ TOKENIZER = "tokenizer.json"
 
 _USUAL_GRAPHS = ("model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx", "model_quantized.onnx")
 _PROMPTS: dict[InputType, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+_ALPHABETIC_WORD = re.compile("[^\\W\\d_\u1100-\U0010ffff]{4,}")  # not of syllables or ideographs
 _MAX_LENGTH = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
 # Their first position is the one after the padding token's, so the table of positions has so many rows more than a text
 # may have tokens (transformers, create_position_ids_from_input_ids).
@@ -981,6 +982,10 @@ class TextModel:
         encodings = self._tokenizer.encode_batch_fast([_encodable(text) for text in texts], add_special_tokens=False)
         return [np.array(encoding.ids, np.int64) for encoding in encodings]
 
+    def unknown_share(self, text: str) -> float:
+        """See `unknown_share`."""
+        return unknown_share(self._tokenizer, text.lower() if self._lower_case else text)
+
     def run(self, rows: Sequence[Row], output: str) -> list[Output]:
         """One output for each of some rows, which are computed together.
 
@@ -1044,6 +1049,51 @@ class TextModel:
     def _unfit(self, exc: Exception) -> ConfigError:
         msg = f"{self.path} fails on its first texts: {sentence(exc)} Is it a model of text, and its tokenizer's?"
         return ConfigError(msg)
+
+
+def unknown_share(tokenizer: Any, text: str) -> float:
+    """Share of the letters of a text that a tokenizer does not know, as those of a language that it never saw.
+
+    A letter outside ASCII is unknown if it is in an unknown token, if it is split into several tokens (its bytes), or
+    if it belongs to a word of an alphabet that is spelled letter by letter, of four letters or more.
+
+    Args:
+        tokenizer: A tokenizer of the package tokenizers.
+        text: The text.
+
+    Returns:
+        From 0 to 1; 0 for a text in ASCII or without letters.
+    """
+    if text.isascii():
+        return 0.0
+    text = _encodable(text)
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    nothing = _unknown_token(tokenizer)
+    covering = Counter(at for span in encoding.offsets for at in range(*span))
+    unknown = {at for at, count in covering.items() if count > 1}
+    single = set()
+    for token, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
+        if token == nothing:
+            unknown.update(range(first, end))
+        elif end == first + 1:
+            single.add(first)
+    for word in re.finditer(_ALPHABETIC_WORD, text):
+        if single.issuperset(range(*word.span())):
+            unknown.update(range(*word.span()))
+    letters = [at for at, letter in enumerate(text) if letter.isalpha()]
+    return sum(at in unknown and not text[at].isascii() for at in letters) / max(1, len(letters))
+
+
+def _unknown_token(tokenizer: Any) -> int | None:
+    """The token of what is not in the vocabulary; None if all can be written in bytes."""
+    name = getattr(tokenizer.model, "unk_token", None)
+    if name is not None:
+        return cast("int | None", tokenizer.token_to_id(name))
+    if type(tokenizer.model).__name__ != "Unigram":
+        return None
+    # Unigram models do not name theirs; all of them write a private character as it.
+    ids = tokenizer.encode("\U0010fffd\U0010fffd", add_special_tokens=False).ids
+    return int(ids[-1]) if ids else None
 
 
 def _packages(what: str) -> tuple[ModuleType, ModuleType]:

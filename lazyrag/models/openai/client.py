@@ -155,17 +155,33 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        call = _Call(self, path, self._tokens(body))
+        most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
+        return await self._post(path, most, self._tokens(body), **_encode(body))
+
+    async def post_file(self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]) -> Any:
+        """Send a form with a file and return the JSON of the answer; runs on the private loop.
+
+        Args:
+            path: See `post`.
+            fields: Fields of the form.
+            file: Name, bytes and media type of its field ``file``.
+
+        Raises:
+            EndpointError: If it fails for good.
+        """
+        return await self._post(path, self.max_answer_bytes or _ANSWER_BYTES, 0, data=fields, files={"file": file})
+
+    async def _post(self, path: str, most: int, tokens: int, **request: Any) -> Any:
+        """Send a request with retries and return the JSON of its answer, which has at most so many bytes."""
+        call = _Call(self, path, tokens)
 
         async def attempt() -> Any:
-            response = await self._send(call.url, content)
+            response = await self._send(call.url, **request)
             try:
                 return parse_json(await self._read(response, most), self._secrets.hidden)
             finally:
                 await response.aclose()
 
-        content = _encode(body)
-        most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
         async with self._pool().slots:
             answer = await call.retry(attempt)
         report_usage(usage_of(answer))
@@ -185,10 +201,10 @@ class Endpoint:
         call = _Call(self, path, self._tokens(body))
 
         async def begin() -> tuple[AsyncGenerator[Any, None], Any]:
-            pieces = self._pieces(await self._send(call.url, content))
+            pieces = self._pieces(await self._send(call.url, **request))
             return pieces, await anext(pieces, _END)
 
-        content = _encode(body)
+        request = _encode(body)
         async with self._pool().slots:
             pieces, piece = await call.retry(begin)
             async with contextlib.aclosing(pieces):
@@ -206,7 +222,7 @@ class Endpoint:
         if self.rate_limit is None or self.rate_limit.tokens_per_minute == math.inf:
             return 0
         answer = body.get("max_completion_tokens") or body.get("max_tokens") or 0
-        return EstimatedTokenCounter().count(_encode(body).decode()) + int(answer)
+        return EstimatedTokenCounter().count(_encode(body)["content"].decode()) + int(answer)
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
@@ -283,18 +299,12 @@ class Endpoint:
             weakref.finalize(self, _release, client, loop).atexit = False
         return self._pools[loop]
 
-    async def _send(self, url: str, content: bytes) -> httpx2.Response:
+    async def _send(self, url: str, **content: Any) -> httpx2.Response:
         """Send a request and return the successful response, whose body is still to be read."""
         if self._closed:
             raise EndpointError(f"{self!r} is closed. Make a new one.")
         client = self._pool().client
-        request = client.build_request(
-            "POST",
-            url,
-            content=content,
-            headers={"Content-Type": "application/json"},
-            extensions={"trace": _close_unsecured()},
-        )
+        request = client.build_request("POST", url, **content, extensions={"trace": _close_unsecured()})
         response = await client.send(request, stream=True)
         if response.is_success:
             return response
@@ -792,8 +802,10 @@ def checked_url(base_url: Any) -> str:
     return url
 
 
-def _encode(body: Mapping[str, Any]) -> bytes:
+def _encode(body: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON as the content of a request."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as exc:  # a lone surrogate in a text, or an object in the options
         raise EndpointError(f"the request cannot be written as JSON: {exc}.", refused=True) from exc
+    return {"content": content, "headers": {"Content-Type": "application/json"}}

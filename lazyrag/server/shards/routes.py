@@ -29,7 +29,7 @@ class Following(BaseModel):
     model_config = ConfigDict(extra="forbid")
     place: Place = Place()
     groups: Annotated[list[str], Field(max_length=1_000)] = []
-    uids: bool = False
+    has_rows: bool = False
 
 
 @router.post("/sets/{set}/_changes")
@@ -46,7 +46,7 @@ async def changes(
 
     def run() -> Any:
         reader = reader_of(service.view(set, principal))
-        found = reader.read(lambda snapshot: changes_after(snapshot, body.place, body.groups, uids=body.uids))
+        found = reader.read(lambda snapshot: changes_after(snapshot, body.place, body.groups, has_rows=body.has_rows))
         found["shard"] = shard_mark(service.sets[set])
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
         return Response(text.encode("utf-8", "surrogatepass"), media_type="application/json")

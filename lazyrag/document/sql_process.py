@@ -1,0 +1,190 @@
+"""The process that runs SQL for `Document.sql`: DuckDB in a process of its own, whose memory is limited.
+
+DuckDB's own limit leaves out what it holds of long strings, and a thread cannot be ended. Started as a script, this
+module imports nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import pickle
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+Rows: TypeAlias = "tuple[set[str], list[str], list[tuple[Any, ...]]]"
+"""Tables that are joined, names of columns, and rows; the last column has the keys of the rows that each is made of."""
+
+ROW_BITS = 40  # of a row's number in its key; the number of its table is above
+MEMORY = 1 << 30
+"""Bytes that a query may take."""
+_MAX_RESULT = 1 << 26
+_SETTINGS: Mapping[str, Any] = {
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "enable_external_access": False,
+    "memory_limit": "768MB",
+    "python_enable_replacements": False,  # variables of this program
+    "temp_directory": "",
+    "threads": 1,  # the same rows in the same order every time
+}
+_TYPES = (
+    ("BIGINT", re.compile(r"-?(?:0|[1-9]\d{0,17})")),
+    # Longer numbers, as of accounts, would be rounded: they stay texts.
+    ("DOUBLE", re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:e[-+]?\d{1,2})?", re.IGNORECASE)),
+    ("DATE", re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")),
+    (
+        "TIMESTAMP",
+        re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?"),
+    ),
+    ("BOOLEAN", re.compile(r"true|false", re.IGNORECASE)),
+)
+
+
+def run(source: BinaryIO, target: BinaryIO) -> None:
+    """Receive a query, send the names of its tables, receive these, and send the rows, or an error."""
+    path, query, limit = pickle.load(source)  # noqa: S301  of the process that has started this one
+    sys.path[:] = path
+    import duckdb
+
+    def send(*answer: Any) -> None:
+        data = pickle.dumps(answer)
+        target.write(data if len(data) <= _MAX_RESULT else pickle.dumps(("memory",)))
+        target.flush()
+
+    try:
+        with duckdb.connect(":memory:", config=dict(_SETTINGS)) as connection:
+            _limit()
+            statements = connection.extract_statements(query)
+            if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
+                send("statement")
+                return
+            tree = _syntax(connection, query)
+            send("tables", *_table_names(tree))
+            tables: dict[int, tuple[str, Sequence[str], list[list[str]]]] = pickle.load(source)  # noqa: S301
+            for table in tables.values():
+                _fill(connection, *table)
+            connection.execute("SET lock_configuration = true")
+            numbers = {table[0]: number for number, table in tables.items()}
+            send("rows", *_rows(connection, query, limit, numbers))
+    except (duckdb.OutOfMemoryException, MemoryError):
+        send("memory")
+    except RecursionError:
+        send("error", "It is nested too deep.")
+    except duckdb.Error as exc:
+        send("error", str(exc).partition("\n")[0])  # what follows are hints, which name DuckDB's own tables
+
+
+def _limit() -> None:
+    """Let the system refuse more memory, and files of any length."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError):
+        return
+    most = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _fill(connection: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    types = [_type(row[at] for row in rows if at < len(row)) for at in range(len(columns))]
+    selected = ", ".join(
+        f"TRY_CAST(nullif(r[{at}], '') AS {kind}) AS \"{column}\""
+        for at, (column, kind) in enumerate(zip(columns, types, strict=True), start=1)
+    )
+    query = f'CREATE TABLE "{name}" AS SELECT {selected} FROM (SELECT unnest(?::VARCHAR[][]) AS r)'  # noqa: S608
+    connection.execute(query, [rows])
+
+
+def _type(cells: Iterator[str]) -> str:
+    """The type that all filled cells of a column have, except for formulas without a value."""
+    kinds = list(_TYPES)
+    for cell in cells:
+        if cell and not cell.startswith("="):
+            kinds = [(kind, form) for kind, form in kinds if form.fullmatch(cell) and _is_value(kind, cell)]
+    return kinds[0][0] if 0 < len(kinds) < len(_TYPES) else "VARCHAR"
+
+
+def _is_value(kind: str, cell: str) -> bool:
+    """Whether a cell of a type's form is a value of it: February has no 30th day."""
+    try:
+        return kind not in ("DATE", "TIMESTAMP") or bool(dt.date.fromisoformat(cell[:10]))
+    except ValueError:
+        return False
+
+
+def _rows(connection: Any, query: str, limit: int, numbers: Mapping[str, int]) -> Rows:
+    from duckdb import BinderException
+
+    tree = _syntax(connection, query)
+    joined = {name for name, _ in _sources(tree["statements"][0]["node"].get("from_table") or {})}
+    for located in _located(connection, tree, numbers):
+        try:
+            return joined, *_fetch(connection, located, limit)
+        except BinderException:  # its rows are not rows of the tables
+            continue
+    names, rows = _fetch(connection, query, limit)
+    return joined, [*names, ""], [(*row, None) for row in rows]
+
+
+def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    found = connection.execute(query)
+    return [column[0] for column in found.description], found.fetchmany(limit)
+
+
+def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int]) -> Iterator[str]:
+    """The query with keys of the rows that each result row is made of as last column; two forms to try."""
+    node = tree["statements"][0]["node"]
+    kinds = {one["type"] for one in node.get("modifiers", ())}
+    if node["type"] != "SELECT_NODE" or "DISTINCT_MODIFIER" in kinds:
+        return
+    keys = [
+        f"""{numbers[name] << ROW_BITS} + "{alias.replace('"', '""')}".rowid"""
+        for name, alias in _sources(node.get("from_table") or {})
+        if name in numbers
+    ]
+    if not keys:
+        return
+    selected = node["select_list"]
+    of_rows = [] if node["aggregate_handling"] == "FORCE_AGGREGATES" else ["[{}]"]  # GROUP BY ALL would group by it
+    for form in (*of_rows, "flatten(list([{}]))"):
+        extra = _syntax(connection, f"SELECT {form.format(', '.join(keys))} AS _rows")
+        node["select_list"] = [*selected, *extra["statements"][0]["node"]["select_list"]]
+        yield connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()[0]
+
+
+def _syntax(connection: Any, query: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    return found
+
+
+def _table_names(tree: Any) -> Iterator[str]:
+    """Names of all tables in a query."""
+    if isinstance(tree, dict) and tree.get("type") == "BASE_TABLE":
+        yield str(tree["table_name"]).lower()
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _table_names(part)
+
+
+def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and aliases of the tables that a FROM clause joins."""
+    if table.get("type") == "BASE_TABLE":
+        name = str(table["table_name"]).lower()
+        yield name, str(table.get("alias") or name)
+    elif table.get("type") == "JOIN":
+        yield from _sources(table["left"])
+        yield from _sources(table["right"])
+
+
+if __name__ == "__main__":
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else is printed among the answers
+    run(sys.stdin.buffer, answers)

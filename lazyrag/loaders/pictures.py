@@ -1,0 +1,488 @@
+"""Pictures in files: found with captions and alternative texts, and read again by their place in the file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hashlib
+import itertools
+import posixpath
+import re
+import struct
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from lazyrag.data.pictures import FoundPicture, FoundPictures, write_png
+from lazyrag.errors import LazyRAGError, LoadError
+from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
+from lazyrag.loaders.base import check_pages, is_built_in, reading
+from lazyrag.loaders.detect import clean, decode
+from lazyrag.loaders.media import SUFFIXES
+
+if TYPE_CHECKING:
+    from lazyrag.loaders.pdf import PdfFile
+
+MIN_SIDE = 64
+"""Pixels of the shorter side: smaller pictures are icons, bullets and rules."""
+MAX_REPEATS = 3
+"""Places with the same picture from which it is a logo or a background."""
+MAX_PIXELS = 40_000_000
+MAX_BYTES = 32 << 20
+_MAX_PICTURES = 5_000
+_MAX_CAPTION = 500
+_WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
+LINK, _DATA = "link:", "data:"
+
+_CAPTION = re.compile(
+    r"(?:fig(?:ure|\.)?|abb(?:ildung|\.)|photo(?:graph)?|chart|diagram|illustration|plate|图表?|圖|図|그림|рис(?:унок|\.)?)"
+    r"\s*\d",
+    re.IGNORECASE,
+)
+T = TypeVar("T")
+
+
+class _Drawn(NamedTuple):
+    """A picture as a file shows it: its bytes, or a reason why they cannot be read; or size and digest of a bitmap."""
+
+    place: str
+    read: Callable[[], bytes | tuple[str, int, int, str]]
+    caption: str = ""
+    alternative: str = ""
+    where: str = ""
+
+
+def has_pictures(suffix: str) -> bool:
+    """Whether files of a suffix are searched for pictures."""
+    return suffix in _FORMATS
+
+
+def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool = False) -> FoundPictures:
+    """Find the pictures of a file. One is in memory at a time; what cannot be read is noted.
+
+    Args:
+        path: The file.
+        suffix: Of its format.
+        loader: What reads its text: a PdfLoader with a password opens the file.
+        linked: Whether pictures beside a page belong to it.
+    """
+    found, drawn = FoundPictures(), _FORMATS[suffix](path, loader)
+    if not linked:
+        drawn = (one for one in drawn if not one.place.startswith(LINK))
+    while len(found.pictures) < _MAX_PICTURES:
+        try:
+            one = next(drawn, None)
+            if one is None:
+                break
+        except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
+            found.notes.append(f"pictures left out: {_reason(exc)}")
+            break
+        try:
+            got = one.read()
+            kind, width, height, digest = got if isinstance(got, tuple) else _described(got)
+        except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
+            found.notes.append(f"picture {one.place[:80] or path.name} left out: {_reason(exc)}")
+            continue
+        if min(width, height) >= MIN_SIDE:
+            caption, alternative = (" ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4])
+            found.pictures.append(FoundPicture(one.place, digest, kind, width, height, caption, alternative, one.where))
+    times = Counter(one.digest for one in found.pictures)
+    found.pictures = [one for one in found.pictures if times[one.digest] < MAX_REPEATS]
+    return found
+
+
+def _reason(exc: Exception) -> str:
+    """Why a picture cannot be read; memory is no property of a picture, so that error is raised."""
+    if isinstance(exc, MemoryError):
+        raise exc
+    return str(exc) if isinstance(exc, LazyRAGError) else f"It is damaged ({type(exc).__name__}: {exc})."
+
+
+def read_picture(path: Path, suffix: str, place: str, loader: Any = None) -> bytes:
+    """Read the bytes of a picture.
+
+    Args:
+        path: The file that `find_pictures` read.
+        suffix: See `find_pictures`.
+        place: See `FoundPicture`.
+        loader: See `find_pictures`.
+
+    Raises:
+        LoadError: If it cannot be read.
+    """
+    try:
+        if suffix == ".pdf":
+            return _read_of_pdf(path, place, loader)
+        if suffix in _PACKED:
+            with open_archive(path, "document", suffix) as archive:
+                return _checked(archive.pieces(place))
+        if place.startswith(LINK):
+            return _linked(path, place.removeprefix(LINK))
+        if place.startswith(_DATA):
+            return _embedded(_PAGES[suffix](path)[int(place.removeprefix(_DATA))][0])
+        return _read_file(path)
+    except Exception as exc:
+        raise LoadError(f"The picture {place!r:.100} of {path.name!r} cannot be read. {_reason(exc)}") from exc
+
+
+def picture_format(data: bytes) -> tuple[str, int, int]:
+    """Media type, width and height of a picture, by its header.
+
+    Raises:
+        LoadError: If it is cut off, or of a format that models do not see.
+
+    Example:
+        >>> picture_format(b"GIF89a" + bytes([80, 0, 64, 0]) + b";")
+        ('image/gif', 80, 64)
+    """
+    kind, ends = "", True
+    size: tuple[int, ...] | None = None
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        kind, size, ends = "png", _unpacked(">16x2I", data), b"IEND" in data[-64:]
+    elif data.startswith(b"\xff\xd8"):
+        kind, size, ends = "jpeg", _jpeg_header(data)[:2], b"\xff\xd9" in data[-4096:]
+    elif data.startswith((b"GIF87a", b"GIF89a")):
+        kind, size, ends = "gif", _unpacked("<6x2H", data), b";" in data[-64:]
+    elif data.startswith(b"BM"):
+        kind, size = "bmp", _unpacked("<18x2i", data)
+        size = size and (abs(size[0]), abs(size[1]))
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind, size = "webp", _webp_size(data)
+        ends = len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    if not kind:
+        raise LoadError("It is of a format that vision models do not read, such as EMF, WMF, SVG or TIFF.")
+    if size is None or not ends or not all(size):
+        raise LoadError("It is damaged: cut off, or without a size.")
+    return f"image/{kind}", size[0], size[1]
+
+
+def _described(data: bytes) -> tuple[str, int, int, str]:
+    kind, width, height = picture_format(data)
+    check_pixels(width, height)
+    return kind, width, height, hashlib.sha256(data).hexdigest()
+
+
+def check_pixels(width: int, height: int) -> None:
+    """Refuse a picture that would fill the memory of a program that opens it."""
+    if width * height > MAX_PIXELS:
+        raise LoadError(f"It has {width:,} x {height:,} pixels; at most {MAX_PIXELS:,} are read.")
+
+
+def _unpacked(form: str, data: bytes) -> tuple[int, int] | None:
+    size: tuple[int, int] | None = struct.unpack_from(form, data) if len(data) >= struct.calcsize(form) else None
+    return size
+
+
+def _jpeg_header(data: bytes) -> tuple[int, int, int]:
+    """Width, height and number of colours; zeros if there is no header."""
+    at = 2
+    while at + 9 < len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width, colours = struct.unpack_from(">2HB", data, at + 5)
+            return width, height, colours
+        has_length = marker not in (0x01, 0xFF, *range(0xD0, 0xD9))
+        at += 2 + int.from_bytes(data[at + 2 : at + 4]) if has_length else 1 if marker == 0xFF else 2
+    return 0, 0, 0
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    if len(data) < 30:
+        return None
+    if data[12:16] == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    width, height = struct.unpack_from("<2H", data, 26)
+    return width & 0x3FFF, height & 0x3FFF
+
+
+def _checked(pieces: Iterable[bytes]) -> bytes:
+    found, size = [], 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MAX_BYTES:
+            raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
+        found.append(piece)
+    return b"".join(found)
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return _checked([file.read(MAX_BYTES + 1)])
+    except OSError as exc:
+        raise LoadError(f"It cannot be read: {exc.strerror or exc}.") from exc
+
+
+# Zip containers
+
+
+def _of_archive(archive: Archive, name: str) -> Callable[[], bytes]:
+    return lambda: _checked(archive.pieces(name))
+
+
+def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]:
+    """The pictures of a part of an office file: the element, the part with the bytes, the alternative text."""
+    known = relations(archive, part)
+    for element in archive.xml(part).iter("{*}blip", "{*}imagedata"):
+        if any(local_name(above) == "Fallback" for above in element.iterancestors()):
+            continue
+        relation = known.get(attribute(element, "embed") or attribute(element, "id"))
+        if relation is None or relation.target not in archive:
+            continue
+        alternative = ""
+        for above in element.iterancestors("{*}pic", "{*}inline", "{*}anchor", "{*}shape"):
+            named = above.find("{*}docPr") if local_name(above) != "pic" else above.find("*/{*}cNvPr")
+            named = above if local_name(above) == "shape" else named
+            if not alternative and named is not None:
+                alternative = named.get("descr") or named.get("alt") or named.get("title") or ""
+        yield element, relation.target, alternative
+
+
+def _docx(path: Path, _: Any) -> Iterator[_Drawn]:
+    with open_archive(path, "Word document", ".docx") as archive:
+        for element, target, alternative in _drawings(archive, related(archive, "officeDocument")):
+            paragraph = next(element.iterancestors("{*}p"), None)
+            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+
+
+def _caption_near(paragraph: Element | None) -> str:
+    """The caption of a picture: of its own paragraph, of the one below, or of the one above."""
+    if paragraph is None:
+        return ""
+    around = [paragraph, *list(paragraph.itersiblings())[:1], *list(paragraph.itersiblings(preceding=True))[:1]]
+    for one in around:
+        text = " ".join("".join(_words(one)).split())
+        style = next(
+            (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")), attribute(one, "style-name")
+        )
+        if text and (_CAPTION.match(text) or style.lower().startswith(("caption", "illustration", "figure"))):
+            return text
+    return ""
+
+
+def _words(paragraph: Element) -> Iterator[str]:
+    for one in paragraph.iter():
+        kind = local_name(one)
+        if kind in {"title", "desc", "binary-data"}:
+            continue
+        if kind == "t" or "opendocument" in str(one.tag):
+            yield one.text or ""
+        if "opendocument" in str(one.tag) and one is not paragraph:
+            yield one.tail or ""
+
+
+def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
+    with open_archive(path, "presentation", ".pptx") as archive:
+        main = related(archive, "officeDocument")
+        known = relations(archive, main)
+        ids = [attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")]
+        for number, slide in enumerate((known[one].target for one in ids if one in known), start=1):
+            titles = archive.xml(slide).iterfind(".//{*}sp")
+            title = next(("".join(_words(one)) for one in titles if _is_title(one)), "")
+            for _, target, alternative in _drawings(archive, slide):
+                yield _Drawn(target, _of_archive(archive, target), title, alternative, f"slide {number}")
+
+
+def _is_title(shape: Element) -> bool:
+    placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
+    return placeholder is not None and placeholder.get("type") in {"title", "ctrTitle"}
+
+
+def _odt(path: Path, _: Any) -> Iterator[_Drawn]:
+    with open_archive(path, "text document", ".odt") as archive:
+        for image in archive.xml("content.xml").iter("{*}image"):
+            target, frame = posixpath.normpath(attribute(image, "href") or "."), image.getparent()
+            if frame is None or target not in archive:
+                continue
+            alternative = frame.findtext("{*}desc") or frame.findtext("{*}title") or ""
+            paragraph = next(frame.iterancestors("{*}p"), None)
+            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+
+
+# Markup
+
+_MARKDOWN = re.compile(
+    r"!\[(?P<alt>(?:[^\[\]\\]|\\.){0,1000})\]\(\s*<?(?P<to>[^\s<>()]+)>?(?:\s+[\"'](?P<title>[^\"']*)[\"'])?\s*\)"
+)
+
+
+def _of_markdown(path: Path) -> list[tuple[str, str, str]]:
+    """Address, caption and alternative text of each picture."""
+    found = _MARKDOWN.finditer(decode(path.read_bytes()))
+    return [(one["to"], one["title"] or "", one["alt"]) for one in found]
+
+
+def _of_html(path: Path) -> list[tuple[str, str, str]]:
+    """See `_of_markdown`."""
+    from lazyrag.loaders.html import parse_html  # other files are read without it
+
+    page = parse_html(decode(path.read_bytes()))
+    found = []
+    for image in page.iter("img"):
+        figure = next(image.iterancestors("figure"), None)
+        caption = None if figure is None else figure.find(".//figcaption")
+        words = image.get("title") or "" if caption is None else "".join(map(str, caption.itertext()))
+        found.append((image.get("src") or "", words, image.get("alt") or ""))
+    return found
+
+
+def _markup(addresses: Addresses, path: Path, _: Any) -> Iterator[_Drawn]:
+    for number, (address, caption, alternative) in enumerate(addresses(path)):
+        if address[:5].lower() == _DATA:
+            yield _Drawn(f"{_DATA}{number}", functools.partial(_embedded, address), caption, alternative)
+        elif _linked_file(path, address) is not None:
+            yield _Drawn(LINK + address, functools.partial(_linked, path, address), caption, alternative)
+
+
+def _embedded(address: str) -> bytes:
+    head, _, data = address.partition(",")
+    if len(data) > 2 * MAX_BYTES:
+        raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
+    raw = urllib.parse.unquote_to_bytes(data)
+    if not head.lower().endswith(";base64"):
+        return raw
+    try:
+        return base64.b64decode(b"".join(raw.split()) + b"==")
+    except binascii.Error as exc:
+        raise LoadError("It is damaged: its address is not base64.") from exc
+
+
+def _linked_file(path: Path, address: str) -> Path | None:
+    """The file of a relative address in the folder of a page or below, unless it is a document of its own."""
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
+        return None
+    try:
+        file = (path.parent / urllib.parse.unquote(parts.path)).resolve()
+        is_inside = file.is_relative_to(path.parent.resolve()) and file.is_file()
+    except (OSError, ValueError):
+        return None
+    suffix = file.suffix.lower()
+    readers = reading().readers
+    is_document = not is_built_in(suffix) or (readers is not None and readers(file.name, file.name) is not None)
+    return file if is_inside and _FORMATS.get(suffix) is _itself and not is_document else None
+
+
+def _linked(path: Path, address: str) -> bytes:
+    file = _linked_file(path, address)
+    if file is None:
+        raise LoadError(f"The file {address!r} is gone, or is a document of its own.")
+    return _read_file(file)
+
+
+Addresses: TypeAlias = Callable[[Path], list[tuple[str, str, str]]]
+
+
+def _itself(path: Path, _: Any) -> Iterator[_Drawn]:
+    yield _Drawn("", lambda: _read_file(path))
+
+
+# PDF
+
+
+def _pdf(path: Path, loader: Any) -> Iterator[_Drawn]:
+    with closing(_opened(path, loader)) as file:
+        check_pages(file.count)
+        for index in range(file.count):
+            yield from _of_page(file, index)
+
+
+def _opened(path: Path, loader: Any) -> PdfFile:
+    from lazyrag.loaders.pdf import PdfLoader
+
+    return (loader if isinstance(loader, PdfLoader) else PdfLoader()).open(path)
+
+
+def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
+    """The pictures of a page with what is needed of them: pdfium forgets a page that is closed."""
+    from lazyrag.loaders.pdf import alternative_texts, image_objects
+
+    found = []
+    with file.handle(index) as page, closing(page.get_textpage()) as text:
+        alternatives = alternative_texts(page)
+        where, (wide, high) = f"page {index + 1}", page.get_size()
+        for number, (one, tag) in enumerate(image_objects(page)):
+            left, bottom, right, top = one.get_bounds()
+            if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
+                continue
+            below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
+            above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
+            caption = _caption_among(below) or _caption_among(above)
+            described = _result(_describe_object, one)
+            found.append(_Drawn(f"{index + 1}/{number}", described, caption, alternatives.get(tag, ""), where))
+    return found
+
+
+def _result(function: Callable[[Any], T], argument: Any) -> Callable[[], T]:
+    """Call a function now; its result or error comes when it is asked for."""
+    try:
+        result = function(argument)
+    except Exception as exc:  # noqa: BLE001  it is the result
+        error = exc
+
+        def fail() -> T:
+            raise error
+
+        return fail
+    return lambda: result
+
+
+def _describe_object(one: Any) -> tuple[str, int, int, str]:
+    width, height = one.get_px_size()
+    check_pixels(width, height)
+    stored = bytes(one.get_data())
+    if len(stored) > MAX_BYTES:
+        raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
+    kind = "image/png" if _jpeg_of(one) is None else "image/jpeg"
+    return kind, width, height, hashlib.sha256(stored).hexdigest()
+
+
+def _jpeg_of(one: Any) -> bytes | None:
+    """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
+    if one.get_filters(skip_simple=True) != ["DCTDecode"]:
+        return None
+    data = bytes(one.get_data(decode_simple=True))
+    picture_format(data)
+    return None if _jpeg_header(data)[2] == 4 else data
+
+
+def _caption_among(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = next((at for at, line in enumerate(lines) if _CAPTION.match(line)), len(lines))
+    last = next((at for at in range(first, len(lines)) if lines[at].endswith((".", "。"))), first + 2)
+    return " ".join(lines[first : min(last, first + 2) + 1])
+
+
+def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
+    from lazyrag.loaders.pdf import image_objects
+
+    page, number = map(int, place.split("/"))
+    with closing(_opened(path, loader)) as file, file.handle(page - 1) as opened:
+        one, _ = next(itertools.islice(image_objects(opened), number, None), (None, 0))
+        if one is None:
+            raise LoadError(f"Page {page} has no such picture.")
+        check_pixels(*one.get_px_size())
+        data = _jpeg_of(one)
+        if data is None:
+            with closing(one.get_bitmap()) as bitmap:
+                bitmap.warn_on_close = False  # nothing refers to its pixels after that
+                data = write_png(bitmap.to_numpy(), is_blue_first=True)
+        return data
+
+
+_PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}
+_PAGES: dict[str, Addresses] = {".md": _of_markdown, ".markdown": _of_markdown, ".htm": _of_html, ".html": _of_html}
+_FORMATS: dict[str, Callable[[Path, Any], Iterator[_Drawn]]] = {
+    ".pdf": _pdf,
+    **_PACKED,
+    **{suffix: functools.partial(_markup, addresses) for suffix, addresses in _PAGES.items()},
+    **dict.fromkeys(SUFFIXES["image"], _itself),
+}
+"""By suffix, what finds the pictures of a file, given the loader of its text."""
