@@ -110,6 +110,8 @@ class NoReaderError(LoadError):
     @property
     def reason(self) -> str:
         """Why it is skipped, for reports."""
+        if self.loader == "ScanLoader":
+            return "image in which OCR found no text"
         kind = self.loader.removesuffix("Loader").lower() or "media"
         return f"{kind} without a media reader (register_media_reader)"
 

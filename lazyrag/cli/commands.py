@@ -166,6 +166,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
+@click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
 @_plan
 def index(
@@ -177,6 +178,7 @@ def index(
     exclude: tuple[str, ...],
     gitignore: bool | None,
     shards: int | None,
+    ocr: bool | None,
     launcher: int | str | None,
     plan: bool,
 ) -> Output:
@@ -189,6 +191,7 @@ def index(
         msg = f"index takes one folder; got {len(path)} paths."
         raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
+    project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
     chosen["shards"] = shards
     if plan:
@@ -283,7 +286,8 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     from lazyrag.document import Document
 
     is_new = project.shards is None
-    with Document(project.folder, **chosen) if is_new else project.open(write=True, **chosen) as docs:
+    new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
+    with new or project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")

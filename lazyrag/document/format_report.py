@@ -116,7 +116,7 @@ def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
     found: tuple[How, str] = "text", _INSIDE.get(reader.name, "")
     if isinstance(medium := getattr(given, "media_reader", None), tuple):
         found = "media reader", getattr(medium[1], "__name__", type(medium[1]).__name__)
-    elif "PdfLoader" in (reader.name, type(given).__name__):
+    elif "PdfLoader" in (reader.name, *(one.__name__ for one in type(given).__mro__)):
         found = _look(given() if isinstance(given, type) else given, path)
     elif not reader.built_in:
         found = "own reader", reader.name
@@ -144,8 +144,8 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
         layers = _layers(loader, path)
     except TimeoutError:
         return "unknown until read", "too large to look at"
-    except LoadError as exc:
-        if "password" in str(exc):
+    except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
+        if isinstance(exc, LoadError) and "password" in str(exc):
             raise
         return "unknown until read", "damaged"
     if layers is None:
@@ -153,8 +153,8 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     if False not in layers:
         return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
     if loader.ocr is not None:
-        return "ocr", "pages without a text layer"
-    missing = "needs OCR, PdfLoader(ocr=...)"
+        return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
+    missing = "needs OCR: lazyrag index --ocr, add_ocr()"
     return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
 
 

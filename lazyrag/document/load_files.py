@@ -20,6 +20,7 @@ from lazyrag.data.pictures import PICTURES
 from lazyrag.data.segment import IMAGE, Segment
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
+from lazyrag.loaders import base
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
     DataLoader,
@@ -475,6 +476,7 @@ class Loading:
 
 _POLL_S = 0.1
 _PARENT_POLL_S = 1.0
+_PAGE = "page"  # sent for each page that is read by OCR
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,6 +588,11 @@ class LoadingProcess:
 
     def _wait(self, limits: LoadLimits) -> Any:
         """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
+        while isinstance(answer := self._next(limits), str):  # each page of a scan has the time of a file
+            pass
+        return answer
+
+    def _next(self, limits: LoadLimits) -> Any:
         started = time.monotonic()
         # Its subprocesses may hold its end of the pipe open: polling is the only way to see that it has ended.
         while not self._connection.poll(_POLL_S):
@@ -718,6 +725,7 @@ def _serve(connection: Connection, folder: str) -> None:
             os.setsid()  # so that killing this process kills its subprocesses
     tempfile.tempdir = folder
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    base.page_recognized = functools.partial(connection.send, _PAGE)
     connection.send(None)
     while True:
         try:

@@ -8,13 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
+from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, LoadError
+from lazyrag.loaders.ocr import OcrWord, word_glyphs
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
-from lazyrag.loaders.pictures import write_png
 from lazyrag.validation import validate_integer
 
 _MAX_WIDTH = 10_000
@@ -68,9 +69,19 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
         return Marks(path, (start, end), text[start:end])
     with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         pages = {int(one.label): one for one in touched}
-        placed = {number: _placed_page(opened, number - 1) for number in pages}
+        words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
+        for number in {*root.metadata.get("pages_by_ocr", ())} & {
+            *(range(1, opened.count + 1) if loader.drop_repeated else pages)
+        }:
+            found = loader.recognize(opened, number)
+            words[number] = ([], (1, 1)) if isinstance(found, str) else found
+
+        def place(number: int) -> PlacedText:
+            return _recognized_page(*words[number]) if number in words else _placed_page(opened, number - 1)
+
+        placed = {number: place(number) for number in pages}
         if loader.drop_repeated:
-            every = [placed.get(number) or _placed_page(opened, number - 1) for number in range(1, opened.count + 1)]
+            every = [placed.get(number) or place(number) for number in range(1, opened.count + 1)]
             kept = without_repeated_lines(every)
             placed = {number: PlacedText.of(kept[number - 1]) for number in pages}
         boxes: list[PageBox] = []
@@ -78,7 +89,9 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
             if placed[number] != text[one.start : one.end]:
                 raise LoadError(_other_text(path, number, root))
             own = placed[number][max(0, start - one.start) : max(0, end - one.start)]
-            boxes += _page_boxes(opened, number, own.at)
+            boxes += (
+                _word_boxes(number, *words[number], own.at) if number in words else _page_boxes(opened, number, own.at)
+            )
     return Marks(path, (start, end), text[start:end], tuple(boxes))
 
 
@@ -175,20 +188,40 @@ def _placed_page(file: PdfFile, index: int) -> PlacedText:
     return PlacedText.of(page_text(glyphs))
 
 
+def _recognized_page(words: list[OcrWord], shape: tuple[int, ...]) -> PlacedText:
+    """The text of a page read by OCR, made as for ingestion, with the numbers of its words."""
+
+    def placed(text: str, number: int) -> PlacedText:
+        return PlacedText(text, (number,) * len(text))
+
+    return PlacedText.of(PlacedText.of(page_text(word_glyphs(words, shape, placed))).strip())
+
+
+def _word_boxes(number: int, words: list[OcrWord], shape: tuple[int, ...], numbers: Iterable[int]) -> list[PageBox]:
+    """Boxes around words of a page read by OCR."""
+    height = shape[0] / shape[1]
+    found = (words[at] for at in dict.fromkeys(numbers) if at >= 0)
+    return _united(number, height, ((one.x0, one.y0 * height, one.x1, one.y1 * height) for one in found))
+
+
 def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
-    """Boxes around characters of a page in reading order, united where they continue a line of any direction."""
+    """Boxes around characters of a page."""
     with file.opened(number - 1) as (page, text):
-        height = shown_height(page)
-        lines: list[list[float]] = []
-        for x0, y0, x1, y1 in _character_boxes(page, text, dict.fromkeys(characters)):
-            last = lines[-1] if lines else None
-            if last is not None and (
-                _continues((*last[0::2], x0, x1), (*last[1::2], y0, y1))
-                or _continues((*last[1::2], y0, y1), (*last[0::2], x0, x1))
-            ):
-                last[:] = min(last[0], x0), min(last[1], y0), max(last[2], x1), max(last[3], y1)
-            else:
-                lines.append([x0, y0, x1, y1])
+        return _united(number, shown_height(page), _character_boxes(page, text, dict.fromkeys(characters)))
+
+
+def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:
+    """Boxes in reading order, in widths of the page, united where they continue a line of any direction."""
+    lines: list[list[float]] = []
+    for x0, y0, x1, y1 in boxes:
+        last = lines[-1] if lines else None
+        if last is not None and (
+            _continues((*last[0::2], x0, x1), (*last[1::2], y0, y1))
+            or _continues((*last[1::2], y0, y1), (*last[0::2], x0, x1))
+        ):
+            last[:] = min(last[0], x0), min(last[1], y0), max(last[2], x1), max(last[3], y1)
+        else:
+            lines.append([x0, y0, x1, y1])
     shares = ([x0, y0 / height, x1, y1 / height] for x0, y0, x1, y1 in lines)
     return [PageBox(number, *(min(1.0, max(0.0, edge)) for edge in line)) for line in shares]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ class Project:
         group: The node group to search.
         embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
         url: The endpoint of an ``"openai:NAME"``; "" in the settings of earlier releases.
+        ocr: ``"rapidocr"`` if scanned pages and images are read by OCR; else "".
         fields: ``"labels"`` once `lazyrag serve` has declared the field, which tokens with labels need; else "".
     """
 
@@ -40,6 +42,7 @@ class Project:
     embed: str = ""
     url: str = ""
     fields: str = ""
+    ocr: str = ""
 
     @property
     def store_conf(self) -> dict[str, Any]:
@@ -92,9 +95,23 @@ class Project:
             raise StoreError(msg)
         chosen["doc_fields"] = label_fields() if self.fields else None
         chosen["shards"] = chosen.get("shards") or self.shards or None
-        return Document(
-            self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen
+        return self.with_readers(
+            Document(self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen),
+            required=write,
         )
+
+    def with_readers(self, docs: Document, *, required: bool = True) -> Document:
+        """A Document that also reads scans, if the project does.
+
+        Args:
+            docs: The Document.
+            required: Raise if the OCR is not installed; else marks of words in scans are not available.
+        """
+        if self.ocr and (required or importlib.util.find_spec("rapidocr")):
+            from lazyrag.loaders.scans import add_ocr
+
+            add_ocr(docs, cache=self.store / "ocr")
+        return docs
 
     def save(self) -> None:
         """Write the settings.
@@ -194,7 +211,7 @@ def _read(store: Path) -> Project:
         msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
-    stored = {"url": "", "fields": "", **stored} if isinstance(stored, Mapping) else {}
+    stored = {"url": "", "fields": "", "ocr": "", **stored} if isinstance(stored, Mapping) else {}
     is_valid = number == _FORMAT and all(isinstance(stored.get(name), str) for name in ("folder", *names))
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")

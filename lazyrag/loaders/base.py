@@ -25,6 +25,9 @@ from lazyrag.validation import known_arguments, require, validate_integer, valid
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
 
+page_recognized: Callable[[], object] = lambda: None  # noqa: E731  a process that loads files for another replaces it
+"""Called after each page that is read by OCR: a scan may take hours."""
+
 MAX_NESTING = 5
 """Nesting of files that is followed, such as an archive in a mail in an archive."""
 

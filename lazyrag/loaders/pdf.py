@@ -10,12 +10,12 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pypdfium2
@@ -23,8 +23,10 @@ import pypdfium2.raw as pdfium
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
+from lazyrag.loaders import base
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.bidi import has_right_to_left
+from lazyrag.loaders.ocr import Ocr, OcrWord, has_few_letters, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import (
     letters,
     page_text,
@@ -37,6 +39,7 @@ from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
+    is_list_of,
     known_arguments,
     require,
     validate_boolean,
@@ -44,9 +47,6 @@ from lazyrag.validation import (
     validate_seconds,
     validate_texts,
 )
-
-Ocr: TypeAlias = "Callable[[np.ndarray], str]"
-"""Recognizes the text in an image of a page: (height, width, 3) uint8, RGB."""
 
 _OCR_DOTS_PER_INCH = 200
 _MAX_PAGES_NAMED = 20
@@ -63,8 +63,8 @@ class PdfLoader:
 
     Args:
         password: For encrypted files, or several to try. The empty password is always tried.
-        ocr: Recognizes the text of pages without a text layer: a function from an array (height, width, 3), RGB, to
-            a text.
+        ocr: Recognizes the text of pages without a usable text layer, see `lazyrag.loaders.ocr.Ocr`: a function from an
+            array (height, width, 3), RGB, to a text or words, such as `lazyrag.loaders.ocr.RapidOcr`.
         drop_repeated: Leave out lines that are repeated at the top or bottom of most pages, page numbers too.
         max_pages: Refuse files with more pages; None for the Document's `LoadLimits` alone.
         max_seconds: Refuse files that take longer. Checked after each page.
@@ -126,17 +126,21 @@ class PdfLoader:
             if self.max_pages is not None and file.count > self.max_pages:
                 hint = f"Split it, or allow more: PdfLoader(max_pages={file.count})."
                 raise LoadError(f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}")
-            read = self._read_pages(file, until)
-            if self.ocr is not None:
-                self._recognize_pages(self.ocr, file, read, until)
-            metadata, outline = file.metadata(), file.outline()
+            return self.load_pages(file, until)
+
+    def load_pages(self, file: PdfFile, until: float) -> LoadedFile:
+        """Read the pages of an open file, until a time of `time.monotonic`."""
+        read = self._read_pages(file, until)
+        if self.ocr is not None:
+            self._recognize_pages(file, read)
         if not any(read.texts):
-            raise _no_text(read)
+            raise file.no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        headings = heading_locations(_headings(outline or read.sizes.headings(), text, locations), len(text))
+        headings = heading_locations(_headings(file.outline() or read.sizes.headings(), text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
-        return LoadedFile(text, (*locations, *sections), {**metadata, **read.metadata()})
+        notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
+        return LoadedFile(text, (*locations, *sections), {**file.metadata(), **read.metadata(), **notes})
 
     def open(self, path: Path) -> PdfFile:
         """Open the file by one of the passwords, or what is left of a damaged one."""
@@ -176,6 +180,8 @@ class PdfLoader:
                 read.unread[index + 1] = file.lost[index + 1]
             elif not text and has_drawings:
                 read.textless.append(index + 1)
+            elif text and self.ocr is not None and not file.is_usable(index, text):
+                read.unusable.append(index + 1)
         return read
 
     def _check_time(self, done: int, count: int, until: float) -> None:
@@ -184,28 +190,46 @@ class PdfLoader:
             hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
             raise LoadError(f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. {hint}")
 
-    def _recognize_pages(self, ocr: Ocr, file: PdfFile, read: _Pages, until: float) -> None:
-        for number in list(read.textless):
-            self._check_time(number - 1, file.count, until)
-            with _load_errors():
-                image = file.image(number - 1, _OCR_DOTS_PER_INCH)
-            text = _recognized(ocr, image, number)
-            if text.strip():
-                read.texts[number - 1] = text.strip()
-                read.textless.remove(number)
+    def _recognize_pages(self, file: PdfFile, read: _Pages) -> None:
+        from tqdm import tqdm  # slow to import
+
+        numbers = sorted(read.textless + read.unusable)
+        # Shown in terminals, after two seconds.
+        for number in tqdm(numbers, "OCR", unit="page", delay=2, leave=False, disable=None):
+            try:
+                found = self.recognize(file, number)
+            except TimeoutError as exc:
+                read.unread[number] = str(exc)
+                continue
+            finally:
+                base.page_recognized()
+            text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
+            before = read.texts[number - 1]
+            if text and (is_garbled(before) or len(text) > len(before)):
+                read.texts[number - 1] = text
                 read.by_ocr.append(number)
+        read.textless = [number for number in read.textless if number not in {*read.by_ocr, *read.unread}]
 
+    def recognize(self, file: PdfFile, number: int) -> str | tuple[list[OcrWord], tuple[int, ...]]:
+        """Recognize a page: its text, or its words and the shape of the image.
 
-def _recognized(ocr: Ocr, image: np.ndarray, number: int) -> str:
-    try:
-        text = ocr(image)
-    except Exception as exc:
-        msg = sentence(f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}")
-        raise LoadError(msg) from exc
-    if not isinstance(text, str):
-        msg = f"The function ocr of PdfLoader returned {type(text).__name__} for page {number}; it must return a str."
-        raise LoadError(msg)
-    return text
+        Raises:
+            LoadError: If the OCR fails.
+            TimeoutError: If it takes too long.
+        """
+        with _load_errors():
+            image = file.image(number - 1, _OCR_DOTS_PER_INCH)
+        try:
+            found: Any = self.ocr(image) if self.ocr is not None else ""
+        except (LazyRAGError, TimeoutError):
+            raise
+        except Exception as exc:
+            msg = sentence(f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}")
+            raise LoadError(msg) from exc
+        if not isinstance(found, str) and not is_list_of(found, OcrWord):
+            msg = f"The function ocr of PdfLoader returned {type(found).__name__} for page {number}; it must return a"
+            raise LoadError(f"{msg} str, or a list of OcrWord.")
+        return found if isinstance(found, str) else (list(found), image.shape)
 
 
 @dataclass(slots=True)
@@ -216,12 +240,19 @@ class _Pages:
     textless: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
+    unusable: list[int] = field(default_factory=list)
     sizes: TypeSizes = field(default_factory=TypeSizes)
 
     def metadata(self) -> dict[str, Any]:
         unread = {str(number): reason for number, reason in self.unread.items()}
         found = {"pages_without_text": self.textless, "pages_by_ocr": self.by_ocr, "pages_unread": unread}
         return {"pages": len(self.texts), **{name: value for name, value in found.items() if value}}
+
+    def notes(self, *, has_ocr: bool) -> list[str]:
+        """How pages without a text layer were read, and what can be done about those that were not."""
+        remedy = "no text in their picture" if has_ocr else "no text layer: OCR reads them, see docs/pdf.md"
+        found = ((self.by_ocr, "read by OCR"), (self.textless, remedy), (list(self.unread), "not read"))
+        return [f"{_numbered(pages)}: {what}" for pages, what in found if pages]
 
 
 def _no_text(read: _Pages) -> LoadError:
@@ -233,7 +264,7 @@ def _no_text(read: _Pages) -> LoadError:
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    hint = "they need text recognition first, or a function that does it: PdfLoader(ocr=...)."
+    hint = "they need text recognition (OCR): lazyrag.loaders.scans.add_ocr(docs), or lazyrag index --ocr."
     return LoadError(f"The PDF has no text layer on any page{scanned}; {hint}")
 
 
@@ -267,6 +298,7 @@ _LOCK = threading.Lock()
 
 _MAX_GLYPHS = 1_000_000
 _MAX_PIXELS = 40_000_000
+_MAX_TAGS = 100_000  # of a page
 _POINTS_PER_INCH = 72
 
 _TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
@@ -360,6 +392,19 @@ class PdfFile:
                 if title and page is not None and 0 <= page < self.count:
                     found.append((entry.level + 1, title, page))
         return found
+
+    def is_usable(self, index: int, text: str) -> bool:
+        """Whether the text layer of a page holds its words: not garbled, and not a few of them over a scan."""
+        if is_garbled(text):
+            return False
+        if not has_few_letters(text):
+            return True
+        with self.opened(index) as (page, _):
+            return not _is_covered(page)
+
+    def no_text(self, read: _Pages) -> LoadError:
+        """The error for a file without any text."""
+        return _no_text(read)
 
     def close(self) -> None:
         """Close the file. The garbage collector would do it in any thread."""
@@ -463,9 +508,53 @@ def _has_drawings(page: Any) -> bool:
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
 
 
-def image_objects(page: Any) -> Iterator[Any]:
-    """The pictures on a page of `PdfFile.handle`, in drawing order."""
-    yield from page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5)
+def image_objects(page: Any) -> Iterator[tuple[Any, int]]:
+    """The pictures on a page of `PdfFile.handle`, in drawing order, and the numbers of their marked content."""
+    for one in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
+        yield one, pdfium.FPDFPageObj_GetMarkedContentID(one.raw)
+
+
+def alternative_texts(page: Any) -> dict[int, str]:
+    """Alternative texts of the pictures on a tagged page of `PdfFile.handle`, by number of their marked content."""
+    found: dict[int, str] = {}
+    tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
+    if not tree:
+        return found
+    count = pdfium.FPDF_StructTree_CountChildren(tree)
+    waiting = [pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count)]
+    for _ in range(_MAX_TAGS):
+        if not waiting:
+            break
+        one = waiting.pop()
+        size = pdfium.FPDF_StructElement_GetAltText(one, None, 0) if one else 0
+        if size > 2:
+            buffer = ctypes.create_string_buffer(size)
+            pdfium.FPDF_StructElement_GetAltText(one, buffer, size)
+            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(one)):
+                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(one, at)
+                found[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
+        count = pdfium.FPDF_StructElement_CountChildren(one) if one else 0
+        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(one, at) for at in range(count)]
+    pdfium.FPDF_StructTree_Close(tree)
+    return found
+
+
+_COVERED = 0.6  # of a page, by one picture
+
+
+def _is_covered(page: Any) -> bool:
+    """Whether a picture covers most of a page, as in scans."""
+    edges = [ctypes.c_float() for _ in range(4)]
+    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
+    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
+        one = pdfium.FPDFPage_GetObject(page, at)
+        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
+            continue
+        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
+            left, bottom, right, top = (edge.value for edge in edges)
+            if (right - left) * (top - bottom) >= _COVERED * area:
+                return True
+    return False
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")

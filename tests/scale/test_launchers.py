@@ -49,6 +49,7 @@ def noted(log, kind):
     return [int(line.split()[0]) for line in (log / kind).read_text().splitlines()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("launcher", [ThreadPoolExecutor(2), 2], ids=["an executor", "processes"])
 def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, launcher):
     """Files, metadata, nodes of a transform that sees nodes, vectors and the error of a file are the same."""
@@ -136,6 +137,7 @@ class Recorder(Executor):
         self.now -= 1
 
 
+@pytest.mark.slow
 def test_batches_are_bounded_by_size_and_in_number(folder, log):
     """A batch of long texts has little more than 32 KiB; at most two batches for each worker are in flight."""
     launcher = Recorder()
