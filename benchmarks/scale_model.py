@@ -441,7 +441,7 @@ def validate(known: dict[str, Any]) -> list[Row]:
     """What was measured beside what is simulated, times what makes it right for one shard."""
     costs = Costs(**known["costs"])
     network = [max(0.0, one - costs.request_ms / 1_000) for one in known["pings"]]
-    cores = (os.cpu_count() or 1) - known["others"]
+    cores = (os.cpu_count() or 1) - known.get("others", 0.0)
     common = {"cores": max(1, round(cores)), "gateway_cores": 0, "network": network}
     found = []
     for row in known["measured"]:
@@ -527,7 +527,7 @@ def main() -> int:
     print(table(rows, list(rows[0])))
     save("scale-model", rows, known=known, validated=validated)
     errors = ["cpu_error"]
-    if known["others"] > QUIET * (os.cpu_count() or 1):
+    if known.get("others", 0.0) > QUIET * (os.cpu_count() or 1):
         print(f"Other programs used {known['others']:.1f} cores: latencies say nothing. Repeat it on an idle machine.")
     else:
         errors.append("p50_error")
