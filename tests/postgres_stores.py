@@ -16,7 +16,7 @@ import pytest
 from lazyrag.storage.database import is_server
 from lazyrag.stores.sqlite import StoreFile
 
-_open = StoreFile.__init__
+open_file = StoreFile.__init__
 _urls: dict[Path, str] = {}
 """By where the local copies are."""
 
@@ -30,7 +30,7 @@ def url_of(path: str | os.PathLike[str]) -> str:
 
 def _open_on_server(self: StoreFile, path: Any, **keywords: Any) -> None:
     url = path if path is None or is_server(path) else _urls.get(path) or url_of(path)
-    _open(self, url, **keywords)
+    open_file(self, url, **keywords)
     if url is not None:
         _urls[self.path] = url
 

@@ -26,7 +26,7 @@ from lazyrag.launchers.work import Launcher
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.stores.sqlite import StoreFile
 
-_BATCH_FILES, _BATCH_BYTES = 32, 1 << 18  # small: writers that end together wait for the last one
+_BATCH_FILES, _BATCH_BYTES = 16, 1 << 18  # small: writers that end together wait for the last one
 _RENEWED = 4  # times while a claim lasts
 _POLL_S = 0.1
 _KEPT_S = 3600.0  # other writers may still need results that are live

@@ -423,8 +423,6 @@ class HttpOcr:
 
     def __call__(self, image: np.ndarray) -> list[OcrWord]:
         """Recognize the words in an image: (height, width, 3) uint8, RGB."""
-        from lazyrag.loaders.pictures import write_png  # which imports much more
-
         try:
             return list(SERVICES[self.service](self._post, write_png(image), image.shape))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as exc:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, Retriever, migrate
 from lazyrag.document.lease import LEASE_S
 from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
 from lazyrag.storage.postgres import literal, local_copy
@@ -18,7 +21,7 @@ from tests.contract.test_map_file import TestMapFileSegments  # noqa: F401  runs
 from tests.contract.test_map_vectors import TestMapFileVectors  # noqa: F401
 from tests.crash.kills import kill
 from tests.live.conftest import address_of
-from tests.postgres_stores import copies_of_postgres, url_of  # noqa: F401
+from tests.postgres_stores import copies_of_postgres, open_file, url_of  # noqa: F401
 from tests.unit.test_lease import *  # noqa: F403
 from tests.unit.test_ledger import *  # noqa: F403
 
@@ -71,6 +74,13 @@ def answers(docs: Document) -> list[tuple[str, float]]:
     return found
 
 
+@pytest.fixture
+def plain_files(monkeypatch) -> None:
+    """Store files are files, as elsewhere."""
+    monkeypatch.setattr(StoreFile, "__init__", open_file)
+
+
+@pytest.mark.usefixtures("plain_files")
 def test_a_store_in_postgresql_answers_as_a_file_does(url, files, tmp_path):
     """Same uids and scores; another machine, which has no local copies, reads all of it."""
     with opened(str(tmp_path / "store.db"), files) as docs:
@@ -157,6 +167,92 @@ def test_a_writer_waits_for_another_one(url):
             pass
         with other.reading() as connection:
             assert connection.execute("SELECT count(*) FROM document").fetchone() == (0,)
+
+
+@pytest.mark.usefixtures("plain_files")
+def test_migrate_copies_a_file_to_postgresql(url, files, tmp_path):
+    """Nothing is embedded again, and what comes after gets new numbers."""
+    path = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    server = {"segment_store": {"type": "postgresql", "kwargs": {"uri": url}}}
+    with opened(str(tmp_path / "store.db"), files) as docs:
+        docs.sync()
+        expected = answers(docs)
+    migrate(path, server)
+    with opened(url, files) as docs:
+        assert answers(docs) == expected
+        (files / "new.txt").write_text("Oolong")
+        assert docs.sync().added == ("new.txt",)
+        assert docs.verify() == ()
+
+
+def test_shards_are_for_files(url):
+    """An error, not stores that several shards share."""
+    with pytest.raises(ConfigError, match="PostgreSQL"):
+        opened(url, shards=2)
+
+
+WRITER = """
+import os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from lazyrag import Document
+
+class Embedder:
+    identity, batch_size = "slow", 8
+
+    def __call__(self, texts):
+        with open(sys.argv[3], "a") as log:
+            log.write("".join(f"{text}\\n" for text in texts))
+        time.sleep(0.02 * len(texts))
+        return [[1.0, float(len(text))] for text in texts]
+
+url, files, log, export = sys.argv[1:]
+conf = {"segment_store": {"type": "postgresql", "kwargs": {"uri": url}}}
+keywords = {"embed": {"v": Embedder()}, "store_conf": conf, "launcher": ThreadPoolExecutor(1)}
+with keywords["launcher"], Document(files, name="m", **keywords) as docs:
+    docs.create_node_group("line", transform=str.splitlines)
+    print("ready", flush=True)
+    docs.activate_group("line", embed_keys=["v"])
+    docs.export(export)
+"""
+
+
+def test_writers_share_the_work(url, files, tmp_path):
+    """Each text is embedded about once, though one writer is killed; what is stored is that of one writer."""
+    for number in range(96):
+        (files / f"more{number}.txt").write_text("\n".join(f"line {line} of {number}" for line in range(4)))
+
+    def start(name: str, store: str) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-c",
+            WRITER,
+            store,
+            str(files),
+            str(tmp_path / f"{store[-6:]}.log"),
+            str(tmp_path / name),
+        ]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache-{name}")}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+
+    def texts(store: str) -> list[str]:
+        return (tmp_path / f"{store[-6:]}.log").read_text().splitlines()
+
+    alone = url_of(tmp_path / "alone")
+    started = [start("alone", alone), start("killed", url), start("first", url), start("second", url)]
+    for process in started[1:]:
+        process.stdout.readline()
+    while not Path(tmp_path / f"{url[-6:]}.log").exists():
+        time.sleep(0.02)
+    started[1].kill()
+    assert [process.wait(120) for process in started] == [0, -signal.SIGKILL, 0, 0]
+    for process in started:
+        process.stdout.close()
+    expected = {one.name: one.read_bytes() for one in (tmp_path / "alone").iterdir()}
+    for name in ("first", "second"):
+        assert {one.name: one.read_bytes() for one in (tmp_path / name).iterdir()} == expected
+    assert len(texts(alone)) == len(set(texts(alone)))
+    assert set(texts(url)) == set(texts(alone))
+    assert len(texts(url)) <= len(texts(alone)) + 2 * 32 * 4  # the batch of the killed one again
 
 
 def test_kills(tmp_path):
