@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, LoadError, missing_package, sentence
 from lazyrag.loaders.pdf_layout import letters, turned
