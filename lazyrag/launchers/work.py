@@ -105,7 +105,9 @@ class Launcher:
 
             self.results = shared = SharedResults(file)
             self._keeps_results = self._closes_results = True
-            indexer.on_ahead = functools.partial(work_ahead, docs, shared, arguments)
+            given = arguments["launcher"]
+            own = lambda: {**arguments, "launcher": Launcher(given, shared)}  # noqa: E731
+            indexer.on_ahead = functools.partial(work_ahead, docs, shared, own)
         elif file.path is not None and not self._keeps_results:
             self.results = Results(Path(f"{file.path}.results"))
 
