@@ -57,9 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
 
-    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, and a third of the others of the web
-    page and of real servers; without it all are kept. With LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing
-    data: the tests fail.
+    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, one in n of those marked `share(n)`,
+    and of the others of the web page and of real servers a quarter and a half; without it all are kept. With
+    LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
     number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
@@ -70,15 +70,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             function = item.nodeid.partition("[")[0]
             if cases[function] % sample.args[0]:
                 item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.share(3))
             cases[function] += 1
 
     def is_left_out(item: pytest.Item) -> bool:
         if missing and item.get_closest_marker("shared"):
             return True
-        own, is_exhaustive = zlib.crc32(item.nodeid.encode()), bool(item.get_closest_marker("exhaustive"))
-        if not is_exhaustive and (part := _PARTS.get(item.path.parent.name)):
-            return own % min(count, part) != number % min(count, part)
-        return is_exhaustive and own % count != number
+        if not item.get_closest_marker("exhaustive"):
+            share = item.get_closest_marker("share")
+            parts = min(count, share.args[0] if share else _PARTS.get(item.path.parent.name, 1))
+        else:
+            parts = count
+        return zlib.crc32(item.nodeid.encode()) % parts != number % parts
 
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
@@ -86,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not is_left_out(item)]
 
 
-_PARTS = {"page": 3, "live": 3}
+_PARTS = {"page": 4, "live": 2}
 """Of the tests of these folders, a slice keeps one in so many."""
 
 

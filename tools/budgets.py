@@ -104,16 +104,16 @@ BOUNDS = (
 
 LATER_PARTS = {
     "scale": (2_900, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica|postgres)(/.*)?\.py"),
-    "command line": (1_130, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
+    "command line": (1_160, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_650,
+        5_720,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
     "documents": (
-        2_400,
+        2_650,
         1_500,
         r"(.*/)?(ocr|scans|tables|sql_process|pictures|transcription|format_report|bidi|pdf_(recovery|lines)|alphabets|armour|(old_)?office)\.py",
     ),

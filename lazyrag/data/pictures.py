@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PICTURES = "pictures"
 """Kind of source that transforms read: the pictures of a file, see `FoundPictures`."""
@@ -57,3 +63,17 @@ class FoundPictures:
         """What `write` wrote."""
         pictures, notes = json.loads(text)
         return cls([FoundPicture(**one) for one in pictures], notes)
+
+
+def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
+    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without transparency."""
+    image = image.reshape(*image.shape[:2], -1)[:, :, :3]
+    image = image[:, :, ::-1] if is_blue_first else image
+    height, width, colours = image.shape
+    rows = zlib.compressobj(6)
+    packed = b"".join([*(rows.compress(b"\0" + row.tobytes()) for row in image), rows.flush()])
+    header = struct.pack(">2I5B", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )

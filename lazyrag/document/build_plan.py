@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -268,6 +268,14 @@ class BuildPlanner:
             tuple(group.id for group in other),
             tuple(partial_indexes),
         )
+
+    def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
+        """Plan for the first files of an empty store: with the groups and indexes of steps, which become live later."""
+        plans = [self.plan_live(), *(self.plan_step(step).plan for step in steps)]
+        groups = {one.id: one for plan in plans for one in plan.groups}
+        indexes = {one.id: one for plan in plans for one in plan.indexes}
+        names = {number: name for plan in plans for number, name in plan.names.items()}
+        return replace(plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()])
 
     def reason(self, step: Step) -> str:
         """Why a step is to be done for every document; "" if it is done.

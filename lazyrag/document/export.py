@@ -14,7 +14,8 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -147,22 +148,28 @@ class Exporter:
         return ExportedGroup(group.name, group.parent, group.fingerprint, nodes, tuple(spaces))
 
     def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> ExportedSpace:
-        uids: list[str] = []
-        vectors: list[Embedding] = []
-        for build in self._tree.builds(group):
-            found = {row.key: row.vector for row in self._indexer.nodes.vectors.get(space.collection, build.keys)}
-            for uid, key in zip(build.uids, build.keys, strict=True):
-                if key in found:
-                    uids.append(uid)
-                    vectors.append(found[key])
-        return self._write_space(name, uids, vectors, space)
+        def pairs() -> Iterator[tuple[str, Embedding]]:
+            for build in self._tree.builds(group):
+                found = {row.key: row.vector for row in self._indexer.nodes.vectors.get(space.collection, build.keys)}
+                yield from ((uid, found[key]) for uid, key in zip(build.uids, build.keys, strict=True) if key in found)
+
+        return self._write_space(name, pairs(), space)
 
     def _write_space(
-        self, name: str, uids: list[str], vectors: list[Embedding], space: LiveIndex | ExportedSpace
+        self, name: str, pairs: Iterable[tuple[str, Embedding]], space: LiveIndex | ExportedSpace
     ) -> ExportedSpace:
-        (self._folder / f"{name}.json").write_text(json.dumps(uids), encoding="utf-8")
-        file = write_vectors(self._folder, name, vectors, space.dimension)
-        self._rows |= dict.fromkeys((f"{name}.json", file), len(uids))
+        count = 0
+
+        def vectors() -> Iterator[Embedding]:
+            nonlocal count
+            with (self._folder / f"{name}.json").open("w", encoding="utf-8") as file:
+                for count, (uid, vector) in enumerate(pairs, 1):  # noqa: B007  it is the number of all
+                    file.write(f"{'[' if count == 1 else ', '}{json.dumps(uid)}")
+                    yield vector
+                file.write("]" if count else "[]")
+
+        file = write_vectors(self._folder, name, vectors(), space.dimension)
+        self._rows |= dict.fromkeys((f"{name}.json", file), count)
         return ExportedSpace(space.name, space.identity, space.dimension, file, f"{name}.json")
 
     def _documents(self) -> Iterator[dict[str, Any]]:
@@ -544,7 +551,7 @@ def decode_document(document: Mapping[str, Any]) -> DocumentRow:
     return DocumentRow(0, root_uid(document["identity"]), seen_ns=-1, **fields)
 
 
-def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimension: int) -> str:
+def write_vectors(folder: Path, name: str, vectors: Iterable[Embedding], dimension: int) -> str:
     """Write vectors of one kind to an array file, in order.
 
     Dense vectors become ``<name>.npy``: (n, dimension) float32. Sparse vectors become ``<name>.npz``: ``starts``,
@@ -554,20 +561,25 @@ def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimensi
     Args:
         folder: Folder of the file.
         name: Its name without suffix.
-        vectors: Any number of vectors.
+        vectors: Any number of vectors; only one of them is in memory.
         dimension: Their length, or `SPARSE`.
 
     Returns:
         The file's name.
     """
-    if dimension != SPARSE:
-        dense = cast("Sequence[Vector]", vectors)
-        matrix = np.stack(dense) if dense else np.empty((0, dimension), np.float32)
-        np.save(folder / f"{name}.npy", matrix.astype("<f4"), allow_pickle=False)
-        return f"{name}.npy"
-    starts, dimensions, weights = _sparse_arrays(cast("Sequence[SparseVector]", vectors))
-    np.savez(folder / f"{name}.npz", starts=starts, dimensions=dimensions, weights=weights)
-    return f"{name}.npz"
+    if dimension == SPARSE:
+        starts, dimensions, weights = _sparse_arrays(cast("Iterable[SparseVector]", vectors))
+        np.savez(folder / f"{name}.npz", starts=starts, dimensions=dimensions, weights=weights)
+        return f"{name}.npz"
+    path, draft = folder / f"{name}.npy", folder / f"{name}.raw"
+    with draft.open("wb") as file:
+        for dense in cast("Iterable[Vector]", vectors):
+            file.write(dense.astype("<f4").tobytes())
+    mapped = np.memmap(draft, "<f4", "r") if draft.stat().st_size else np.empty(0, "<f4")
+    np.save(path, mapped.reshape(-1, dimension), allow_pickle=False)
+    del mapped
+    draft.unlink()
+    return path.name
 
 
 def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
@@ -594,13 +606,14 @@ def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
     return [dict(pairs[start:end]) for start, end in pairwise(starts.tolist())]
 
 
-def _sparse_arrays(vectors: Sequence[SparseVector]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    rows = [sorted(vector.items()) for vector in vectors]
-    return (
-        np.cumsum([0, *map(len, rows)]).astype("<i8"),
-        np.array([dimension for row in rows for dimension, _ in row], "<u8"),
-        np.array([weight for row in rows for _, weight in row], "<f4"),
-    )
+def _sparse_arrays(vectors: Iterable[SparseVector]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    starts, dimensions, weights = array("q", [0]), array("Q"), array("f")
+    for vector in vectors:
+        row = sorted(vector.items())
+        dimensions.extend(number for number, _ in row)
+        weights.extend(weight for _, weight in row)
+        starts.append(len(weights))
+    return np.array(starts, "<i8"), np.array(dimensions, "<u8"), np.array(weights, "<f4")
 
 
 def _encode_vector(vector: Embedding) -> bytes:

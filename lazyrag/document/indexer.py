@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -90,6 +90,7 @@ class Indexer:
         self.settled: SettledFiles | None = None  # since the last sync
         self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
         self.on_sync: Callable[[], object] = lambda: None
+        self.on_ahead: Callable[[Mapping[str, Any]], object] = lambda _: None  # before the lease, see work_ahead
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -100,6 +101,7 @@ class Indexer:
         self.last_view = View(Tree(), 0, {})
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
+        self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
@@ -154,7 +156,7 @@ class Indexer:
         steps = sorted(needs, key=self._order)
         for _ in range(_TRIES):  # while one is built, another may be redefined
             for step in steps:
-                view = self._ensure_built(step, view)
+                view = self._ensure_built(step, view, steps)
             if self.has(view, needs):
                 break
         return view
@@ -181,8 +183,8 @@ class Indexer:
 
     # Build on first use
 
-    def _ensure_built(self, step: Step, view: View) -> View:
-        """A view with a group or index: the given one, or a new one after a build."""
+    def _ensure_built(self, step: Step, view: View, steps: Sequence[Step]) -> View:
+        """A view with a group or index: the given one, or a new one after a build; the steps are what it is for."""
         settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
         if settled and self._has(view, step):
             return view
@@ -196,12 +198,12 @@ class Indexer:
         # Another thread may hold the lock while it waits for another program: until then serve what is live.
         if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
             try:
-                return self._build_missing(step)
+                return self._build_missing(step, steps)
             finally:
                 self.lock.release()
         return view
 
-    def _build_missing(self, step: Step) -> View:
+    def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller holds the lock.
 
         If its definition changes during the build, it is built again a few times, then by the definition before.
@@ -215,10 +217,12 @@ class Indexer:
                 return view
             if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
+            if not there:
+                self.on_ahead({step.group: [step.embed_key] if step.embed_key else []})
             try:
                 with self.writing(0.0 if there else WAIT_S):
                     if not self.is_synced:
-                        self._first_sync()
+                        self._first_sync(steps)
                     view = self.now()
                     if not self._has(view, step):
                         view = self.build(step)
@@ -229,13 +233,23 @@ class Indexer:
                 return view
         return view
 
-    def _first_sync(self) -> None:
+    def _first_sync(self, steps: Sequence[Step]) -> None:
+        tree = self.ledger.tree
+        if not tree.documents and tree.groups.keys() <= {LAZY_ROOT_NAME}:
+            # Each file is loaded, split and analysed in one pass. Models may fail: they come when the files are live.
+            self.first_steps = [replace(step, embed_key=None) for step in steps if not self._may_call_model(step)]
+            self._requested.update(self.first_steps)
         try:
             self.on_sync()
         except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
             self.is_synced = True
             raise
+        finally:
+            self.first_steps = ()
         self.is_synced = True
+
+    def _may_call_model(self, step: Step) -> bool:
+        return any(one.may_call_model for one in self.definitions.needed(step.group))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -248,7 +262,7 @@ class Indexer:
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
-        return ReadOnlyError(msg, store=str(self.ledger.file.path))
+        return ReadOnlyError(msg, store=self.ledger.file.address)
 
     # Write
 

@@ -628,11 +628,13 @@ class IngestionEngine:
 
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
+        shared: dict[str, str] = {}  # a batch of Chinese texts has a million terms, of ten thousand
         for version in self._uncovered(target, batch):
             batch.meter.tick(target.step)
             segments = version.segments[target.group]
             try:
-                terms = list(map(target.terms_of, self._index_texts(target, version, batch.plan)))
+                read = map(target.terms_of, self._index_texts(target, version, batch.plan))
+                terms = [list(map(shared.setdefault, one, one)) for one in read]
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
@@ -1055,15 +1057,15 @@ def file_root(
     if isinstance(user_metadata, LazyRAGError):
         raise user_metadata
     for _ in range(_MAX_READS):  # metadata and text have to be of one version of the file
-        before = signature_of(file.path)
+        before = signature_of(file.raw_path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
         loaded = load(file)
-        if signature_of(file.path) == before:
+        if signature_of(file.raw_path) == before:
             break
     from_loader, from_user = check_metadata(loaded.metadata), check_metadata(user_metadata)
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
-    unchanged = signature_of(file.path) == file.signature  # else it may have been another while it was read
+    unchanged = signature_of(file.raw_path) == file.signature  # else it may have been another while it was read
     row = replace(
         row,
         signature=file.signature if unchanged else None,

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
+from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.document.catalogue import checked_span, find_root
 from lazyrag.document.reader import Reader
@@ -15,7 +16,6 @@ from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.ocr import OcrWord, word_glyphs
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
-from lazyrag.loaders.pictures import write_png
 from lazyrag.validation import validate_integer
 
 _MAX_WIDTH = 10_000
@@ -70,8 +70,9 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
     with closing(loader.open(reader.unchanged_file(path, file))) as opened:
         pages = {int(one.label): one for one in touched}
         words: dict[int, tuple[list[OcrWord], tuple[int, ...]]] = {}
-        needed = range(1, opened.count + 1) if loader.drop_repeated else pages
-        for number in {*root.metadata.get("pages_by_ocr", ())} & {*needed}:
+        for number in {*root.metadata.get("pages_by_ocr", ())} & {
+            *(range(1, opened.count + 1) if loader.drop_repeated else pages)
+        }:
             found = loader.recognize(opened, number)
             words[number] = ([], (1, 1)) if isinstance(found, str) else found
 
@@ -107,7 +108,7 @@ def render_page(reader: Reader, path: str, page: int, width: int, file: str | os
 
 
 def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
-    """The loader that read a document; None unless it is a `PdfLoader`, which `ScanLoader` is."""
+    """The loader that read a document; None unless it is a `PdfLoader`."""
     _, given = reader.indexer.engine.loading.loader_of(root.path, root.metadata)
     found = given() if isinstance(given, type) and issubclass(given, PdfLoader) else given
     return found if isinstance(found, PdfLoader) else None

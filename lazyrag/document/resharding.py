@@ -125,9 +125,8 @@ class _ShardsExporter(Exporter):
         nodes = self._write_lines(f"nodes-{number}.jsonl", lines)
         spaces = []
         for at, space in enumerate(group.spaces):
-            pairs = [pair for uid in live.uids for pair in live.vectors(group.name, space, uid).items()]
-            uids, vectors = [uid for uid, _ in pairs], [vector for _, vector in pairs]
-            spaces.append(self._write_space(f"vectors-{number}-{at}", uids, vectors, space))
+            pairs = (pair for uid in live.uids for pair in live.vectors(group.name, space, uid).items())
+            spaces.append(self._write_space(f"vectors-{number}-{at}", pairs, space))
         return ExportedGroup(group.name, group.parent, group.fingerprint, nodes, tuple(spaces))
 
     def _documents(self) -> Iterator[dict[str, Any]]:

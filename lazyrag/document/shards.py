@@ -44,6 +44,7 @@ from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
 from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
 from lazyrag.validation import require, validate_integer, validate_text
 
@@ -434,6 +435,7 @@ def shard_conf(conf: StoreConf, number: int, shards: int) -> StoreConf:
     """
 
     def numbered(path: Any) -> Any:
+        require(not is_server(path), "shards", shards, "None with a store in PostgreSQL", "Only files are numbered.")
         return None if path is None else shard_path(path, number, shards)
 
     def of_store(choice: Any) -> Any:
@@ -580,6 +582,8 @@ class ShardedDocument(Document):
         conf = StoreConf.parse(store_conf, dataset.folder)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embed))
         self._claim(conf.ledger_file, number, is_new=not options.get("read_only"))
+        if launcher is not None:
+            launcher = importlib.import_module("lazyrag.launchers.work").make_engine(launcher)
         options |= {"launcher": launcher, "store_conf": store_conf, "doc_fields": doc_fields, "name": self.name}
         options |= {"dataset_path": dataset_path, "embed": embed, "doc_files": doc_files}
         options["file_metadata"] = file_metadata

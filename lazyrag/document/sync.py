@@ -93,6 +93,7 @@ def sync(
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
         refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
+    indexer.on_ahead({})
     with indexer.writing(wait_s):
         indexer.is_synced = True
         if first is not None:
@@ -164,7 +165,7 @@ def ingest_changes(
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
     for file, exc in changes.unreadable:
         indexer.failures.add(LOADING, file.identity, _read_error(file, exc))
-    plan = indexer.planner.plan_live()
+    plan = indexer.planner.plan_first(indexer.first_steps)
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
     indexer.report = replace(_final_report(compared, done), repaired=repaired)

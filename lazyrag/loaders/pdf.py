@@ -50,7 +50,6 @@ from lazyrag.validation import (
 
 _OCR_DOTS_PER_INCH = 200
 _MAX_PAGES_NAMED = 20
-_COVERED = 0.6  # of a page, by one picture, as in scans
 
 
 @known_arguments
@@ -299,6 +298,7 @@ _LOCK = threading.Lock()
 
 _MAX_GLYPHS = 1_000_000
 _MAX_PIXELS = 40_000_000
+_MAX_TAGS = 100_000  # of a page
 _POINTS_PER_INCH = 72
 
 _TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
@@ -399,11 +399,8 @@ class PdfFile:
             return False
         if not has_few_letters(text):
             return True
-        with self.handle(index) as page:
-            width, height = page.get_size()
-            boxes = [one.get_bounds() for one in image_objects(page)]
-        most = _COVERED * width * height
-        return all((right - left) * (top - bottom) < most for left, bottom, right, top in boxes)
+        with self.opened(index) as (page, _):
+            return not _is_covered(page)
 
     def no_text(self, read: _Pages) -> LoadError:
         """The error for a file without any text."""
@@ -511,9 +508,53 @@ def _has_drawings(page: Any) -> bool:
     return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
 
 
-def image_objects(page: Any) -> Iterator[Any]:
-    """The pictures on a page of `PdfFile.handle`, in drawing order."""
-    yield from page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5)
+def image_objects(page: Any) -> Iterator[tuple[Any, int]]:
+    """The pictures on a page of `PdfFile.handle`, in drawing order, and the numbers of their marked content."""
+    for one in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
+        yield one, pdfium.FPDFPageObj_GetMarkedContentID(one.raw)
+
+
+def alternative_texts(page: Any) -> dict[int, str]:
+    """Alternative texts of the pictures on a tagged page of `PdfFile.handle`, by number of their marked content."""
+    found: dict[int, str] = {}
+    tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
+    if not tree:
+        return found
+    count = pdfium.FPDF_StructTree_CountChildren(tree)
+    waiting = [pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count)]
+    for _ in range(_MAX_TAGS):
+        if not waiting:
+            break
+        one = waiting.pop()
+        size = pdfium.FPDF_StructElement_GetAltText(one, None, 0) if one else 0
+        if size > 2:
+            buffer = ctypes.create_string_buffer(size)
+            pdfium.FPDF_StructElement_GetAltText(one, buffer, size)
+            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(one)):
+                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(one, at)
+                found[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
+        count = pdfium.FPDF_StructElement_CountChildren(one) if one else 0
+        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(one, at) for at in range(count)]
+    pdfium.FPDF_StructTree_Close(tree)
+    return found
+
+
+_COVERED = 0.6  # of a page, by one picture
+
+
+def _is_covered(page: Any) -> bool:
+    """Whether a picture covers most of a page, as in scans."""
+    edges = [ctypes.c_float() for _ in range(4)]
+    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
+    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
+        one = pdfium.FPDFPage_GetObject(page, at)
+        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
+            continue
+        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
+            left, bottom, right, top = (edge.value for edge in edges)
+            if (right - left) * (top - bottom) >= _COVERED * area:
+                return True
+    return False
 
 
 _WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")

@@ -11,14 +11,13 @@ import posixpath
 import re
 import struct
 import urllib.parse
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from lazyrag.data.pictures import FoundPicture, FoundPictures
+from lazyrag.data.pictures import FoundPicture, FoundPictures, write_png
 from lazyrag.errors import LazyRAGError, LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
 from lazyrag.loaders.base import check_pages, is_built_in, reading
@@ -26,8 +25,6 @@ from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from lazyrag.loaders.pdf import PdfFile
 
 MIN_SIDE = 64
@@ -37,7 +34,7 @@ MAX_REPEATS = 3
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 32 << 20
 _MAX_PICTURES = 5_000
-_MAX_CAPTION = 500
+_MAX_NOTES, _MAX_CAPTION = 20, 500
 _WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
 LINK, _DATA = "link:", "data:"
 
@@ -49,11 +46,15 @@ _CAPTION = re.compile(
 T = TypeVar("T")
 
 
+Described: TypeAlias = tuple[str, int, int, str]
+"""Media type, width, height and digest of a picture."""
+
+
 class _Drawn(NamedTuple):
-    """A picture as a file shows it: its bytes, or a reason why they cannot be read; or size and digest of a bitmap."""
+    """A picture as a file shows it."""
 
     place: str
-    read: Callable[[], bytes | tuple[str, int, int, str]]
+    describe: Callable[[], Described]
     caption: str = ""
     alternative: str = ""
     where: str = ""
@@ -85,16 +86,19 @@ def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool =
             found.notes.append(f"pictures left out: {_reason(exc)}")
             break
         try:
-            got = one.read()
-            kind, width, height, digest = got if isinstance(got, tuple) else _described(got)
+            kind, width, height, digest = one.describe()
         except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
             found.notes.append(f"picture {one.place[:80] or path.name} left out: {_reason(exc)}")
             continue
         if min(width, height) >= MIN_SIDE:
             caption, alternative = (" ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4])
             found.pictures.append(FoundPicture(one.place, digest, kind, width, height, caption, alternative, one.where))
+    else:
+        found.notes.append(f"pictures left out: only the first {_MAX_PICTURES:,} are read")
     times = Counter(one.digest for one in found.pictures)
     found.pictures = [one for one in found.pictures if times[one.digest] < MAX_REPEATS]
+    if more := len(found.notes[_MAX_NOTES:]):
+        found.notes[_MAX_NOTES:] = [f"{more:,} more notes of pictures"]
     return found
 
 
@@ -163,7 +167,8 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
     return f"image/{kind}", size[0], size[1]
 
 
-def _described(data: bytes) -> tuple[str, int, int, str]:
+def _described(read: Callable[..., bytes], *given: Any) -> Described:
+    data = read(*given)
     kind, width, height = picture_format(data)
     check_pixels(width, height)
     return kind, width, height, hashlib.sha256(data).hexdigest()
@@ -226,8 +231,14 @@ def _read_file(path: Path) -> bytes:
 # Zip containers
 
 
-def _of_archive(archive: Archive, name: str) -> Callable[[], bytes]:
-    return lambda: _checked(archive.pieces(name))
+def _describer(archive: Archive) -> Callable[[str], Callable[[], Described]]:
+    """What describes parts: a logo on each slide is read once."""
+
+    @functools.cache
+    def describe(name: str) -> Described:
+        return _described(_checked, archive.pieces(name))
+
+    return lambda name: functools.partial(describe, name)
 
 
 def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]:
@@ -250,9 +261,10 @@ def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]
 
 def _docx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "Word document", ".docx") as archive:
+        describe = _describer(archive)
         for element, target, alternative in _drawings(archive, related(archive, "officeDocument")):
             paragraph = next(element.iterancestors("{*}p"), None)
-            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+            yield _Drawn(target, describe(target), _caption_near(paragraph), alternative)
 
 
 def _caption_near(paragraph: Element | None) -> str:
@@ -283,6 +295,7 @@ def _words(paragraph: Element) -> Iterator[str]:
 
 def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "presentation", ".pptx") as archive:
+        describe = _describer(archive)
         main = related(archive, "officeDocument")
         known = relations(archive, main)
         ids = [attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")]
@@ -290,7 +303,7 @@ def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
             titles = archive.xml(slide).iterfind(".//{*}sp")
             title = next(("".join(_words(one)) for one in titles if _is_title(one)), "")
             for _, target, alternative in _drawings(archive, slide):
-                yield _Drawn(target, _of_archive(archive, target), title, alternative, f"slide {number}")
+                yield _Drawn(target, describe(target), title, alternative, f"slide {number}")
 
 
 def _is_title(shape: Element) -> bool:
@@ -300,13 +313,14 @@ def _is_title(shape: Element) -> bool:
 
 def _odt(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "text document", ".odt") as archive:
+        describe = _describer(archive)
         for image in archive.xml("content.xml").iter("{*}image"):
             target, frame = posixpath.normpath(attribute(image, "href") or "."), image.getparent()
             if frame is None or target not in archive:
                 continue
             alternative = frame.findtext("{*}desc") or frame.findtext("{*}title") or ""
             paragraph = next(frame.iterancestors("{*}p"), None)
-            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+            yield _Drawn(target, describe(target), _caption_near(paragraph), alternative)
 
 
 # Markup
@@ -339,9 +353,9 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
 def _markup(addresses: Addresses, path: Path, _: Any) -> Iterator[_Drawn]:
     for number, (address, caption, alternative) in enumerate(addresses(path)):
         if address[:5].lower() == _DATA:
-            yield _Drawn(f"{_DATA}{number}", functools.partial(_embedded, address), caption, alternative)
+            yield _Drawn(f"{_DATA}{number}", functools.partial(_described, _embedded, address), caption, alternative)
         elif _linked_file(path, address) is not None:
-            yield _Drawn(LINK + address, functools.partial(_linked, path, address), caption, alternative)
+            yield _Drawn(LINK + address, functools.partial(_described, _linked, path, address), caption, alternative)
 
 
 def _embedded(address: str) -> bytes:
@@ -363,14 +377,16 @@ def _linked_file(path: Path, address: str) -> Path | None:
     if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
         return None
     try:
-        file = (path.parent / urllib.parse.unquote(parts.path)).resolve()
-        is_inside = file.is_relative_to(path.parent.resolve()) and file.is_file()
+        folder = path.parent.resolve()
+        file = (folder / urllib.parse.unquote(parts.path)).resolve()
+        inside = file.relative_to(folder).parts if file.is_file() else ()  # else a ValueError
     except (OSError, ValueError):
         return None
     suffix = file.suffix.lower()
     readers = reading().readers
     is_document = not is_built_in(suffix) or (readers is not None and readers(file.name, file.name) is not None)
-    return file if is_inside and _FORMATS.get(suffix) is _itself and not is_document else None
+    is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
+    return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
 
 
 def _linked(path: Path, address: str) -> bytes:
@@ -384,7 +400,7 @@ Addresses: TypeAlias = Callable[[Path], list[tuple[str, str, str]]]
 
 
 def _itself(path: Path, _: Any) -> Iterator[_Drawn]:
-    yield _Drawn("", lambda: _read_file(path))
+    yield _Drawn("", functools.partial(_described, _read_file, path))
 
 
 # PDF
@@ -405,21 +421,21 @@ def _opened(path: Path, loader: Any) -> PdfFile:
 
 def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
     """The pictures of a page with what is needed of them: pdfium forgets a page that is closed."""
-    from lazyrag.loaders.pdf import image_objects
+    from lazyrag.loaders.pdf import alternative_texts, image_objects
 
     found = []
     with file.handle(index) as page, closing(page.get_textpage()) as text:
-        wide, high = page.get_size()
-        for number, one in enumerate(image_objects(page)):
+        alternatives = alternative_texts(page)
+        where, (wide, high) = f"page {index + 1}", page.get_size()
+        for number, (one, tag) in enumerate(itertools.islice(image_objects(page), _MAX_PICTURES)):
             left, bottom, right, top = one.get_bounds()
             if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
                 continue
             below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
             above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
             caption = _caption_among(below) or _caption_among(above)
-            found.append(
-                _Drawn(f"{index + 1}/{number}", _result(_describe_object, one), caption, "", f"page {index + 1}")
-            )
+            described = _result(_describe_object, one)
+            found.append(_Drawn(f"{index + 1}/{number}", described, caption, alternatives.get(tag, ""), where))
     return found
 
 
@@ -437,10 +453,10 @@ def _result(function: Callable[[Any], T], argument: Any) -> Callable[[], T]:
     return lambda: result
 
 
-def _describe_object(one: Any) -> tuple[str, int, int, str]:
+def _describe_object(one: Any) -> Described:
     width, height = one.get_px_size()
     check_pixels(width, height)
-    stored = bytes(one.get_data())
+    stored = one.get_data()
     if len(stored) > MAX_BYTES:
         raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
     kind = "image/png" if _jpeg_of(one) is None else "image/jpeg"
@@ -449,7 +465,8 @@ def _describe_object(one: Any) -> tuple[str, int, int, str]:
 
 def _jpeg_of(one: Any) -> bytes | None:
     """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
-    if one.get_filters(skip_simple=True) != ["DCTDecode"]:
+    *packing, last = one.get_filters() or [""]
+    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
         return None
     data = bytes(one.get_data(decode_simple=True))
     picture_format(data)
@@ -468,29 +485,16 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
 
     page, number = map(int, place.split("/"))
     with closing(_opened(path, loader)) as file, file.handle(page - 1) as opened:
-        one = next(itertools.islice(image_objects(opened), number, None), None)
+        one, _ = next(itertools.islice(image_objects(opened), number, None), (None, 0))
         if one is None:
             raise LoadError(f"Page {page} has no such picture.")
         check_pixels(*one.get_px_size())
         data = _jpeg_of(one)
         if data is None:
             with closing(one.get_bitmap()) as bitmap:
+                bitmap.warn_on_close = False  # nothing refers to its pixels after that
                 data = write_png(bitmap.to_numpy(), is_blue_first=True)
         return data
-
-
-def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
-    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without transparency."""
-    image = image.reshape(*image.shape[:2], -1)[:, :, :3]
-    image = image[:, :, ::-1] if is_blue_first else image
-    height, width, colours = image.shape
-    rows = zlib.compressobj(6)
-    packed = b"".join([*(rows.compress(b"\0" + row.tobytes()) for row in image), rows.flush()])
-    header = struct.pack(">2I5B", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
 
 
 _PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}

@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.models.embedding_cache": "CachedEmbedder EmbeddingCache",
         "lazyrag.models.local": "AsyncReranker CrossEncoderReranker",
         "lazyrag.models.onnx.models": "MaxSimModel OnnxCrossEncoder OnnxEmbedder",
-        "lazyrag.models.openai.client": "Endpoint",
+        "lazyrag.models.openai.client": "Endpoint RateLimit",
         "lazyrag.models.openai.models": "HttpChatModel HttpEmbedder HttpRerankModel",
         "lazyrag.models.openai.transcription": "HttpTranscriber",
         "lazyrag.models.protocols": "ChatChoice ChatCompletion ChatDelta ChatModel ChatOptions "

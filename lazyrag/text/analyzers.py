@@ -143,7 +143,8 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
 
 def _longer(words: list[str], segmenter: Segmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
-    return [term for word in words if len(word) > 2 for term in (*_inner_words(word, 3, segmenter), word)]
+    longer = [word for word in words if len(word) > 2]
+    return [term for word in longer for term in (*_inner_words(word, 3, segmenter), word)] if longer else longer
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
@@ -330,11 +331,12 @@ class RustSegmenter:
         for word in user_words:
             jieba.add_word(word, None, None)
         self._cut = jieba.cut
+        self._is_han = re.compile(_HAN).fullmatch
         self.is_word = jieba.has_word
 
     def words(self, text: str) -> list[str]:
         """See `words`."""
-        if re.fullmatch(_HAN, text):
+        if self._is_han(text):
             return self._cut(text)
         # It takes more characters for Chinese than jieba does, and would join a rare one to its neighbours.
         pieces = enumerate(re.split(_HAN, text))

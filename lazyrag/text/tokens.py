@@ -10,7 +10,8 @@ import re
 import string
 import threading
 import zlib
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
@@ -138,6 +139,18 @@ class EstimatedTokenCounter:
         """See `FittingTokenCounter`."""
         most = limit * self._unit
         length = 16 + limit * (4 if text[max(0, end - 64) : end].isascii() else 1)
+        window: _Window = getattr(_last, "window", _NO_WINDOW)
+        while window.text is text and window.start <= end - length and end <= window.end:
+            # As a splitter asks, right after `fit_forward`. This finds what the loop below finds.
+            low, at, ahead = end - length - window.start, end - window.start, window.costs
+            whole = bisect_left(window.runs, max(low, int(ahead.searchsorted(ahead[at] - most))))
+            start = min(window.runs[whole], at)
+            run = text[window.start + max(low, window.runs[whole - 1] if whole else 0) : window.start + start]
+            room = most - int(ahead[at] - ahead[start])
+            if run and _cost(run) > room:
+                part = bisect_right(range(1, len(run)), room, key=lambda size: _cost(run[-size:]))
+                return window.start + start - part
+            length *= 2
         while True:
             runs = _RUNS_OR_CHARACTERS.findall(text, max(0, end - length), end)
             costs = [0, *itertools.accumulate(map(_cost, reversed(runs)))]
@@ -203,6 +216,7 @@ class _Window(NamedTuple):
         end: Where it ends.
         costs: (length + 1,) the cost of the text from ``start`` on, in hundredths.
         begins: (length,) whether the text from here on has the difference of the costs.
+        runs: Where it begins, and its length.
     """
 
     text: str
@@ -210,10 +224,11 @@ class _Window(NamedTuple):
     end: int
     costs: NDArray[np.int64]
     begins: NDArray[np.bool_]
+    runs: array[int]
 
 
 _WINDOW_LENGTH = 1 << 15
-_NO_WINDOW = _Window("", 0, 0, np.zeros(1, np.int64), np.zeros(0, bool))
+_NO_WINDOW = _Window("", 0, 0, np.zeros(1, np.int64), np.zeros(0, bool), array("q"))
 _last = threading.local()  # a splitter asks for one part of a text after the other
 
 _LOWER, _UPPER, _DIGIT, _LINE, _SPACE_KIND, _MARK, _RULES = range(1, 8)
@@ -222,24 +237,34 @@ _LOWER, _UPPER, _DIGIT, _LINE, _SPACE_KIND, _MARK, _RULES = range(1, 8)
 def _window(text: str, start: int, end: int) -> _Window:
     """The costs of `_cost` by character."""
     part = text[start:end]
-    codes = np.minimum(np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32), 0x10000)
-    kinds = _kinds()[codes]
+    if part.isascii():
+        kinds = _kinds().take(np.frombuffer(part.encode(), np.uint8))
+    else:
+        codes = np.minimum(np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32), 0x10000)
+        kinds = _kinds().take(codes)
     begins = np.ones(len(kinds), bool)
     np.not_equal(kinds[1:], kinds[:-1], out=begins[1:])
-    places = np.arange(len(kinds))
-    firsts = np.maximum.accumulate(np.where(begins, places, 0))
-    places -= firsts
-    increments = _increments()[kinds, np.minimum(places, 6)]
-    increments[(kinds == _DIGIT) & (places % 3 == 0)] = 200
-    follows = (kinds == _LOWER) & (firsts > 0) & (kinds[firsts - 1] == _UPPER)
-    increments[follows] = 0
-    follows &= begins
-    increments[follows] = np.where(places[np.flatnonzero(follows) - 1] > 0, 135, 25)
-    begins &= ~follows
+    firsts = np.flatnonzero(begins)
+    lengths = np.diff(firsts, append=len(kinds))
+    places = np.arange(len(kinds)) - firsts.repeat(lengths)
+    cells = kinds * np.uint8(7) + np.minimum(places, 6).astype(np.uint8)
+    increments: np.ndarray[Any, Any] = np.frombuffer(bytearray(cells.tobytes().translate(_increments())), np.uint8)
+    digits = np.flatnonzero(kinds == _DIGIT)
+    increments[digits[places[digits] % 3 == 0]] = 200
+    of_runs = kinds[firsts]
+    follows = np.zeros(len(firsts), bool)
+    np.logical_and(of_runs[1:] == _LOWER, of_runs[:-1] == _UPPER, out=follows[1:])
+    increments[follows.repeat(lengths)] = 0
+    increments[firsts[follows]] = np.where(lengths[np.flatnonzero(follows) - 1] > 1, 135, 25)
+    begins[firsts[follows]] = False
     begins |= (kinds == 0) | (kinds == _MARK)
     if not part.isascii():
-        increments += 102 * _tokens_by_code_point()[codes].astype(np.int64)
-    return _Window(text, start, start + len(part), np.concatenate([[0], np.cumsum(increments)]), begins)
+        increments = increments + 102 * _tokens_by_code_point().take(codes).astype(np.int64)
+    costs = np.zeros(len(part) + 1, np.int64)
+    np.cumsum(increments, dtype=np.int64, out=costs[1:])
+    runs = array("q", np.flatnonzero(begins).tobytes())
+    runs.append(len(part))
+    return _Window(text, start, start + len(part), costs, begins, runs)
 
 
 @lru_cache(maxsize=1)
@@ -253,13 +278,13 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 @lru_cache(maxsize=1)
-def _increments() -> NDArray[np.int64]:
-    """(16, 7) what the first six characters in a row of each kind cost, and each of the others."""
-    table = np.zeros((16, 7), np.int64)
+def _increments() -> bytes:
+    """What the first six characters in a row of each kind cost, and each of the others: seven numbers for each kind."""
+    table = np.zeros((16, 7), np.uint8)
     table[_LOWER, [0, 6]] = 104, 26
     table[_UPPER] = 125, *[15] * 6
     table[_LINE, 0], table[_SPACE_KIND, 1], table[_MARK], table[_RULES:, :3] = 30, 150, 65, 65
-    return table
+    return table.tobytes().ljust(256)
 
 
 @lru_cache(maxsize=1)

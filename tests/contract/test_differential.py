@@ -10,6 +10,7 @@ from tests.contract.over_store_files import InFiles
 from tests.differential import SegmentStoreDifferential, VectorStoreDifferential
 
 
+@pytest.mark.slow
 class TestSegments(SegmentStoreDifferential):
     """In memory."""
 
@@ -20,6 +21,7 @@ class TestSegments(SegmentStoreDifferential):
         return MapSegmentStore()
 
 
+@pytest.mark.slow
 class TestVectors(VectorStoreDifferential):
     """In memory."""
 

@@ -477,6 +477,7 @@ def _changed_rows() -> list[VectorRow]:
     return [VectorRow(row.key, -row.vector, row.fields) for row in _rows(1500, first=800)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_a_program_that_ends_at_any_step_of_an_upsert_leaves_all_of_it_or_nothing(path):
     """Before, within and after each transaction and each array file: the rows are the old or the new ones, and the same

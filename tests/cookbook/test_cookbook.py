@@ -56,6 +56,7 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -66,6 +67,7 @@ def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: 
     assert "ONNX: How" in done.stdout
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,6 +119,7 @@ def test_the_cookbook_has_no_gap():
     assert SCRIPTS
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without a model: keyword search, a cited answer, the line for a model, and what to type next; then at once."""
@@ -135,6 +138,7 @@ def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pyt
     assert again[2:] == lines[2:]
 
 
+@pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_demo_is_hybrid_with_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

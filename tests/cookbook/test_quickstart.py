@@ -45,7 +45,7 @@ async def run(cells: list[str]) -> list[str]:
     return pages
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("book", "path", "passage"),
     [(BOOKS[0], "handbook/tools-and-vehicles.txt", "Forty parts"), (BOOKS[1], "茶园/采摘须知.txt", "每公斤90元")],

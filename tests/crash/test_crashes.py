@@ -79,6 +79,7 @@ def test_the_program_meets_all_that_can_happen_to_files(matrix):
     assert matrix.reference("transform").result["dump"] != edits.result["dump"]
 
 
+@pytest.mark.slow
 def test_the_checks_see_what_they_are_for(matrix):
     """A group of another version, a document that is lost or there twice, an index or an answer that lacks one."""
     reference = matrix.reference("edits")
@@ -114,8 +115,9 @@ def test_a_definition_that_comes_back(matrix):
     assert matrix.reference("back").result["dump"] == matrix.reference("edits").result["dump"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sample", [SAMPLE[7:8], pytest.param(SAMPLE, marks=pytest.mark.slow)], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "sample", [SAMPLE[7:8], pytest.param(SAMPLE, marks=[pytest.mark.slow, pytest.mark.share(3)])], ids=["one", "all"]
+)
 def test_a_sample_of_crashes(matrix, sample):
     """A SIGKILL of each sort: readers see one version or the other, the next start ends where this one would have."""
     assert_fine(matrix.cases(chosen(matrix, *one) for one in sample))
@@ -146,6 +148,7 @@ def test_crashes_upon_crashes(matrix, name):
     assert_fine(matrix.cases((name, *pair) for pair in pairs))
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["first", "edits", "transform", "batches"])
 def test_crashes_at_any_instant(matrix, name):

@@ -118,6 +118,7 @@ def test_the_record_has_what_sqlite_does(power):
         assert {one.call for one in recording.log if one.inode == inode} >= {Call.WRITE, Call.SYNC}
 
 
+@pytest.mark.share(3)
 @needs_recorder
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -131,6 +132,7 @@ def test_a_sample_of_power_cuts(power, layout):
     assert not tally.problems, "\n".join(["", *tally.problems])
 
 
+@pytest.mark.share(3)
 @needs_recorder
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def noted(log, kind):
     return [int(line.split()[0]) for line in (log / kind).read_text().splitlines()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("launcher", [ThreadPoolExecutor(2), 2], ids=["an executor", "processes"])
 def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, launcher):
     """Files, metadata, nodes of a transform that sees nodes, vectors and the error of a file are the same."""
@@ -101,6 +102,17 @@ def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(fold
     assert not (log / "embed").exists()
 
 
+def test_shards_share_the_processes(folder, log):
+    """Two shards with one process have one."""
+    with Document(folder(FILES), scale_work.embed, launcher=1, shards=2) as docs:
+        docs.add_reader("*.noted", scale_work.read_noted)
+        docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
+        assert all(shard.status().documents for shard in docs.shards)
+    pids = {line.split()[0] for kind in ("load", "embed") for line in (log / kind).read_text().splitlines()}
+    assert len(pids) == 1
+    assert str(os.getpid()) not in pids
+
+
 class Recorder(Executor):
     """Finishes nothing until it is waited for, and records how much is in flight."""
 
@@ -125,6 +137,7 @@ class Recorder(Executor):
         self.now -= 1
 
 
+@pytest.mark.slow
 def test_batches_are_bounded_by_size_and_in_number(folder, log):
     """A batch of long texts has little more than 32 KiB; at most two batches for each worker are in flight."""
     launcher = Recorder()

@@ -61,7 +61,7 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
     process = subprocess.Popen([shutil.which("nginx") or "nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)])
     url = f"http://127.0.0.1:{port}/rag"
     try:
-        wait_for(lambda: httpx.get(f"{url}/healthz").status_code == 200, "nginx", 20)
+        wait_for(lambda: httpx.get(f"{url}/healthz", timeout=60).status_code == 200, "nginx", 20)
         yield url
     finally:
         process.terminate()
@@ -87,9 +87,9 @@ def main() -> int:
         config = read_config(root / "serve.toml")
         with serving(root / "files", config=root / "serve.toml") as running, nginx(root, running.url) as url:
             running.wait_until_ready()
-            assert httpx.get(f"{url}/openapi.json").json()["servers"] == [{"url": "/rag"}]
-            assert httpx.get(f"{url}/api/v1/sets/notes/documents").status_code == 200
-            found = httpx.post(f"{url}/api/v1/sets/notes/search", json={"query": "green tea"})
+            assert httpx.get(f"{url}/openapi.json", timeout=60).json()["servers"] == [{"url": "/rag"}]
+            assert httpx.get(f"{url}/api/v1/sets/notes/documents", timeout=60).status_code == 200
+            found = httpx.post(f"{url}/api/v1/sets/notes/search", json={"query": "green tea"}, timeout=60)
             assert found.status_code == 200, found.text
             assert "eighty degrees" in found.text
             print("requests pass under the sub-path")

@@ -306,6 +306,7 @@ def test_what_cannot_be_recorded_is_refused(client, access, admin, monkeypatch):
     assert client.get(SETS).status_code == 503
 
 
+@pytest.mark.slow
 def test_a_labelled_administrator_sees_its_own_rows(client, access, admin):
     """With numbers that do not tell what others did."""
     headers = bearer(access.create("admin", labels=["hr"])[1])
@@ -385,7 +386,7 @@ def test_rate_limits(client, access):
     assert access.verify_audit().rows == 51
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/api/v1/session", "/login"])
 def test_failed_logins_do_not_fill_the_audit_log(client, access, path):
     """They need no token; clients that send many of them wait."""

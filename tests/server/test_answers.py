@@ -142,6 +142,7 @@ def test_only_who_asked_reads_an_answer(app, client, chat):
     assert [other.get(path).status_code for path in (place, f"{place}/events")] == [404, 404]
 
 
+@pytest.mark.slow
 def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
     """A client that goes away and does not come back in time cancels the model's call."""
     monkeypatch.setattr(routes_answers, "GRACE_S", 0.4)
@@ -197,7 +198,7 @@ def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat
     assert client.delete(f"{SET}/golden/{golden['id']}").status_code == 404
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -21,7 +21,7 @@ READ = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("path", READ)
 def test_what_is_read_is_what_is_described(client, docs, path):
     """Documents, versions, marks, jobs, nodes: nothing is missing, and nothing has no description."""

@@ -34,6 +34,7 @@ def paths(client, **params):
 # Reading
 
 
+@pytest.mark.slow
 def test_sets(client):
     """A set names its groups and fields, and counts its documents."""
     [listed] = client.get("/api/v1/sets").json()["sets"]
@@ -121,6 +122,7 @@ def test_pages_and_marks(client, docs):
     assert client.get(f"{SET}/pages/tea.md").status_code == 400
 
 
+@pytest.mark.slow
 def test_versions_and_rollback(client, docs, tmp_path):
     """Versions differ line by line; without stored ones, a rollback fails as a job."""
     (tmp_path / "files" / "tea.md").write_text("# Tea\n\nBlack tea.\n")
@@ -236,6 +238,7 @@ def events(client, url, **headers):
     return [(one["event"], one["id"], json.loads(one["data"])) for one in fields]
 
 
+@pytest.mark.slow
 def test_events(client, docs):
     """Events show a job until it is done; after a cut, those that were seen are not repeated, but the end is."""
     add(client, a="Tea.")
@@ -262,7 +265,7 @@ def test_streams_are_kept_open(client, docs, monkeypatch):
     worker.join()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [900, 20_000])
 def test_deeply_nested_values(client, depth):
     """Values that are nested too deeply for a parser are no failures of the service."""
@@ -308,6 +311,7 @@ def labelled(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_pictures(labelled):
     """The picture of a node comes with its type, for those who see its document; others learn nothing of it."""
     docs, everyone, a, b = labelled
@@ -450,6 +454,7 @@ def test_retries_of_own_documents_that_were_hidden_since(labelled):
     assert len(paths(a)) == 1
 
 
+@pytest.mark.slow
 def test_jobs_see_what_their_principal_sees(labelled):
     """A job of a principal with labels fails where a job before it has hidden the document, or changed its labels."""
     docs, everyone, a, _ = labelled

@@ -145,7 +145,7 @@ def test_other_sites_embed_nothing(bare, touched):
     )
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [
@@ -294,6 +294,7 @@ def routes(app):
             yield method.upper(), path
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_no_route_answers_without_a_token(app, client, service):
     """But health and login; a forged token, a session cookie and a revoked one do not help."""

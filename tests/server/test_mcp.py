@@ -115,6 +115,7 @@ async def use_every_tool(client, version):
         await client.call_tool("delete", {})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ERAS)
 def test_every_tool_over_http(app, mode):
     """In both eras."""
@@ -141,7 +142,7 @@ def test_a_set_is_searched_in_its_group(service, app, docs):
     assert found().isdisjoint(uids["MediumChunk"])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
 def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     """``lazyrag mcp PATH`` reads the index that ``lazyrag index`` made."""
@@ -159,6 +160,7 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
 # What tools return
 
 
+@pytest.mark.slow
 def test_search_filters_and_limits(app):
     """By metadata; an unknown field is named."""
     found = ask(app, "search", query="tea coffee 茶", filters={"file_name": ["coffee.txt"]}, limit=1)["results"]
@@ -262,6 +264,7 @@ def labelled(tmp_path):
         access.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", ERAS)
 def test_labels_hold(labelled, mode):
     """A hidden document is an unknown one, its passages too; a set without labels is none."""
@@ -288,6 +291,7 @@ def test_labels_hold(labelled, mode):
     asyncio.run(use())
 
 
+@pytest.mark.slow
 def test_the_guards_of_the_service_hold(labelled, client_for):
     """Tokens, hosts, origins, methods and sizes."""
     app, access, _, whole = labelled
@@ -486,6 +490,7 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
 # Processes
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_command_passes_calls_on_to_a_service(tmp_path):
     """``--url`` with a token; every web process gives the same answers. It survives a revocation and the service."""
@@ -554,7 +559,7 @@ def test_no_index_is_named(tmp_path, capsys):
 # The page
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/mcp.md", "docs/zh/mcp.md"])
 def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
     """The arguments of each tool, and the configurations of clients."""

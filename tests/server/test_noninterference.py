@@ -250,6 +250,7 @@ class Requests:
         return bodies[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sides", range(WORLDS), indirect=True)
 def test_it_equals_a_service_of_what_may_be_seen(sides):
     """Statuses, bodies, errors, ETags and Locations do not depend on hidden documents."""

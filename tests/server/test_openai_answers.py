@@ -176,6 +176,7 @@ def test_without_a_chat_model_the_error_says_so(client, served, monkeypatch):
     assert error.value.code == "no_chat_model"
 
 
+@pytest.mark.slow
 def test_a_function_as_model_reports_no_tokens(client, served, monkeypatch):
     """Then there is no usage, rather than an invented one."""
     monkeypatch.setattr(served.service, "chat", lambda text: "Eighty degrees [1].")
@@ -200,6 +201,7 @@ def served_status(client, path, body):
     return httpx.post(str(client.base_url).rstrip("/") + path, json=body, timeout=30).status_code
 
 
+@pytest.mark.slow
 def test_a_failing_model_is_an_error(client, model, quick_endpoints):
     """Of the request, or of the stream, whose status has been sent."""
     model.faults = [lambda _: (_ for _ in ()).throw(OSError())] * 20
@@ -233,6 +235,7 @@ def test_file_search_answers_with_file_citations(client):
     assert client.responses.create(model="echo", input=QUESTION, tools=[tool]).output[0].results is None
 
 
+@pytest.mark.slow
 def test_filters_weights_and_thresholds(client):
     """Each changes what is found."""
 
@@ -286,6 +289,7 @@ def test_a_streamed_response_has_the_protocol_s_events(client):
     assert final.usage.total_tokens == 5
 
 
+@pytest.mark.slow
 def test_responses_are_stored_for_a_while(client, served, model):
     """A stored one is continued by its id, read and deleted by who asked."""
     first = client.responses.create(model="words", input=QUESTION)
@@ -300,6 +304,7 @@ def test_responses_are_stored_for_a_while(client, served, model):
         client.responses.create(model="words", input="Tea?", previous_response_id=first.id)
 
 
+@pytest.mark.slow
 def test_another_process_reads_a_stored_response(client, served):
     """Nothing is in the memory of one process."""
     first = client.responses.create(model="words", input=QUESTION)
@@ -336,6 +341,7 @@ def httpx_json(value):
     return lambda _: answered(value)
 
 
+@pytest.mark.slow
 def test_the_asynchronous_client(served, model):
     """Everything at once, as a program with an event loop sends it."""
 
@@ -454,6 +460,7 @@ def tokens(served, model):
     access.close()
 
 
+@pytest.mark.slow
 def test_labels_hold_on_every_face(served, tokens):
     """A scoped token finds its documents alone; a set that it cannot see is as unknown as one that does not exist."""
     with served.client(key=tokens["staff"]) as staff, served.client(key=tokens["all"]) as everyone:
@@ -525,7 +532,7 @@ def test_errors_of_tokens(served, tokens):
 
 def test_the_document_describes_the_errors(served):
     """Below /v1 they are OpenAI's."""
-    document = httpx.get(f"{served.url}/openapi.json").json()
+    document = httpx.get(f"{served.url}/openapi.json", timeout=60).json()
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank"):
         [schema] = document["paths"][path]["post"]["responses"]["default"]["content"].values()
         assert schema["schema"]["$ref"].endswith("/OpenAI.ErrorResponse")
@@ -545,6 +552,7 @@ def hostile(chosen, depth=0):
     return {chosen.choice(keys): hostile(chosen, depth + 1) for _ in range(chosen.randrange(4))}
 
 
+@pytest.mark.slow
 def test_hostile_values_are_never_a_failure(served, client):
     """Wrong types and nested values at every field are refused, or answered."""
     chosen, store = random.Random(7), store_of(client, "words")
@@ -677,8 +685,8 @@ def test_responses_are_what_is_published(served, client, published):
     def hold(name, value):
         published.check(value, {"$ref": f"#/components/schemas/{name}"})
 
-    hold("ListModelsResponse", httpx.get(f"{served.url}/v1/models").json())
-    hold("Model", httpx.get(f"{served.url}/v1/models/words").json())
+    hold("ListModelsResponse", httpx.get(f"{served.url}/v1/models", timeout=60).json())
+    hold("Model", httpx.get(f"{served.url}/v1/models/words", timeout=60).json())
     asked = {"model": "words", "messages": ASK, "metadata": {"a": "b"}}
     hold("CreateChatCompletionResponse", served.post("/v1/chat/completions", asked).json())
     options = {"stream": True, "stream_options": {"include_usage": True}}
@@ -690,7 +698,7 @@ def test_responses_are_what_is_published(served, client, published):
     asked |= {"reasoning": {"effort": "low"}, "max_output_tokens": 100, "max_tool_calls": 1, "truncation": "auto"}
     whole = served.post("/v1/responses", asked).json()
     hold("Response", whole)
-    hold("Response", httpx.get(f"{served.url}/v1/responses/{whole['id']}").json())
+    hold("Response", httpx.get(f"{served.url}/v1/responses/{whole['id']}", timeout=60).json())
     kinds = {}
     for ref in published.schemas["ResponseStreamEvent"]["anyOf"]:
         name = ref["$ref"].rpartition("/")[2]

@@ -170,6 +170,7 @@ def test_sets_of_the_configuration(openai, docs, client):
     assert hit.file_id not in {one.id for one in openai.vector_stores.files.list(store.id)}
 
 
+@pytest.mark.slow
 def test_sizes_of_chunks(openai, following):
     """Each file is split in the sizes that it came with."""
     text = " ".join(f"Sentence number {at} is about tea." for at in range(200)).encode()
@@ -280,6 +281,7 @@ def draw_filter(draw, depth):
     return {"type": op, "key": draw(st.sampled_from(KEYS)), "value": value}
 
 
+@pytest.mark.slow
 @given(st.composite(draw_filter)(depth=3), st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
 @settings(max_examples=CASES)
 def test_filters_on_undeclared_attributes(filters, attributes):
@@ -348,6 +350,7 @@ def hostile_filter(generator, depth):
     return {key: value for key, value in found.items() if generator.random() < 0.95}
 
 
+@pytest.mark.slow
 def test_hostile_filters(client, openai, following):
     """Filters of any depth and with any values are answered, or refused with the parameter, and never fail."""
     store, _ = fill(openai)
@@ -506,6 +509,7 @@ def test_labels_and_scopes(client, access, service, following):
 # Processes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_four_processes_and_one_answer_alike(tmp_path):
     """What one web process is told, the others know at once; a later start with one process answers the same."""

@@ -277,6 +277,7 @@ def test_a_page_in_mid_answer_has_the_text_so_far(client, service, monkeypatch):
     assert shown + added == "It is brewed at eighty degrees. Keep it dry."
 
 
+@pytest.mark.slow
 def test_an_answer_can_be_stopped(client, service):
     """Stop ends the writing, and what was written stays."""
     service.chat = Chat("It is brewed ", "never", held=1)

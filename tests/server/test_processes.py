@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 def found(url, name, query):
     """Paths of what a search over HTTP finds."""
-    answer = httpx.post(f"{url}/api/v1/sets/{name}/search", json={"query": query})
+    answer = httpx.post(f"{url}/api/v1/sets/{name}/search", json={"query": query}, timeout=60)
     assert answer.status_code == 200, answer.text
     return [hit["path"] for hit in answer.json()["hits"]]
 
@@ -58,6 +58,7 @@ def test_a_folder_is_served_and_followed(folder):
         assert not [pid for pid in children if is_running(pid)]
 
 
+@pytest.mark.slow
 def test_the_state_folder_is_no_part_of_the_served_folder(folder):
     """Tokens, answers and uploads are no documents, and for no other users of the machine, wherever they lie."""
     state = folder / "index" / "serve"
@@ -76,6 +77,7 @@ def test_the_state_folder_is_no_part_of_the_served_folder(folder):
         assert shown == {"lock", ".lazyragignore"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["web", "writer"])
 def test_a_process_that_dies_is_started_again(folder, role):
     """kill -9 of a process: another one takes its place and its work."""
@@ -90,6 +92,7 @@ def test_a_process_that_dies_is_started_again(folder, role):
         assert running.children(role) != [pid]
 
 
+@pytest.mark.slow
 def test_children_end_with_their_supervisor(folder):
     """kill -9 of the supervisor: its children notice, end and free the port, and a new one starts there."""
     with serving(folder, "--port", "0", "--processes", "1") as running:
@@ -102,6 +105,7 @@ def test_children_end_with_their_supervisor(folder):
         running.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_one_service_per_state_folder(folder):
     """A second service of a folder is refused with one line."""
     with serving(folder, "--port", "0", "--processes", "1"):
@@ -112,6 +116,7 @@ def test_one_service_per_state_folder(folder):
     assert second.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_other_addresses_need_a_token(folder):
     """A service that other machines could reach is refused as long as it has no token."""
     command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "192.0.2.1"]
@@ -134,6 +139,7 @@ def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_path_of_a_proxy(tmp_path, folder):
     """X-Forwarded-Prefix counts from configured proxies only, and the configured path takes precedence over it."""
@@ -151,6 +157,7 @@ def test_the_path_of_a_proxy(tmp_path, folder):
         assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/docs"}]
 
 
+@pytest.mark.slow
 def test_reading_the_configuration_again(tmp_path, folder):
     """SIGHUP restarts the processes with the new configuration; one that cannot be read changes nothing."""
     config = tmp_path / "serve.toml"
@@ -173,7 +180,7 @@ def test_a_program_serves_its_document():
     """Document(manager=True) serves from the program, in-memory Documents with lambdas too, until it is closed."""
     docs = Document(manager=True)
     docs.create_node_group("shout", transform=lambda text: text.upper())
-    assert httpx.get(f"{docs.url}/readyz").status_code == 200
+    assert httpx.get(f"{docs.url}/readyz", timeout=60).status_code == 200
     job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea."}})
     assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
     assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
@@ -182,7 +189,7 @@ def test_a_program_serves_its_document():
     docs.close()
     docs.close()
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{url}/healthz")
+        httpx.get(f"{url}/healthz", timeout=60)
 
 
 def test_the_port_of_a_program(tmp_path):
@@ -213,4 +220,4 @@ def test_a_large_request_head_is_refused():
         with socket.create_connection(("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10) as large:
             large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
             assert large.recv(100).startswith(b"HTTP/1.1 400")
-        assert httpx.get(f"{docs.url}/healthz").status_code == 200
+        assert httpx.get(f"{docs.url}/healthz", timeout=60).status_code == 200

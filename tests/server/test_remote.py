@@ -219,6 +219,7 @@ def letters(text):
     return [1.0 + text.count(letter) for letter in "ehilrt0123"]
 
 
+@pytest.mark.slow
 def test_a_token_with_labels_reads_what_it_sees(notes):
     """Hits, scores and errors are those of the restricted Document; nodes of others lead nowhere."""
     docs, reading, folder = notes

@@ -72,6 +72,8 @@ def test_who_may_not_create_sets(client, app, principal, monkeypatch):
     assert client.delete(f"{SETS}/notes").status_code == 403
 
 
+@pytest.mark.slow
+@pytest.mark.share(3)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
     """No web process answers 404 about it, each one has it within a second, and a later start finds it."""
@@ -81,12 +83,12 @@ def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
         with serving(folder, "--port", "0", "--processes", "3") as running:
             running.wait_until_ready()
             if not start:
-                assert httpx.post(f"{running.url}{SETS}", json={"name": "teas"}).status_code == 201
+                assert httpx.post(f"{running.url}{SETS}", json={"name": "teas"}, timeout=60).status_code == 201
                 found = {running.get(f"{SETS}/teas").status_code for _ in range(20)}
                 assert found <= {200, 503}
             wait_for(lambda: all(running.get(f"{SETS}/teas").status_code == 200 for _ in range(20)), "the set", 10)
             if start:
-                assert httpx.delete(f"{running.url}{SETS}/teas").status_code == 204
+                assert httpx.delete(f"{running.url}{SETS}/teas", timeout=60).status_code == 204
                 gone = lambda: all(running.get(f"{SETS}/teas").status_code == 404 for _ in range(20))  # noqa: E731
                 wait_for(gone, "the deletion", 3)
 

@@ -300,6 +300,7 @@ def test_a_replica_follows(source, tmp_path):
         assert replica.pull() == 0
 
 
+@pytest.mark.slow
 def test_a_replica_runs(source, tmp_path):
     """In a thread, also while the service lacks a group or does not answer."""
     docs, url = source
@@ -321,6 +322,7 @@ def test_a_replica_runs(source, tmp_path):
         assert list(copy.dump()) == list(docs.dump())
 
 
+@pytest.mark.slow
 def test_a_replica_that_missed_a_deletion(source, tmp_path):
     """What was removed from the service's record of changes meanwhile is deleted, too."""
     docs, url = source
@@ -356,6 +358,7 @@ def test_a_replica_of_a_restored_store(tmp_path):
             shutil.copytree(backup, tmp_path, dirs_exist_ok=True)
 
 
+@pytest.mark.slow
 def test_what_a_replica_refuses(source, tmp_path):
     """Other definitions, own documents, labels."""
     _, url = source
@@ -393,6 +396,7 @@ def kill_after(calls, path, url):
     return subprocess.run(command, env=env, check=False, capture_output=True).returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calls",
     [

@@ -354,6 +354,7 @@ def test_files_of_deleted_documents_are_removed(client, service, run_jobs):
     assert not sweep()
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_memory_of_large_uploads():
     """200 MB in parts, and again as a form, take less than 100 MB of memory more than the idle service."""

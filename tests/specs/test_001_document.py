@@ -337,7 +337,7 @@ def test_manager_serves_the_document(folder):
     manager=True serves the Document over HTTP until it is closed; it answers in the program as it did.
     """
     with Document(folder({"a.txt": "茶"}), manager=True) as docs:
-        assert httpx2.get(f"{docs.url}/healthz").status_code == 200
+        assert httpx2.get(f"{docs.url}/healthz", timeout=60).status_code == 200
         assert by_path(docs) == {"a.txt": "茶"}
 
 

@@ -213,6 +213,7 @@ def test_importing_starts_nothing():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_ends_at_once_with_calls_under_way():
     """Neither a call of a daemon thread nor an open stream holds it up, and nothing is printed."""
     begun = time.monotonic()
@@ -267,6 +268,7 @@ def test_keyboard_interrupt_cancels_the_work():
     assert process.returncode == 7, errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_has_a_loop_of_its_own():
     """Both go on, whatever the parent's loop did at that moment."""

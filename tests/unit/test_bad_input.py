@@ -296,6 +296,7 @@ def test_a_text_of_5_mb(folder):
     _check_a_large_text(folder, 5_000_000)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_a_text_of_50_mb(folder):
     """A text of 50 MB is split without a gap, and what stands at its end is found."""

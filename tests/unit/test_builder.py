@@ -110,6 +110,7 @@ def test_a_transform_that_fails_for_one_file(folder):
     assert len(docs.get_nodes("FineChunk")) == 3
 
 
+@pytest.mark.slow
 def test_a_transform_that_fails_in_the_middle_of_a_file(folder):
     """A file whose transform fails at a later node has no node of that group at all."""
     docs = in_lines(folder({"a.txt": "one\ntwo\nbad\nfour", "b.txt": "one"}))

@@ -76,7 +76,7 @@ def delete_files(docs, place, **kwargs):
     docs.delete_files([name for name in ("d.txt", "e.txt") if name in there], **kwargs)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("operation", [sync, add_files, add_texts, delete_files])
 def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
@@ -186,6 +186,7 @@ def test_a_callback_can_cancel(tmp_path):
     assert len(docs.get_nodes()) == len(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"])
 def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
     """Files that workers have begun are finished or dropped; no other ones are begun."""

@@ -83,7 +83,7 @@ def test_what_others_have_as_well_is_shared_and_stays(docs):
     assert docs.verify() == ()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("place", ["store.db-wal", "store.db.embeddings", "store.db.d/leftover.arrays", "store.db.bak"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
 def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding):
@@ -120,6 +120,7 @@ def test_a_plain_delete_leaves_what_the_certificate_finds(docs, tmp_path):
     assert docs.deletion_certificate("clinic/patient.txt", file=tmp_path / "patient.txt").is_clean
 
 
+@pytest.mark.slow
 def test_a_file_that_is_still_in_the_dataset_keeps_its_path(tmp_path):
     """The path of an excluded file stays, which the certificate says; once the file is gone, it goes, too."""
     (tmp_path / "data").mkdir()
@@ -203,6 +204,7 @@ def test_unknown_live_and_restricted_documents_are_refused(docs):
         docs.restricted({"file_name": "open"}).purge("open")
 
 
+@pytest.mark.slow
 def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
     """Finished jobs with its text and path go, and the one that purges it has neither."""
     docs.jobs.submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})

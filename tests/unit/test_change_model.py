@@ -117,6 +117,7 @@ def test_a_switch_lasts_and_new_documents_follow_it(tmp_path):
         assert {one.embeddings["default"].shape for one in hits} == {(3,)}
 
 
+@pytest.mark.slow
 def test_a_worse_model_is_not_switched_to(tmp_path, questions):
     """Unless that is wanted; the report says how much worse it is."""
     with ready(tmp_path) as docs:

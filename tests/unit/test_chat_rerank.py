@@ -183,6 +183,7 @@ class TestWhateverIsSaid:
         by_text = {}
         assert all(by_text.setdefault(documents[position], score) == score for position, score in found)
 
+    @pytest.mark.slow
     @given(_answers, st.integers(0, 25), st.integers(2, 6), st.data())
     def test_listwise_keeps_all(self, answers, count, window, data):
         """Each document once, with scores from 1 down by 1 / n; a topk gives their beginning."""

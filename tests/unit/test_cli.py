@@ -249,6 +249,7 @@ def limited(limit: str, *arguments: str):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
 def test_what_cannot_be_read_is_one_line(folder: Path, run):
@@ -276,6 +277,7 @@ def test_what_cannot_be_read_is_one_line(folder: Path, run):
     (folder / "notes").chmod(0o700)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize(("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")])
@@ -359,6 +361,7 @@ def test_status_and_plan_say_why(folder: Path, run):
     assert (folder / ".lazyrag" / "store.db").read_bytes() == state
 
 
+@pytest.mark.slow
 def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
     """The new index is searched at once; importing twice is refused."""
     run("index", "--include", "*.md", "--group", "FineChunk")
@@ -456,6 +459,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptible):
     """Ctrl-C in a long index: one line, exit status 130; the next index ends with all files."""
@@ -530,6 +534,7 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
 
 
+@pytest.mark.slow
 def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
     """Without OPENAI_BASE_URL, texts would go to another company's servers."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
@@ -649,6 +654,7 @@ main()
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
 
 
+@pytest.mark.slow
 def test_folders_inside_of_an_indexed_folder(folder: Path, run):
     """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
     assert run("index", "--store=~/st")[0] == 0

@@ -99,7 +99,7 @@ def test_every_cosine_lies_within_its_bounds(kind, dimension):
                 assert smaller.max() < 0.1
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(20)
 @EVERY_METRIC
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind):
@@ -120,7 +120,7 @@ def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind
             assert slow.search_many(queries, topk, filter=wanted) == expected
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @EVERY_METRIC
 def test_blocks_with_and_without_codes_answer_together(coded, metric):
     """Large and small blocks, dead rows in each, equal vectors in several: as if all lived in one."""

@@ -393,6 +393,7 @@ def test_a_block_whose_arrays_do_not_go_together_is_refused(change):
         DenseBlock.from_arrays({key: array for key, array in arrays.items() if key != name})
 
 
+@pytest.mark.slow
 def test_small_blocks_are_joined():
     """Rows that come one by one, some replaced, are soon in few blocks, and half of what lies there lives."""
     index = DenseIndex(2)

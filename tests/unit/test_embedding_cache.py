@@ -795,6 +795,7 @@ def test_a_warm_cache_asks_nothing(path, kind):
     assert runs[0].tobytes() == runs[1].tobytes()
 
 
+@pytest.mark.slow
 def test_more_texts_than_are_looked_up_at_once(cache):
     """Hits and misses of all stretches end in their places, and the misses are asked for together."""
     model = Model(lambda text: [float(text), 1.0], batch_size=10_000)

@@ -406,6 +406,7 @@ def _date(seconds):
 class TestLimits:
     """One limit for all callers."""
 
+    @pytest.mark.slow
     def test_no_more_calls_are_under_way_than_allowed(self, model):
         """From two event loops and four threads at once, on one object; all succeed."""
         model.hold_s = 0.02

@@ -71,6 +71,7 @@ def by_hand(embedder, docs, query, nodes, weight):
     return {node.uid: score for node, score in zip(every, scores, strict=True)}
 
 
+@pytest.mark.slow
 def test_a_moved_query_ranks_by_the_formula(docs, embedder):
     """Scores are the cosines with the moved vector, as computed by hand; the best node is the best by hand."""
     retriever = Retriever(docs, "FineChunk", topk=60)
@@ -96,6 +97,7 @@ def test_a_weight_of_nothing_moves_nothing(docs, weight):
     assert told(retriever.with_feedback(retriever("water"), weight)("tea")) == told(retriever("tea"))
 
 
+@pytest.mark.slow
 def test_nodes_of_other_documents_move_nothing(docs):
     """Another Document's vectors may be of another model: they are left out."""
     other = Document(embed=lambda text: [1.0, float(len(text))])
@@ -134,6 +136,7 @@ def test_feedback_is_asking_twice(docs):
     assert expected != told(hybrid("green tea", topk=5))
 
 
+@pytest.mark.slow
 def test_the_query_is_embedded_once(docs, embedder):
     """The second time takes the vector of the first time, also in hybrids; the next question is embedded anew."""
     retriever = FeedbackRetriever(HybridRetriever.over(docs, "FineChunk"))
@@ -155,6 +158,7 @@ def test_filters_hold_both_times(docs):
     assert {names[uid] for uid in stage.settings["feedback"]} <= set(allowed)
 
 
+@pytest.mark.slow
 def test_explain_tells_the_nodes(docs):
     """The stage says towards which nodes the query was moved; the nodes are those of a call."""
     retriever = FeedbackRetriever(HybridRetriever.over(docs, "FineChunk"), nodes=2)

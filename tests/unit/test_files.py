@@ -455,6 +455,7 @@ arrays.ArrayFiles(Path(sys.argv[1])).write({"rows": np.arange(10_000)})
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_no_bundle(folder):
     """Killed before the file was on the disk: there is none of that name; what it left is swept away when it is old."""
     files = ArrayFiles(folder)

@@ -122,6 +122,7 @@ def test_a_subclass_has_its_own_groups(folder):
         Document(root).get_nodes("line")
 
 
+@pytest.mark.slow
 def test_the_same_definition_again_changes_nothing(docs):
     """Defining a group again by the same code, as a notebook's cell does, is no error and builds nothing anew."""
     calls = Counter()

@@ -72,6 +72,7 @@ def test_an_answer(chat, model):
     assert model.bodies == [{"model": "m", "messages": [{"role": "user", "content": "When is tea picked?"}]}]
 
 
+@pytest.mark.slow
 def test_all_options_are_sent(chat, model):
     """By the names of the protocol; extra as it is."""
     extra = {"top_p": 0.5, "max_completion_tokens": 9}

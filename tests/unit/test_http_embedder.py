@@ -259,6 +259,7 @@ def test_a_request_that_is_refused_whatever_its_texts_is_not_narrowed_down(model
     assert len(model.requests) <= 6
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_what_no_text_can_change_is_asked_once(model, status):
     """A wrong key, or an unknown model, ends the work."""

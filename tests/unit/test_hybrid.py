@@ -445,6 +445,7 @@ class TestSearch:
 class TestWhatWasNotFound:
     """A ranking of full length was cut: what it lacks is at most as good as its last."""
 
+    @pytest.mark.slow
     def test_words_are_not_outweighed_by_the_mere_presence_of_alike_vectors(self):
         """All cosines are alike; the one node with the word is first, though the vectors' fifty lack it."""
         docs = Document(embed=lambda text: [1.0, 0.001 * (len(text) % 7)])
@@ -456,6 +457,7 @@ class TestWhatWasNotFound:
         assert math.fsum(first.contributions.values()) == pytest.approx(first.score)
         assert all(share > 0 for share in first.contributions.values())
 
+    @pytest.mark.slow
     def test_a_short_ranking_is_complete(self):
         """What shares no term with the query gets nothing from BM25, as fewer than fifty do."""
         hybrid = HybridRetriever.over(document(), "FineChunk", topk=80)

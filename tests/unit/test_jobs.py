@@ -496,6 +496,7 @@ def test_old_jobs_are_removed(docs, monkeypatch):
     assert finished.id not in {new.id, waiting.id}
 
 
+@pytest.mark.slow
 def test_long_results_are_cut(docs):
     """A report of many files stays small, and says how many they are."""
     docs.jobs.submit("add_texts", {"texts": {f"{number:03}": "tea" for number in range(300)}})
@@ -635,6 +636,7 @@ def test_a_killed_worker_loses_no_job(tmp_path):
     check_kills(tmp_path / "store.db", 2, 0)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_workers_killed_at_many_instants_lose_no_job(tmp_path):
     """20 of them; LAZYRAG_KILLS sets another number."""

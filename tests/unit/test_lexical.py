@@ -112,7 +112,7 @@ def _corpus(size: int, seed: int) -> dict[str, list[str]]:
     return {f"{number * 7919 % size:05d}": document for number, document in enumerate(documents)}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @MODELS
 @pytest.mark.parametrize(
     "query", [["t0"], ["t150"], ["t0", "t1", "t9"], ["t3", "t3", "t40"], ["t0", "never"]], ids=" ".join

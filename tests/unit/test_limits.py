@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
-from lazyrag.models import Endpoint
-from lazyrag.models.openai.client import WINDOW_S, RateLimit
+from lazyrag.models import Endpoint, RateLimit
+from lazyrag.models.openai.client import WINDOW_S
 
 
 class Clock:
@@ -66,6 +66,60 @@ def test_nobody_waits_longer_than_needed(per_minute, pauses):
         free = found[position - per_minute] + WINDOW_S if position >= per_minute else 0.0
         assert start == pytest.approx(max(now, free))
         now = start
+
+
+_calls = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 12)), max_size=40)
+
+
+@given(st.none() | st.integers(1, 6), st.integers(1, 20), _calls, st.sampled_from([0.0, 0.1]))
+def test_no_window_holds_more_than_its_requests_and_tokens(requests, tokens, calls, short):
+    """Of any 60 seconds, wherever they begin; a call beyond the limit of tokens is alone in its window."""
+    clock = Clock(short)
+    limit = RateLimit(requests, tokens, clock=clock, sleep=clock.sleep)
+    found = []
+
+    async def one(number, own):
+        await limit.wait(own)
+        found.append((clock.now, own, number))
+
+    async def all_of_them():
+        for number, (pause, own) in enumerate(calls):
+            clock.now += pause
+            await one(number, own)
+
+    asyncio.run(all_of_them())
+    assert [number for *_, number in found] == list(range(len(calls)))
+    for first, (begin, *_) in enumerate(found):
+        window = [own for start, own, _ in found[first:] if start - begin < WINDOW_S - 1e-6]
+        assert requests is None or len(window) <= requests
+        assert sum(window) <= tokens or sum(own > 0 for own in window) == 1
+
+
+def test_endpoints_share_the_limit_of_an_account():
+    """Requests to two servers wait for each other, and count their texts and the longest answer."""
+    clock = Clock()
+    limit = RateLimit(2, 500, clock=clock, sleep=clock.sleep)
+    both = [Endpoint(f"http://localhost:{port}/v1", "", rate_limit=limit) for port in (9, 10)]
+    body = {"messages": [{"role": "user", "content": "green tea " * 20}], "max_tokens": 300}
+    tokens = [one._tokens(body) for one in both]
+    assert tokens[0] == tokens[1] > 340
+
+    async def calls():
+        for one, own in zip((*both, both[0]), (*tokens, 0), strict=True):
+            await one.wait_for_turn(own)
+            yield clock.now
+
+    async def starts():
+        return [start async for start in calls()]
+
+    assert asyncio.run(starts()) == [0.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize("wrong", [{"rate_limit": 60}, {"rate_limit": RateLimit(1), "requests_per_minute": 2}])
+def test_an_endpoint_takes_one_limit(wrong):
+    """A number is no RateLimit, and two limits of requests would contradict each other."""
+    with pytest.raises(ConfigError, match="rate_limit"):
+        Endpoint("http://localhost:9/v1", **wrong)
 
 
 def test_those_who_wait_start_in_the_order_they_came():

@@ -67,6 +67,7 @@ def test_keywords_come_back_from_json(words, indented):
     assert read_keywords(f"Sure! Here they are:\n```json\n{told}\n```\nAnything else?", False) == words
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=5, unique=True))
 def test_pairs_come_back_from_json(pairs):
     """Pairs in JSON are read as they were, by whatever names."""

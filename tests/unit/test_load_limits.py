@@ -24,7 +24,7 @@ from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, ma
 from tests.interpreter import ROOT
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(48)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
     """It ends soon and without memory, as one LoadError; the other file is in."""
@@ -53,6 +53,7 @@ def test_pdf_bombs_stay_small(tmp_path, name):
     assert seconds < 30
 
 
+@pytest.mark.slow
 def test_a_stream_of_many_pages_counts_once_for_each(folder):
     """Pages may share contents, as letterheads do; a page that lists them twice has twice as many."""
     loader, shared = PdfLoader(max_objects=1000), long_pdf(12, [strings(900)])

@@ -73,6 +73,7 @@ def test_head_and_body(load):
     }
 
 
+@pytest.mark.slow
 @given(
     st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"), min_size=1, max_size=80),
     st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"), max_size=200),

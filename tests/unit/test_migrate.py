@@ -248,6 +248,7 @@ def test_the_source_may_change_between_two_calls(source, files, tmp_path):
         assert docs.verify() == ()
 
 
+@pytest.mark.slow
 def test_several_documents_come_together(tmp_path):
     """All names that the ledger has, or those that are asked for; each with its own nodes."""
     source = conf(tmp_path, "source")
@@ -490,6 +491,7 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
         assert Letters.texts == 1  # the question, which the cache does not keep
 
 
+@pytest.mark.slow
 def test_rows_that_the_ledger_lists_are_all_there_or_the_call_fails(tmp_path):
     """A source_conf without its vector store, or a store that lost a row, is no success; the source stays as it is."""
     old = conf(tmp_path, "old", vector_store={"type": "map", "kwargs": {"uri": str(tmp_path / "vectors.db")}})
@@ -572,6 +574,7 @@ def test_progress_must_be_a_function(tmp_path):
         migrate(conf(tmp_path, "old"), conf(tmp_path, "new"), on_progress="x")
 
 
+@pytest.mark.slow
 def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     """Its fields come from the store file when it is opened; where segments lie elsewhere, an error says what to do."""
     path = tmp_path / "old.db"

@@ -62,6 +62,7 @@ def stored(home: Path) -> list[str]:
     return [path.name for path in (home / "hf").rglob("blobs/*")]
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.shared
 def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -211,6 +212,7 @@ def test_the_extra_is_named(home: Path):
     assert "lazyrag[onnx]" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_shells_complete_the_command():
     """`lazyrag model f<Tab>`."""
     words = {"_LAZYRAG_COMPLETE": "bash_complete", "COMP_WORDS": "lazyrag model f", "COMP_CWORD": "2"}

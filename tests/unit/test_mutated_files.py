@@ -172,7 +172,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(30)
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarm")
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("loader", LOADERS)

@@ -531,6 +531,7 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, package
         OnnxEmbedder(tmp_path)
 
 
+@pytest.mark.slow
 def test_several_threads_may_share_an_embedder(tiny):
     """Eight at a time get what one gets."""
     lists = [[f"{word} {other}" for word in WORDS] for other in WORDS]

@@ -53,6 +53,7 @@ _SHAPES = st.sampled_from([{}, HARD_FIELDS])
 _hard_segments = st.builds(Segment._replace, _segments, fields=st.sampled_from(hard_rows()))
 
 
+@pytest.mark.slow
 @given(_segments | _hard_segments, _SHAPES)
 def test_a_segment_is_read_as_it_was_written(segment: Segment, schema):
     """Whatever it holds and whichever fields are declared, it comes back equal, and can be sent as UTF-8."""

@@ -117,6 +117,7 @@ def test_pages_in_a_picture_are_scanned(written):
         PdfLoader().load(written(data.getvalue()))
 
 
+@pytest.mark.slow
 def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
     """The function sees each scanned page as it looks, and no other; its text stands in the page's place."""
     seen = []

@@ -10,6 +10,16 @@ import zlib
 
 import pytest
 from PIL import Image
+from pypdf import PdfWriter
+from pypdf.generic import (
+    ArrayObject,
+    BooleanObject,
+    DictionaryObject,
+    NameObject,
+    NullObject,
+    NumberObject,
+    TextStringObject,
+)
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen import canvas
 
@@ -42,10 +52,12 @@ FILES = {
         f'<h1>Cups</h1><figure><img src="{address(CUP)}" alt="A white cup"><figcaption>Porcelain from Jingdezhen'
         f'</figcaption></figure><img src="{address(ICON)}" alt="arrow"><img src="img/linked.png" alt="A linked cup">'
         '<img src="../outside.png" alt="Outside"><img src="http://127.0.0.1:9/a.png" alt="Remote">'
+        '<img src=".hidden/a.png" alt="Hidden"><img src="/dev/zero" alt="Device"><img src="img" alt="Folder">'
     ),
     "notes.md": '# Notes\n\n![A bowl](img/linked.png "Bowl of a monk")\n\n![](gone.png)\n',
     "book.pdf": in_pdf([(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]),
     "img/linked.png": CUP,
+    ".hidden/a.png": CUP,
 }
 FOUND = {
     ("book.pdf", "Fig. 3: Kettle from Nambu.", "page 1", "image/jpeg"),
@@ -76,6 +88,7 @@ def pixel(data):
     return image.size, tuple(round(value, -1) for value in image.getpixel((100, 40)))
 
 
+@pytest.mark.slow
 def test_pictures_of_all_formats(docs):
     """Each picture is a node with its caption, its place and its bytes; icons and addresses elsewhere are left out."""
     nodes = docs.get_nodes("image")
@@ -145,6 +158,18 @@ def test_pictures_follow_their_file(folder):
     (place / "a.docx").unlink()
     with pytest.raises(LoadError, match="cannot be read"):
         docs.get_nodes("image")[0].image()
+
+
+@pytest.mark.parametrize("options", [{"shards": 2}, pytest.param({"processes": 1}, marks=pytest.mark.slow)])
+def test_pictures_in_shards_and_by_processes(folder, tmp_path, options):
+    """Shards find and read pictures as one Document; processes that load files find the same ones."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, **options) as docs:
+        with pytest.warns(match="Skipped 1 of"):
+            hits = Retriever(docs, "image", similarity="bm25", topk=9)("figure kettle young cup")
+        assert {(hit.path, hit.text, hit.location, hit.metadata["media_type"]) for hit in hits} <= FOUND
+        assert {hit.path: hit.image() for hit in hits}["open.odt"] == GARDEN
+        assert len(hits) == 5
 
 
 def test_only_nodes_of_pictures_have_bytes(docs):
@@ -233,6 +258,50 @@ def test_logos_are_left_out(folder):
     slides = [(one, f"Slide {number}", "") for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])]
     docs = Document(folder({"a.pptx": on_slides(*slides)}))
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
+
+
+def test_notes_are_few(folder):
+    """Of many damaged pictures the first are named, the others counted."""
+    page = "".join(f'<img src="data:image/png;base64,{number:04}">' for number in range(30))
+    docs = Document(folder({"a.html": f"Tea{page}"}))
+    assert docs.get_nodes("image") == []
+    noted = docs.last_report.notes["a.html"]
+    assert (len(noted), noted[-1]) == (21, "10 more notes of pictures")
+
+
+def test_a_tagged_pdf_has_alternative_texts(folder):
+    """The tags of a page name its pictures."""
+    target = io.BytesIO()
+    page = canvas.Canvas(target, (400, 300))
+    page.drawString(30, 250, "Tea")
+    for number, data in enumerate([GARDEN, CUP]):
+        page._code.append(f"/Figure <</MCID {number}>> BDC")
+        page.drawImage(ImageReader(io.BytesIO(data)), 30 + 150 * number, 100, 120, 90)
+        page._code.append("EMC")
+    page.save()
+    writer = PdfWriter(clone_from=target)
+    [page] = writer.pages
+    page[NameObject("/StructParents")] = NumberObject(0)
+    root = writer._add_object(DictionaryObject())
+    tag = {"/S": "/Figure", "/P": root, "/Pg": page.indirect_reference, "/K": 1, "/Alt": TextStringObject("白瓷杯")}
+    figure = writer._add_object(dictionary(tag))
+    numbers = dictionary({"/Nums": ArrayObject([NumberObject(0), ArrayObject([NullObject(), figure])])})
+    root.get_object().update(
+        dictionary({"/Type": "/StructTreeRoot", "/K": ArrayObject([figure]), "/ParentTree": numbers})
+    )
+    marked = dictionary({"/Marked": BooleanObject(True)})
+    writer.root_object.update(dictionary({"/StructTreeRoot": root, "/MarkInfo": marked}))
+    writer.write(tagged := io.BytesIO())
+    docs = Document(folder({"a.pdf": tagged.getvalue()}))
+    assert [node.text for node in docs.get_nodes("image")] == ["a.pdf, page 1", "白瓷杯"]
+
+
+def dictionary(values):
+    """Values as those of a PDF."""
+    kinds = {int: NumberObject, str: NameObject}
+    return DictionaryObject(
+        {NameObject(name): kinds.get(type(value), lambda one: one)(value) for name, value in values.items()}
+    )
 
 
 def test_a_page_that_is_a_scan_is_no_picture(folder):

@@ -436,6 +436,7 @@ class TestBatches:
         assert [one.query for one in pipeline.sync.batch_retrieve_with_context(questions)] == questions
         assert [one.citations[0].uid for one in pipeline.sync.batch_answer(questions)] == questions
 
+    @pytest.mark.slow
     def test_no_more_at_once_than_asked_for(self, docs, chat, model):
         """The server sees it."""
         model.hold_s = 0.02

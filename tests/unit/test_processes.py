@@ -289,6 +289,7 @@ def test_readers_during_re_ingestion(library, grace_s, monkeypatch):
     assert all(len(asking.seen) > 1 for asking in threads)
 
 
+@pytest.mark.share(3)
 @pytest.mark.slow
 def test_ten_thousand_queries_during_re_ingestion(library, monkeypatch):
     """Ten thousand answers in another process: no mixed version, no missing document, no short answer."""
@@ -546,6 +547,7 @@ def test_a_lease_of_another_machine(library, monkeypatch):
         assert len(docs.get_nodes("new")) == 6
 
 
+@pytest.mark.slow
 def test_a_lease_that_was_lost_writes_nothing(library):
     """A program that stood still for too long finds its lease taken over, and stops without a trace in what is live."""
     with library.open(workers=1) as docs:
@@ -627,6 +629,7 @@ def test_documents_of_different_names_in_one_file(library, tmp_path):
             assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_notebook_s_second_document(library):
     """A cell that is run again opens the Document a second time, defined otherwise, and both answer by their own."""
     with library.open() as first:

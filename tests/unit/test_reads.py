@@ -277,6 +277,7 @@ class TestBesideAWriter:
                 assert problems == []
                 assert len(seen) > 1
 
+    @pytest.mark.slow
     def test_filters_do_not_shorten_answers(self, tmp_path):
         """A filtered answer has all that meets the filter, whatever dead rows rank before it."""
         docs = Document(embed=len_and_one, doc_fields={"kind": DocField(DataType.VARCHAR)})
@@ -306,7 +307,7 @@ def len_and_one(text):
 class TestSeveralDocuments:
     """One retriever over several Documents."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.slow
     @pytest.mark.parametrize("make", [keyword, hybrid, reranked])
     def test_each_is_read_in_one_state(self, world, make):
         """Each Document changes by itself: its part of an answer is complete and of one version."""
@@ -670,7 +671,7 @@ def test_the_first_query_reads_once(tmp_path, where):
     assert counting.queries == ["tea"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("filters", [None, {"kind": "report"}], ids=["all", "filtered"])
 @pytest.mark.parametrize("options", [{}, {"variant": "okapi"}, {"similarity": "bm25_chinese"}], ids=str)
 def test_statistics_of_a_restricted_document_count_what_it_shows(filters, options):

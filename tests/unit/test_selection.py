@@ -95,6 +95,7 @@ def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path)
         Document(root, store_conf=conf)
 
 
+@pytest.mark.slow
 def test_documents_in_one_store_file_keep_their_own_choice(folder, tmp_path: Path):
     """Each of two open Documents stores its own, after the other was opened."""
     root = folder({"a.md": "tea", "b.txt": "tea", "c.rst": "tea"})

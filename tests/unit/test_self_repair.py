@@ -131,6 +131,7 @@ def remove(path: Path) -> None:
             one.unlink()
 
 
+@pytest.mark.slow
 def test_lost_vectors_are_rebuilt(split):
     """At the first search of the next program: all hits are back, and the report names the index."""
     with split.open() as docs:
@@ -330,6 +331,7 @@ def test_an_outage_is_not_damage(local, tmp_path, shared):
         assert place.hits(docs) == before
 
 
+@pytest.mark.slow
 def test_a_store_that_ends_programs_is_set_aside(local, tmp_path):
     """Native code may abort the process: after two that ended while they read the store, the third rebuilds it."""
     place = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}})

@@ -27,7 +27,7 @@ from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import StoreLocation, vector_stores
 from tests.crash.reshard_kills import kill
 
-EXAMPLES = max(3, settings().max_examples // 2)  # each asks some hundred questions of both
+EXAMPLES = max(2, settings().max_examples // 4)  # each asks some hundred questions of both
 WORDS = "green tea black coffee roast leaf water cup bean 绿茶 红茶 pick dry".split()
 FIELDS = {"year": DocField(DataType.INT32), "origin": DocField(DataType.VARCHAR, max_size=20)}
 QUESTIONS = ("green tea", "绿茶", "roast the bean", "water", "nothing of that")
@@ -234,6 +234,7 @@ class TestFiles:
             assert not report.withheld
             assert [one.id for one in docs.documents()] == sorted(f"new/{name}" for name in self.FILES)
 
+    @pytest.mark.slow
     def test_a_shard_whose_files_all_fail_is_no_error(self, folder):
         """One index answers as long as one file could be read, and so do shards; without any both raise."""
         path = folder({"bad.pdf": b"%PDF-broken", "good.txt": "green tea"})
@@ -369,7 +370,7 @@ class TestStores:
 class TestReshard:
     """Another number of shards, without loading or embedding."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.slow
     @pytest.mark.parametrize(("before", "after"), [(None, 3), (2, 4), (4, 1)])
     def test_answers_stay(self, tmp_path, before, after):
         """Dumps and answers are those before; what was excluded stays so; old stores are gone."""

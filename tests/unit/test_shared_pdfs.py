@@ -91,6 +91,7 @@ def test_rows_of_a_borderless_table_stay_rows():
     assert "SKU-6678 | Software | $200.00 | $42,000.00 | 2024-10-25 | High Value" in lines
 
 
+@pytest.mark.slow
 def test_lines_of_the_chinese_file_are_paragraphs():
     """Words that Chromium broke between lines are whole, and every heading is a line of its own."""
     text = PdfLoader().load(shared("data", "docs", "made_zh.pdf")).text

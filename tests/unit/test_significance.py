@@ -114,6 +114,7 @@ def test_a_drawn_p_is_never_0():
     assert tested.p == 1 / 1000
 
 
+@pytest.mark.slow
 def test_chance_is_found_as_often_as_it_should_be():
     """Of 400 pairs of equally good systems about 5 % have p <= 0.05: between 2 % and 8 %."""
     rng = np.random.default_rng(3)
@@ -160,6 +161,7 @@ def test_the_interval_of_many_differences_is_the_textbooks():
     assert wider.low < found.low < found.high < wider.high
 
 
+@pytest.mark.slow
 def test_the_interval_is_about_that_of_the_normal_distribution():
     """For 500 differences the percentile bootstrap and the textbook's interval are close; more certainty is wider."""
     rng = np.random.default_rng(9)

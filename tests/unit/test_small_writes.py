@@ -68,6 +68,7 @@ def counted(monkeypatch):
         yield counts
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("vectors", [False, True])
 def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
     """One document added, changed or deleted: at most ten transactions, and one of them waits for the disk."""
@@ -100,7 +101,7 @@ def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
         assert [statement for statement in counts if "FROM segment" in statement] == []
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
 def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
     """With ten times the documents, a change calls as many functions of the package, a few aside."""
@@ -185,6 +186,7 @@ def test_a_reader_is_seen_by_a_sync_that_found_nothing_before(root):
         assert len(docs.sync().updated) == 20
 
 
+@pytest.mark.slow
 def test_readers_elsewhere_see_many_small_changes(root):
     """A Document that was open before sees each of them: what it shares with its earlier state is right."""
     with open_document(root) as docs, open_document(root, read_only=True) as reader:
@@ -214,6 +216,7 @@ def test_kept_hits_outlast_any_number_of_dropped_ones(root):
     assert all(node.global_metadata["file_name"].endswith(".txt") for node in kept)
 
 
+@pytest.mark.slow
 def test_rows_that_are_lost_are_noticed_by_counts(root):
     """Rows that somebody deleted from the store are rebuilt by a sync that counts, with a warning; else not noticed."""
     with open_document(root) as docs:
@@ -229,6 +232,7 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
         docs.sync(verify="counts")
 
 
+@pytest.mark.slow
 def test_superseded_rows_hide_no_lost_ones(root):
     """Rows lost soon after an update, while superseded ones are still stored, are noticed; and once only."""
     with open_document(root) as docs:

@@ -74,7 +74,7 @@ def test_weights_of_any_size_are_ranked_exactly(rows, query, topk):
     assert index_of(rows).state.search(query, topk) == plain(rows, query, topk)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("topk", [1, 10, 400])
 def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
@@ -95,6 +95,7 @@ def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
         assert [score for _, score in found] == pytest.approx(products[best], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_common_dimensions_of_little_weight_still_count():
     """Where rare dimensions decide, the common ones are left for later, and scores are whole nevertheless."""
     rows = {f"k{number:05d}": {0: 0.01 + number / 1e8, 1 + number % 500: 1.0} for number in range(20_000)}

@@ -287,6 +287,7 @@ def test_the_cache_keeps_sparse_vectors(folder, tmp_path):
     assert calls[1] <= 1  # the question
 
 
+@pytest.mark.slow
 def test_an_export_moves_sparse_vectors(folder, tmp_path):
     """Into another Document, which embeds nothing, answers alike and has the same dump; an empty vector moves, too."""
     embed = {"dense": letters, "words": weights}

@@ -164,6 +164,7 @@ def test_a_folder_that_may_not_be_written(common_shelf):
     assert sorted(path.name for path in common_shelf.root.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_store_that_may_not_be_written(common_shelf):
     """Opened for writing it is refused with what rights it needs, and stays as it is."""
@@ -222,6 +223,7 @@ def test_reading_without_the_right_to_write(common_shelf):
         reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_writer_that_comes_during_a_read(common_shelf):
     """What was read may be of two states, so the read fails, and the next one goes on with the new state."""
@@ -238,6 +240,7 @@ def test_a_writer_that_comes_during_a_read(common_shelf):
     reader.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_log_that_cannot_be_read(common_shelf):
     """What a killed writer left has to be read by one who may write: the error says so."""
@@ -304,6 +307,7 @@ def test_a_locked_store(shelf, monkeypatch):
         assert list(docs.dump()) == shelf.fresh_dump()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_locked_when_it_is_opened(shelf, monkeypatch):
     """That is said at once, and nothing is left open."""
     shelf.build()
@@ -359,7 +363,7 @@ def test_a_damaged_store(shelf, damage):
     assert shelf.build() == dump
 
 
-@pytest.mark.sample(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_any_page_of_a_store_may_be_damaged(shelf, seed):
     """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
@@ -461,6 +465,7 @@ def test_a_folder_in_place_of_the_store(shelf):
         shelf.open(store=shelf.dataset)
 
 
+@pytest.mark.slow
 def test_a_damaged_embedding_cache(shelf):
     """It is named, with what to do; without it everything is there again."""
     dump = shelf.build()

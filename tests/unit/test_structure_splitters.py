@@ -462,7 +462,7 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
     assert len({one.identity for one in made}) == len(made)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"])
 def test_code_of_nothing_but_white_space_takes_no_time(text):
     """Time grows with the length of a run of blank lines, not with its square."""

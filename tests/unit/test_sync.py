@@ -248,7 +248,7 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
         assert lines(docs, "b.txt") == ["iced coffee"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("stage", "error"),
     [("load", LoadError), ("transform line", TransformError), ("embed line with default", EmbeddingError)],
@@ -327,6 +327,7 @@ def test_what_failed_once_is_not_skipped_for_ever(shelf):
         assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("gone", ["a.txt", "copy.txt"])
 def test_two_files_of_one_content(shelf, gone):
     """Pains 2, 10 and 12: each has nodes, parents and paths of its own, and deleting one leaves the other whole."""
@@ -446,6 +447,7 @@ def live_vectors(docs):
     return nodes.vectors.get(space.collection, keys)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_to_delete(shelf, monkeypatch):
     """Pain 6: a document is hidden at once whatever a store does, and the next sync deletes what was left there."""
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
@@ -470,6 +472,7 @@ def test_a_store_that_fails_to_delete(shelf, monkeypatch):
         assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
 
 
+@pytest.mark.slow
 def test_a_rate_limit_loses_no_progress(shelf):
     """Pain 8: what was embedded before a model refused is paid for once, also where the program ended with it."""
     embed = Letters("water", "wine", "milk")
@@ -520,6 +523,7 @@ def test_workers_lose_nothing(shelf, workers):
         assert [text for text in again.calls if text != "tea"] == []
 
 
+@pytest.mark.slow
 def test_a_vector_that_is_none_shifts_no_other(shelf):
     """Pain 13: it fails its own file; every other text keeps its own vector, now and when it is mended."""
 
@@ -544,6 +548,7 @@ def test_a_vector_that_is_none_shifts_no_other(shelf):
         assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
 
 
+@pytest.mark.slow
 def test_vectors_of_two_lengths_are_never_mixed(shelf):
     """Pain 14: a model that says it is the same and gives other vectors fails the file; nothing of it is written."""
     with shelf.open(embed=Letters()) as docs:

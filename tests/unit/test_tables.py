@@ -34,6 +34,7 @@ def tables_of(loaded) -> list[FoundTable]:
     return [FoundTable.read(one.label) for one in loaded.tables]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_random_spans(tmp_path, suffix):
     """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
@@ -134,6 +135,7 @@ def test_slide_tables(tmp_path):
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
 def test_spans_are_no_bomb(markup):
     """A small page with cells over millions of places becomes a text that is not much longer than it."""
@@ -386,6 +388,7 @@ def test_values_of_sql_are_those_of_the_cells(tmp_path):
     assert [str(*row.locations) for row in rows] == ["ids.csv, rows 2-3, row 1", "ids.csv, rows 2-3, row 2"]
 
 
+@pytest.mark.slow
 def test_locations_of_groups_and_subqueries(docs):
     """GROUP BY ALL groups by the columns alone; the table of a subquery is named as a whole."""
     [row] = docs.sql("SELECT count(*) AS n, kg > 0 AS some FROM sales WHERE kg > 2 GROUP BY ALL")
@@ -421,6 +424,7 @@ def test_a_page_in_a_cell_is_no_table():
     assert [(one.name, len(one.rows)) for one in docs.tables()] == [("b", 3)]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "query",
     [

@@ -271,6 +271,7 @@ def _in_fresh_interpreter(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_provider_nothing_happens():
     """With the API package alone, spans record nothing and values come back as ever."""
     code = """

@@ -429,7 +429,7 @@ def found_and_mended(made, shelf, docs, fault):
     assert answers(docs) == made.answers
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
     """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""

@@ -184,6 +184,7 @@ def test_back_from_going_back(shelf):
         assert docs.verify() == ()
 
 
+@pytest.mark.sample(2)
 def test_after_a_transform_was_edited(shelf):
     """The old text goes through the present transform: versions are of documents, not of definitions."""
     with shelf.open() as docs:
@@ -209,6 +210,7 @@ def test_with_a_group_that_came_later(shelf):
         assert hit.parent.text == "one tea"
 
 
+@pytest.mark.slow
 def test_with_other_fields(stored):
     """Where other fields were declared since, all root nodes were made anew: versions before that are not kept."""
     with stored.open() as docs:
@@ -398,6 +400,7 @@ def test_purging_takes_nothing_that_is_needed(stored, monkeypatch):
             assert lines(docs) == texts[6].splitlines()
 
 
+@pytest.mark.slow
 def test_fewer_versions_are_kept_from_now_on(stored, monkeypatch):
     """A Document that keeps fewer lets go of the others with the next change, also in the stores."""
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
@@ -424,6 +427,7 @@ def test_a_reader_sees_a_rollback(stored):
                 reader.rollback("a.txt")
 
 
+@pytest.mark.slow
 def test_a_kept_version_that_is_damaged(stored):
     """Where the old text is gone from the store, going back to it is refused, and what is live stays."""
     with stored.open() as docs:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
 from lazyrag.models.protocols import Usage, report_usage
+from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.validation import (
     check_keywords,
     keyword_names,
@@ -60,6 +61,7 @@ class EndpointOptions(TypedDict, total=False):
     retries: int
     concurrency: int
     requests_per_minute: int | None
+    rate_limit: RateLimit | None
     headers: Mapping[str, str] | None
     trust_env: bool
 
@@ -85,6 +87,7 @@ class Endpoint:
         retries: How often to retry after a transient failure, at least 0.
         concurrency: Maximum number of concurrent calls, at least 1; a call that pauses counts.
         requests_per_minute: Maximum number of tries that start in any 60 seconds; None for no limit.
+        rate_limit: A `RateLimit` that several endpoints share, in place of ``requests_per_minute``.
         headers: Sent with each request, and as secret as the key.
         trust_env: Whether to take proxies and certificates from the environment.
 
@@ -105,6 +108,7 @@ class Endpoint:
         retries: int = 4,
         concurrency: int = 8,
         requests_per_minute: int | None = None,
+        rate_limit: RateLimit | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = True,
     ) -> None:
@@ -123,9 +127,11 @@ class Endpoint:
         self.max_answer_bytes = most if most is None else validate_integer("max_answer_bytes", most, 1)
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
-        self.requests_per_minute = requests_per_minute
         if requests_per_minute is not None:
-            validate_integer("requests_per_minute", requests_per_minute, 1)
+            require(rate_limit is None, "rate_limit", rate_limit, "None beside requests_per_minute")
+            rate_limit = RateLimit(requests_per_minute)
+        require(isinstance(rate_limit, RateLimit | None), "rate_limit", rate_limit, "a RateLimit or None")
+        self.rate_limit = rate_limit
         self.without_schema: set[str] = set()
         """Models whose requests are rejected with a JSON schema, see `lazyrag.HttpChatModel`."""
         self._secrets = secret_headers(api_key, headers)
@@ -149,7 +155,8 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        return await self._post(path, self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts, **_encode(body))
+        most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
+        return await self._post(path, most, self._tokens(body), **_encode(body))
 
     async def post_file(self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]) -> Any:
         """Send a form with a file and return the JSON of the answer; runs on the private loop.
@@ -162,11 +169,11 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        return await self._post(path, self.max_answer_bytes or _ANSWER_BYTES, data=fields, files={"file": file})
+        return await self._post(path, self.max_answer_bytes or _ANSWER_BYTES, 0, data=fields, files={"file": file})
 
-    async def _post(self, path: str, most: int, **request: Any) -> Any:
+    async def _post(self, path: str, most: int, tokens: int, **request: Any) -> Any:
         """Send a request with retries and return the JSON of its answer, which has at most so many bytes."""
-        call = _Call(self, path)
+        call = _Call(self, path, tokens)
 
         async def attempt() -> Any:
             response = await self._send(call.url, **request)
@@ -191,7 +198,7 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        call = _Call(self, path)
+        call = _Call(self, path, self._tokens(body))
 
         async def begin() -> tuple[AsyncGenerator[Any, None], Any]:
             pieces = self._pieces(await self._send(call.url, **request))
@@ -209,6 +216,13 @@ class Endpoint:
                     with self._library_errors():
                         piece = await call.within_deadline(anext(pieces, _END))
                 report_usage(usage)
+
+    def _tokens(self, body: Mapping[str, Any]) -> int:
+        """The tokens of a request for the rate limit: all of its JSON, and those that the answer may have."""
+        if self.rate_limit is None or self.rate_limit.tokens_per_minute == math.inf:
+            return 0
+        answer = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+        return EstimatedTokenCounter().count(_encode(body)["content"].decode()) + int(answer)
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
@@ -235,12 +249,12 @@ class Endpoint:
         if self._pools:
             await background.arun(self._shut())
 
-    async def wait_for_turn(self) -> None:
-        """Wait until a pause that the server requested is over and the rate limit allows another try."""
+    async def wait_for_turn(self, tokens: int = 0) -> None:
+        """Wait until a pause that the server requested is over and the rate limit allows a try with so many tokens."""
         while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110  another call may prolong it
             await asyncio.sleep(pause_s)
-        if limit := self._pool().limit:
-            await limit.wait()
+        if self.rate_limit is not None:
+            await self.rate_limit.wait(tokens)
 
     def pause(self, wait_s: float) -> None:
         """Start no further try of any call for some seconds: the server requested it."""
@@ -281,8 +295,7 @@ class Endpoint:
                 follow_redirects=False,
                 trust_env=self._trust_env,
             )
-            limit = None if self.requests_per_minute is None else RateLimit(self.requests_per_minute)
-            self._pools[loop] = _Pool(client, asyncio.Semaphore(self.concurrency), limit)
+            self._pools[loop] = _Pool(client, asyncio.Semaphore(self.concurrency))
             weakref.finalize(self, _release, client, loop).atexit = False
         return self._pools[loop]
 
@@ -350,7 +363,6 @@ class _Pool:
 
     client: httpx2.AsyncClient
     slots: asyncio.Semaphore
-    limit: RateLimit | None
 
 
 def _close_unsecured() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
@@ -405,8 +417,9 @@ def _packages() -> tuple[Any, Any]:
 class _Call:
     """The tries and the deadline of one call."""
 
-    def __init__(self, endpoint: Endpoint, path: str) -> None:
+    def __init__(self, endpoint: Endpoint, path: str, tokens: int) -> None:
         self.url = endpoint.base_url + path
+        self._tokens = tokens
         self._endpoint = endpoint
         self._tries = 0
         self._until = math.inf
@@ -426,7 +439,7 @@ class _Call:
 
         async def once() -> T:
             began = time.monotonic()
-            await self._endpoint.wait_for_turn()
+            await self._endpoint.wait_for_turn(self._tokens)
             self._until += time.monotonic() - began
             self._tries += 1
             with self._endpoint._library_errors():
@@ -483,7 +496,7 @@ _ADVICE = {
     403: "Check the key, and whether it may use this model.",
     404: "Check base_url (it usually ends in /v1) and the name of the model.",
     405: "Check base_url (it usually ends in /v1).",
-    429: "Lower concurrency, or set requests_per_minute.",
+    429: "Lower concurrency, or set requests_per_minute or rate_limit.",
 }
 _SHOWN = 200  # characters of an answer in a message
 
@@ -650,55 +663,72 @@ def _date(text: str | None) -> float | None:
 WINDOW_S = 60.0
 
 
+@known_arguments
 class RateLimit:
-    """Rate limiter: at most n starts in any 60 seconds, in the order of requests.
+    """Rate limiter of an account: requests and tokens that start in any 60 seconds, in the order of the calls.
 
-    A start waits until the n-th start before it is 60 seconds ago. So the first n start at once, and no period of 60
-    seconds holds more than n; a token bucket would let up to 2 n through. It belongs to one event loop, and does not
-    limit other processes.
+    Pass one to the `Endpoint` of each model of the account, with any ``base_url``. A call waits until enough earlier
+    ones are 60 seconds ago. So no period of 60 seconds exceeds a limit; a token bucket would let up to twice as much
+    through. Limits of this process: others do not know of it.
+
+    A call's tokens are those of its request as `lazyrag.text.tokens.EstimatedTokenCounter` counts them, on the safe
+    side, and its ``max_tokens``. A call with more than the limit waits for 60 seconds without any other.
 
     Args:
-        per_minute: n, at least 1.
+        requests_per_minute: Maximum number of tries that start, at least 1; None for no limit.
+        tokens_per_minute: Maximum number of their tokens, at least 1; None for no limit.
         clock: Returns monotonic seconds.
         sleep: Waits for some seconds.
+
+    Raises:
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> times = []
         >>> async def pass_time(seconds):
         ...     times.append(seconds)
-        >>> limit = RateLimit(2, clock=lambda: sum(times), sleep=pass_time)
-        >>> async def five():
-        ...     for _ in range(5):
-        ...         await limit.wait()
-        >>> asyncio.run(five())
+        >>> limit = RateLimit(2, 1000, clock=lambda: sum(times), sleep=pass_time)
+        >>> async def calls():
+        ...     for tokens in (10, 20, 30, 980):
+        ...         await limit.wait(tokens)
+        >>> asyncio.run(calls())
         >>> times
         [60.0, 60.0]
     """
 
     def __init__(
         self,
-        per_minute: int,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.per_minute = per_minute
-        self._clock = clock
-        self._sleep = sleep
-        self._starts: deque[float] = deque(maxlen=self.per_minute)
-        self._lock = asyncio.Lock()
+        given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+        most = [math.inf if one is None else validate_integer(name, one, 1) for name, one in given.items()]
+        self.requests_per_minute, self.tokens_per_minute = most
+        self._clock, self._sleep = clock, sleep
+        self._started: deque[tuple[float, int]] = deque()  # times and tokens
+        self._locks: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()  # by event loop
 
-    async def wait(self) -> None:
-        """Wait until a start is allowed, and count it. A cancelled wait does not count."""
-        async with self._lock:
-            while (pause := self._pause()) > 0:
+    async def wait(self, tokens: int = 0) -> None:
+        """Wait until a call with so many tokens may start, and count it. A cancelled wait does not count."""
+        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            while (pause := self._pause(tokens)) > 0:
                 await self._sleep(pause)
-            self._starts.append(self._clock())
+            self._started.append((self._clock(), tokens))
 
-    def _pause(self) -> float:
-        if len(self._starts) < self.per_minute:
-            return 0.0
-        return self._starts[0] + WINDOW_S - self._clock()
+    def _pause(self, tokens: int) -> float:
+        now = self._clock()
+        while self._started and self._started[0][0] + WINDOW_S <= now:
+            self._started.popleft()
+        count, used = len(self._started), sum(own for _, own in self._started)
+        pause = 0.0
+        for start, own in self._started:
+            if count < self.requests_per_minute and used + tokens <= self.tokens_per_minute:
+                break
+            count, used, pause = count - 1, used - own, start + WINDOW_S - now
+        return pause
 
 
 KEY_VARIABLES = ("LAZYRAG_API_KEY", "OPENAI_API_KEY")

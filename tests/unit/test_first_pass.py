@@ -1,0 +1,67 @@
+"""The first query of an empty store loads, splits and indexes each file in one pass."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lazyrag import Document, Retriever
+from lazyrag.errors import IngestionError
+
+FILES = {f"{name}.txt": f"green tea {name}\nblack tea" for name in "abc"}
+
+
+def test_the_first_query_reads_each_file_in_one_pass(folder):
+    """No node is read back from the store while the first answer is made."""
+    steps = []
+    with Document(folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        assert len(Retriever(docs, "line", "bm25")("green")) == 3
+        assert {what for what, _ in steps} == {"sync"}
+        assert {step for _, step in steps} == {"load", "transform line", "index line with en", "sync"}
+        assert docs.last_report.rebuilt == {"transform line": "missing", "index line with en": "missing"}
+        before = len(steps)
+        assert len(Retriever(docs, "line", "bm25")("black")) == 3
+        assert len(steps) == before
+
+
+def test_a_second_query_waits_for_the_first_pass(folder):
+    """A query that comes while files are ingested answers from all of them."""
+    begun, go_on, counts = threading.Event(), threading.Event(), []
+
+    def lines(text: str) -> list[str]:
+        begun.set()
+        assert go_on.wait(60)
+        return text.splitlines()
+
+    with Document(folder(FILES), workers=1) as docs:
+        docs.create_node_group("line", transform=lines, version="1")
+        retriever = Retriever(docs, "line", "bm25")
+        threads = [threading.Thread(target=lambda: counts.append(len(retriever("green")))) for _ in range(2)]
+        threads[0].start()
+        assert begun.wait(60)
+        threads[1].start()
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+    assert counts == [3, 3]
+
+
+def test_files_stay_live_if_every_file_fails_in_a_group(folder):
+    """A group that fails for all files costs the others nothing, and is tried again."""
+    broken = True
+
+    def lines(text: str) -> list[str]:
+        if broken:
+            raise ValueError("no lines today")
+        return text.splitlines()
+
+    with Document(folder(FILES)) as docs:
+        docs.create_node_group("line", transform=lines, version="1")
+        with pytest.raises(IngestionError, match="no lines today"):
+            Retriever(docs, "line", "bm25")("green")
+        assert len(docs.get_nodes("lazyllm_root")) == 3
+        broken = False
+        assert not docs.retry_failed().failed
+        assert len(Retriever(docs, "line", "bm25")("green")) == 3
