@@ -61,7 +61,7 @@ def test_scans_are_read_like_their_text_layer(tmp_path, name, dots_per_inch):
     render(name, 0, dots_per_inch, tmp_path / "scan.pdf")
     with pypdfium2.PdfDocument(shared("data", "docs", name)) as file:
         truth = file[0].get_textpage().get_text_range().replace("\ufffe", "")
-    loaded = ScanLoader(RapidOcr()).load(tmp_path / "scan.pdf")
+    loaded = ScanLoader(RapidOcr(max_seconds=600)).load(tmp_path / "scan.pdf")
     assert loaded.metadata["pages_by_ocr"] == [1]
     counts = [characters, *([] if "zh" in name else [words])]
     for count in counts:
