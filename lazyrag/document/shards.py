@@ -44,6 +44,7 @@ from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
 from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
 from lazyrag.validation import require, validate_integer, validate_text
 
@@ -434,6 +435,7 @@ def shard_conf(conf: StoreConf, number: int, shards: int) -> StoreConf:
     """
 
     def numbered(path: Any) -> Any:
+        require(not is_server(path), "shards", shards, "None with a store in PostgreSQL", "Only files are numbered.")
         return None if path is None else shard_path(path, number, shards)
 
     def of_store(choice: Any) -> Any:

@@ -209,7 +209,7 @@ class Results:
             self._where = {}
             for path in sorted(self.folder.glob("*.npz")):
                 with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
-                    self._add(path, _read(path.read_bytes())[0])
+                    self._add(path, unpack_all(path.read_bytes())[0])
         if (place := self._where.get(key)) is None:
             return None
         path, at = place
@@ -219,13 +219,17 @@ class Results:
             return None
         return None if is_error(found) else found
 
+    def find(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those results of some keys that there are."""
+        return {key: one for key in keys if (one := self.get(key)) is not None}
+
     def put(self, packed: bytes) -> None:
         """Keep what `perform` returned."""
         if self.folder is None:
             if self._shared is not None:
-                result_path(self._shared, _read(packed)[0]).unlink(missing_ok=True)
+                result_path(self._shared, unpack_all(packed)[0]).unlink(missing_ok=True)
             return
-        keys, _ = _read(packed)
+        keys, _ = unpack_all(packed)
         self.folder.mkdir(parents=True, exist_ok=True)
         path = result_path(self.folder, keys)
         write_result(path, packed)
@@ -238,6 +242,9 @@ class Results:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         return folder and folder.absolute()
+
+    def close(self) -> None:
+        """Release what they are read with."""
 
     def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:
@@ -259,10 +266,11 @@ def is_error(result: bytes) -> bool:
 
 def unpack(packed: bytes) -> list[bytes]:
     """The results in what `pack` returned."""
-    return _read(packed)[1]
+    return unpack_all(packed)[1]
 
 
-def _read(packed: bytes) -> tuple[list[str], list[bytes]]:
+def unpack_all(packed: bytes) -> tuple[list[str], list[bytes]]:
+    """The keys and the results in what `pack` returned."""
     with np.load(io.BytesIO(packed)) as file:
         keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
     return [key.decode() for key in keys], [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -329,9 +337,8 @@ class Engine:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break
-                    found = [(task, one) for task in batch if (one := results.get(task.key)) is not None]
-                    yield found
-                    known = {task.key for task, _ in found}
+                    known = results.find([task.key for task in batch])
+                    yield [(task, known[task.key]) for task in batch if task.key in known]
                     if new := [task for task in batch if task.key not in known]:
                         waiting[self._submit(work, new, shared)] = new, tries
                 if not waiting:

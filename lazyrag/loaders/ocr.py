@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, LoadError, missing_package, sentence
 from lazyrag.loaders.pdf_layout import letters, turned
@@ -424,6 +423,8 @@ class HttpOcr:
 
     def __call__(self, image: np.ndarray) -> list[OcrWord]:
         """Recognize the words in an image: (height, width, 3) uint8, RGB."""
+        from lazyrag.loaders.pictures import write_png  # which imports much more
+
         try:
             return list(SERVICES[self.service](self._post, write_png(image), image.shape))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as exc:

@@ -52,10 +52,12 @@ FILES = {
         f'<h1>Cups</h1><figure><img src="{address(CUP)}" alt="A white cup"><figcaption>Porcelain from Jingdezhen'
         f'</figcaption></figure><img src="{address(ICON)}" alt="arrow"><img src="img/linked.png" alt="A linked cup">'
         '<img src="../outside.png" alt="Outside"><img src="http://127.0.0.1:9/a.png" alt="Remote">'
+        '<img src=".hidden/a.png" alt="Hidden"><img src="/dev/zero" alt="Device"><img src="img" alt="Folder">'
     ),
     "notes.md": '# Notes\n\n![A bowl](img/linked.png "Bowl of a monk")\n\n![](gone.png)\n',
     "book.pdf": in_pdf([(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]),
     "img/linked.png": CUP,
+    ".hidden/a.png": CUP,
 }
 FOUND = {
     ("book.pdf", "Fig. 3: Kettle from Nambu.", "page 1", "image/jpeg"),
@@ -256,6 +258,15 @@ def test_logos_are_left_out(folder):
     slides = [(one, f"Slide {number}", "") for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])]
     docs = Document(folder({"a.pptx": on_slides(*slides)}))
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
+
+
+def test_notes_are_few(folder):
+    """Of many damaged pictures the first are named, the others counted."""
+    page = "".join(f'<img src="data:image/png;base64,{number:04}">' for number in range(30))
+    docs = Document(folder({"a.html": f"Tea{page}"}))
+    assert docs.get_nodes("image") == []
+    noted = docs.last_report.notes["a.html"]
+    assert (len(noted), noted[-1]) == (21, "10 more notes of pictures")
 
 
 def test_a_tagged_pdf_has_alternative_texts(folder):
