@@ -361,7 +361,7 @@ def test_the_client_may_embed(remote):
         Document(url=url, name="docs", embed={"letters": Pairs()})
 
 
-def test_a_language_that_the_model_does_not_know(tmp_path, monkeypatch):
+def test_a_language_that_the_model_does_not_know(tmp_path):
     """The service's model says so: scores are those of the library, and the query is not embedded."""
 
     class English(Pairs):
