@@ -144,8 +144,8 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
         layers = _layers(loader, path)
     except TimeoutError:
         return "unknown until read", "too large to look at"
-    except LoadError as exc:
-        if "password" in str(exc):
+    except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
+        if isinstance(exc, LoadError) and "password" in str(exc):
             raise
         return "unknown until read", "damaged"
     if layers is None:

@@ -236,15 +236,15 @@ class Results:
         if self._where is not None:
             self._add(path, keys)
 
-    def close(self) -> None:
-        """Release what they are read with."""
-
     def share(self) -> Path | None:
         """The folder in which workers leave results until they are fetched."""
         folder = self.folder or self._shared
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         return folder and folder.absolute()
+
+    def close(self) -> None:
+        """Release what they are read with."""
 
     def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:

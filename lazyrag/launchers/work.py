@@ -86,7 +86,7 @@ class Launcher:
         return self._loading is None or self._loading.is_running
 
     def bind(self, docs: Document, arguments: Mapping[str, Any]) -> None:
-        """Use the processes of a Document or of another shard; keep results beside its store, or in its database.
+        """Use the processes of a Document, or of another shard; keep results beside its file, or in its database.
 
         Args:
             docs: The Document.

@@ -226,7 +226,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     def prepare(self, query: Query) -> None:
         """Prepare the retrievers that run, with a warning for those whose model cannot read the query."""
-        left_out = self._left_out(query)
+        left_out = {} if query.text.isascii() else self._left_out(query)
         for part in self.running:
             if part in left_out:
                 warn_user(f"Queries in a language that its model does not know skip {part!r}. {_OTHER}", UserWarning)
@@ -240,7 +240,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         inputs: list[LazyStage] = []
         fusing = self._weighted_fusing
         if not query.is_blank:
-            left_out = self._left_out(query)
+            left_out = {} if query.text.isascii() else self._left_out(query)
             if left_out and fusing.takes_weights:  # as if their weight were 0
                 fusing = fusing.with_weights([0.0 if part in left_out else weight for part, weight in self._weighted()])
             inputs = [

@@ -762,7 +762,18 @@ _LARGEST = (1 << 63) - 1  # of SQLite's numbers
 # The statements are put together from names of columns, nothing in them comes from outside.
 _COLUMNS = ", ".join(SEGMENT_COLUMNS[1:])
 _SELECT = f"SELECT {_COLUMNS} FROM segment WHERE collection = ?"  # noqa: S608
-_GET = f"{_SELECT} AND build = ? AND key = ?"
+_GOT_AT_ONCE = 64  # rows of one statement, which takes half the time of one for each
+
+
+@functools.cache
+def _get(count: int) -> str:
+    """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the outer loop."""
+    wanted = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
+    return _SELECT.replace(
+        "FROM segment WHERE collection = ?", f"FROM {wanted} CROSS JOIN segment ON collection = ?"
+    ) + (" AND build = wanted.column1 AND key = wanted.column2")
+
+
 _SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
 _INSERT = (
     f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
@@ -869,8 +880,13 @@ class MapFileSegmentStore:
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
         with self._reading(collection) as (connection, number):
-            # One statement for each key is as fast as one for all of them, and has no bound for their number.
-            rows = self.file.fetch_each(connection, _GET, ((number, *_placed(key)) for key in keys))
+            rows: list[Any] = []
+            if self.file.is_server:  # promises no order of joins
+                rows = self.file.fetch_each(connection, _get(1), ((*_placed(key), number) for key in keys))
+            else:
+                for at in range(0, len(keys), _GOT_AT_ONCE):
+                    placed = [value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)]
+                    rows += connection.execute(_get(len(placed) // 2), [*placed, number])
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 

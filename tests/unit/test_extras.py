@@ -47,7 +47,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
     assert done.stdout.count("pip install") == 30
 
 
-@pytest.mark.slow
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(
     "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "models.SentenceTransformerEmbedder", "Retriever"]
 )

@@ -85,9 +85,10 @@ def test_kinds_are_counted_by_the_way_they_would_be_read(planned):
         (pdf("", ""), "unknown until read", "no text"),
         (pdf("tea", key="p"), "not readable", "password"),
         (b"%PDF-1.4 broken", "unknown until read", "damaged"),
+        (pdf("tea").replace(b"/Type /Page", b"/Type /Paje"), "unknown until read", "damaged"),
         (b"<html><body><p>Tea</p></body></html>", "text", "as .html"),
     ],
-    ids=["text", "mixed", "scan", "empty", "password", "damaged", "html"],
+    ids=["text", "mixed", "scan", "empty", "password", "damaged", "page", "html"],
 )
 def test_a_pdf_is_looked_at(planned, data, how, why):
     """Whether its pages have a text layer; what cannot be known is not claimed."""
