@@ -261,7 +261,7 @@ PARTS: Mapping[str, Callable[[Document, str], Ask]] = {
     "vector": lambda docs, group: Retriever(docs, group, topk=FIRST),
     "keyword": lambda docs, group: Retriever(docs, group, "bm25_chinese", topk=FIRST),
     "hybrid, 50 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=50),
-    HYBRID: lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST),
+    HYBRID: lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=100),  # the default for ten
     "hybrid, 200 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=200),
     SENTENCES: lambda docs, group: HybridRetriever(
         Retriever(docs, group),
@@ -271,6 +271,7 @@ PARTS: Mapping[str, Callable[[Document, str], Ask]] = {
         weights=[0.45, 0.15, 0.4],
         normalise="max",
         topk=FIRST,
+        depth=100,
     ),
 }
 """What --parts measures."""

@@ -64,6 +64,12 @@ CASES = {
         "opensearch",
     ),
     "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
+    "A store in PostgreSQL": (
+        lambda _: lazyrag.Document(
+            store_conf={"segment_store": {"type": "postgresql", "kwargs": {"uri": "postgresql://x@127.0.0.1:1/x"}}}
+        ),
+        "postgres",
+    ),
     "Document.sql": (lambda _: lazyrag.Document().sql("SELECT 1"), "sql"),
     "CodeSplitter(language='python')": (lambda _: lazyrag.transforms.CodeSplitter(language="python"), "code"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),

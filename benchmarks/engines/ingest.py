@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
@@ -16,6 +18,7 @@ import resource
 import sqlite3
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,114 @@ class LazyragIndexed(Lazyrag):
 
     keeps = "the same and a BM25 index of FineChunk"
     indexed = True
+
+
+class LazyragFirst(Lazyrag):
+    """One group of 256 tokens and its BM25 index, as the first query of a new program makes them."""
+
+    keeps = "one group and its BM25 index; restarts"
+
+    def run(self, folder: str, out: str, steps: Steps) -> dict[str, int]:
+        """One query."""
+        conf = {"segment_store": {"type": "map", "kwargs": {"uri": f"{out}/store.db"}}}
+        is_chinese = "。" in next(Path(folder).iterdir()).read_text(encoding="utf-8")
+        similarity, query = ("bm25_chinese", "城市") if is_chinese else ("bm25", "wing")
+        with self.document(folder, store_conf=conf) as docs:
+            self.retriever(docs, "MediumChunk", similarity=similarity)(query)
+            steps.done("first answer")
+            counts = {group.name: group.nodes for group in docs.status().groups}
+        steps.done("close")
+        return {"MediumChunk": counts["MediumChunk"]}
+
+
+class Floor(Engine):
+    """The same work without a library: read, hash, split, rows in SQLite, postings, one BM25 answer."""
+
+    packages = ("PyStemmer", "rjieba", "numpy")
+    keeps = "texts, chunks with spans and postings in SQLite, written by hand"
+    durable = True
+    part = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]+\s*|[^.!?。！？\n]+\Z")
+    run_of_one_kind = re.compile(r"[\u4e00-\u9fff]+|[a-z0-9]+")
+
+    def __init__(self) -> None:
+        import numpy as np
+        import rjieba
+        import Stemmer
+
+        self.numpy, self.cut = np, rjieba.Jieba().cut
+        self.stem = functools.cache(Stemmer.Stemmer("english", 0).stemWord)
+
+    def terms(self, text: str) -> list[str]:
+        """Stems; of Chinese characters, pairs and words."""
+        found: list[str] = []
+        for run in self.run_of_one_kind.findall(text.lower()):
+            if run.isascii():
+                found.append(self.stem(run))
+            else:
+                found += [*run, *map("".join, itertools.pairwise(run))]
+                found += [word for word in self.cut(run) if len(word) > 2]
+        return found
+
+    def split(self, text: str, size: int) -> list[tuple[int, int]]:
+        """As many sentences as fit, and those in the last tenth once more."""
+        ends = [match.end() for match in self.part.finditer(text)]
+        spans, start, at = [], 0, 0
+        while at < len(ends):
+            last = at
+            while last + 1 < len(ends) and ends[last + 1] - start <= size:
+                last += 1
+            spans.append((start, ends[last]))
+            at, back = last + 1, last
+            while back > 0 and ends[last] - ends[back - 1] <= size // 10 and ends[back - 1] > start:
+                back -= 1
+            start = ends[back]
+        return spans
+
+    def run(self, folder: str, out: str, steps: Steps) -> dict[str, int]:
+        """A transaction for every 256 files, as ours."""
+        np, files = self.numpy, sorted(Path(folder).iterdir())
+        is_chinese = "。" in files[0].read_text(encoding="utf-8")
+        size = 300 if is_chinese else 1_150  # so that it makes as many chunks as ours
+        db = sqlite3.connect(f"{out}/by_hand.db")
+        db.executescript(
+            "PRAGMA journal_mode = WAL; CREATE TABLE file (path PRIMARY KEY, hash, text);"
+            "CREATE TABLE chunk (id PRIMARY KEY, path, start, stop, text); CREATE TABLE term (term PRIMARY KEY, rows);"
+        )
+        postings: dict[str, array[int]] = {}
+        keys: list[str] = []
+        lengths: list[int] = []
+        for at in range(0, len(files), 256):
+            rows, chunks = [], []
+            for path in files[at : at + 256]:
+                data = path.read_bytes()
+                text = data.decode()
+                rows.append((path.name, hashlib.blake2b(data, digest_size=16).hexdigest(), text))
+                for start, end in self.split(text, size):
+                    key = hashlib.blake2b(f"{path.name}/{start}".encode(), digest_size=16).hexdigest()
+                    chunks.append((key, path.name, start, end, text[start:end]))
+                    found = self.terms(text[start:end])
+                    for term in found:
+                        postings.setdefault(term, array("i")).append(len(keys))
+                    keys.append(key)
+                    lengths.append(len(found))
+            with db:
+                db.executemany("INSERT INTO file VALUES (?, ?, ?)", rows)
+                db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", chunks)
+        with db:
+            db.executemany(
+                "INSERT INTO term VALUES (?, ?)", ((term, rows.tobytes()) for term, rows in postings.items())
+            )
+        scores, sizes = np.zeros(len(keys)), np.array(lengths)
+        for term in self.terms("城市" if is_chinese else "wing"):
+            rows, counts = np.unique(np.array(postings.get(term, []), np.int32), return_counts=True)
+            weight = np.log(1 + (len(keys) - len(rows) + 0.5) / (len(rows) + 0.5))
+            scores[rows] += weight * counts * 2.5 / (counts + 1.5 * (0.25 + 0.75 * sizes[rows] / sizes.mean()))
+        for row in np.argsort(-scores)[:10].tolist():
+            db.execute("SELECT text FROM chunk WHERE id = ?", (keys[row],)).fetchone()
+        steps.done("first answer")
+        db.close()
+        steps.done("close")
+        return {"MediumChunk": len(keys)}
 
 
 class LlamaIndex(Engine):

@@ -269,6 +269,8 @@ def check_content(value: Any) -> Content:
 
 
 def _check_json(name: str, value: Any) -> None:
+    if value is None or type(value) in (str, int, bool):  # as most are
+        return
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as exc:

@@ -90,8 +90,8 @@ _CONDITIONS: Mapping[str | None, str] = {
     "WAITING": f"status = 'new' AND NOT {_HAS_FAILED} AND NOT {_IS_BEGUN}",
     "WORKING": f"status = 'new' AND NOT {_HAS_FAILED} AND {_IS_BEGUN}",
     "SUCCESS": f"status = 'live' AND NOT {_HAS_FAILED}",
-    "FAILED": "0",  # see `_FAILED`
-    "CANCELED": "0",
+    "FAILED": "1 = 0",  # see `_FAILED`
+    "CANCELED": "1 = 0",
     "DELETING": "status = 'deleted'",
     "DELETED": "status = 'excluded'",
 }

@@ -394,7 +394,11 @@ def _search(
     found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
     shared = _shared(indexer, found, needles.paths) if found else found
     checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
-    missing = list(_ELSEWHERE)
+    file = indexer.ledger.file
+    missing = [
+        *_ELSEWHERE,
+        *([f"the server's files of {file.address}, which lose deleted rows later"] * file.is_server),
+    ]
     for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
         known = {collection for (collection,) in _collections(indexer, name)}
         rows = sum(len(store.get(one, keys)) for one, keys in needles.keys.items() if one in known)

@@ -166,6 +166,12 @@ def make_dataset(
 
 def _read_selections(store: StoreFile) -> dict[str, Selection]:
     """Read what was chosen, by name of Document."""
+    if store.is_server:
+        with store.reading() as connection:
+            return {
+                name: Selection().changed(**json.loads(one))
+                for name, one in connection.execute("SELECT name, chosen FROM selection")
+            }
     file = Path(f"{store.path}.selection")
     try:
         stored = json.loads(file.read_text(encoding="utf-8")) if store.path is not None and file.exists() else {}
@@ -177,6 +183,11 @@ def _read_selections(store: StoreFile) -> dict[str, Selection]:
 
 def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
     if store.path is None or _read_selections(store).get(name) == chosen:
+        return
+    if store.is_server:
+        with store.writing(durable=True) as connection:
+            query = "INSERT INTO selection VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET chosen = excluded.chosen"
+            connection.execute(query, (name, json.dumps(asdict(chosen))))
         return
     file, draft = Path(f"{store.path}.selection"), Path(f"{store.path}.selection.new")
     with store.writing():  # other programs write the choices of other Documents

@@ -264,9 +264,9 @@ class Document:
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
-        if launched is not None:
-            launched.bind(self._indexer)
         self._reader = Reader(self._indexer)
+        if launched is not None:
+            launched.bind(self, {"embed": embed, "doc_fields": doc_fields, "launcher": launcher})
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
         host()

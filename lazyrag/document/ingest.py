@@ -1057,15 +1057,15 @@ def file_root(
     if isinstance(user_metadata, LazyRAGError):
         raise user_metadata
     for _ in range(_MAX_READS):  # metadata and text have to be of one version of the file
-        before = signature_of(file.path)
+        before = signature_of(file.raw_path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
         loaded = load(file)
-        if signature_of(file.path) == before:
+        if signature_of(file.raw_path) == before:
             break
     from_loader, from_user = check_metadata(loaded.metadata), check_metadata(user_metadata)
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
-    unchanged = signature_of(file.path) == file.signature  # else it may have been another while it was read
+    unchanged = signature_of(file.raw_path) == file.signature  # else it may have been another while it was read
     row = replace(
         row,
         signature=file.signature if unchanged else None,

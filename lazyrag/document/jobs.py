@@ -30,8 +30,6 @@ from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
-from lazyrag.storage.database import Database
-from lazyrag.stores.sqlite import STORE_FORMAT
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
@@ -301,7 +299,7 @@ class Jobs:
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
         """A transaction that writes jobs, without the lease; with the ledger's row."""
         if self.file.read_only:  # of this file, nothing but jobs is written
-            with Database(self.file.path, STORE_FORMAT) as database, database.writing(durable=durable) as connection:
+            with self.file.second_writer() as database, database.writing(durable=durable) as connection:
                 yield connection, _ledger_row(connection, self.name)
             return
         with self.file.writing(durable=durable) as connection:
@@ -518,9 +516,9 @@ class Worker:
         if not all(self._is_dead(*row) for row in taken):
             return []
         found = [number for number, *_ in taken]
-        for comes_last in (False, True):
-            query = f"SELECT id {where} = 'WAITING' AND (kind = 'change_model') = ? ORDER BY id LIMIT 1"  # noqa: S608
-            found += [number for (number,) in connection.execute(query, (self._jobs.name, comes_last))]
+        for compared in ("<>", "="):  # change_model comes last
+            query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"  # noqa: S608
+            found += [number for (number,) in connection.execute(query, (self._jobs.name,))]
         return found
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:

@@ -179,10 +179,10 @@ class Lease:
         if holder != self.program.id:
             who = f" by {Program.from_json(description, holder)}" if holder else ""
             msg = (
-                f"The right to write {self._file.path} has run out and was taken over{who}: this program did not go on "
-                "for too long. Nothing of what is finished is lost; do it again."
+                f"The right to write {self._file.address} has run out and was taken over{who}: this program did not go "
+                "on for too long. Nothing of what is finished is lost; do it again."
             )
-            raise StoreBusyError(msg, store=str(self._file.path))
+            raise StoreBusyError(msg, store=self._file.address)
 
     def _acquire(self, wait_s: float, then: InTransaction) -> None:
         deadline = time.monotonic() + wait_s
@@ -192,10 +192,10 @@ class Lease:
                 return
             if time.monotonic() >= deadline:
                 msg = (
-                    f"{self._file.path} is being written by {holder}. Wait until it is done, or open it with "
+                    f"{self._file.address} is being written by {holder}. Wait until it is done, or open it with "
                     "read_only=True to ask what is live."
                 )
-                raise StoreBusyError(msg, store=str(self._file.path))
+                raise StoreBusyError(msg, store=self._file.address)
             raise_if_canceled()
             time.sleep(_POLL_S)
 
@@ -206,19 +206,23 @@ class Lease:
             holder, description, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
-            if holder and holder != self.program.id and not self._has_expired(holder, expires):
+            if (
+                holder
+                and holder != self.program.id
+                and not self._has_expired(holder, expires, self._file.now(connection))
+            ):
                 program = Program.from_json(description, holder)
                 is_held = holder in _holding if program.is_here else not program.has_ended()
                 if is_held:
                     return program
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
-                (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
+                (self.program.id, self.program.to_json(), self._file.now(connection) + LEASE_S, self._ledger),
             )
             then(connection)
             return None
 
-    def _has_expired(self, holder: str, expires: float) -> bool:
+    def _has_expired(self, holder: str, expires: float, present: float) -> bool:
         """Whether another's lease has run out: by the clock, or since nobody renewed it while this program watched.
 
         A clock that was set back puts the end of a lease far into the future.
@@ -226,7 +230,7 @@ class Lease:
         now = time.monotonic()
         if self._seen[0] != (holder, expires):
             self._seen = (holder, expires), now
-        return expires <= time.time() or now - self._seen[1] > LEASE_S
+        return expires <= present or now - self._seen[1] > LEASE_S
 
     def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
@@ -234,14 +238,14 @@ class Lease:
             return
         found = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
         if found:
-            raise StoreBusyError(unfinished_copy(self._file, found[0]), store=str(self._file.path))
+            raise StoreBusyError(unfinished_copy(self._file, found[0]), store=self._file.address)
 
     def _renew(self, ended: threading.Event) -> None:
         while not ended.wait(LEASE_S / _RENEWED):
             with suppress(StoreError), self._file.writing() as connection:  # the next time may be soon enough
                 connection.execute(
                     "UPDATE ledger SET expires_at = ? WHERE id = ? AND holder = ?",
-                    (time.time() + LEASE_S, self._ledger, self.program.id),
+                    (self._file.now(connection) + LEASE_S, self._ledger, self.program.id),
                 )
 
     def _release(self) -> None:
@@ -255,8 +259,8 @@ class Lease:
 def unfinished_copy(file: StoreFile, name: str) -> str:
     """Error message for a file, or a Document in it, whose copy is not complete."""
     return (
-        f"Document {name!r} is being copied to {file.path} by migrate(), which has not come to its end. Wait for it; "
-        "or call it again, if it was interrupted; or delete that file, to give the copy up."
+        f"Document {name!r} is being copied to {file.address} by migrate(), which has not come to its end. Wait "
+        "for it; or call it again, if it was interrupted; or delete that file, to give the copy up."
     )
 
 
@@ -305,7 +309,7 @@ class LedgerConnection:
             return 0
         [(number, incoming)] = found
         if incoming and not self._copies:
-            raise StoreBusyError(unfinished_copy(self.file, self.name), store=str(self.file.path))
+            raise StoreBusyError(unfinished_copy(self.file, self.name), store=self.file.address)
         return int(number)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -347,14 +351,14 @@ class LedgerConnection:
         Raises:
             StoreBusyError: If another program has another definition; it is named.
         """
-        program = self.program
+        program, now = self.program, self.file.now(connection)
         for identity, description, seen_at, theirs in connection.execute(
             "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
         ).fetchall():
             other = Program.from_json(description, identity)
             if other.is_here:
                 continue
-            is_silent = other.host != program.host and abs(time.time() - seen_at) > LEASE_S
+            is_silent = other.host != program.host and abs(now - seen_at) > LEASE_S
             if is_silent or other.has_ended():
                 connection.execute("DELETE FROM program WHERE id = ?", (identity,))
                 continue
@@ -369,7 +373,7 @@ class LedgerConnection:
         connection.execute(
             "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
             "seen_at = excluded.seen_at, definitions = excluded.definitions",
-            (program.id, self.id, program.to_json(), time.time(), json.dumps(definitions)),
+            (program.id, self.id, program.to_json(), now, json.dumps(definitions)),
         )
 
     def unclaim(self) -> None:

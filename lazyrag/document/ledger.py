@@ -171,39 +171,42 @@ def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | N
     return (None, None, None) if signature is None else (signature.size, signature.mtime_ns, signature.inode)
 
 
-def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -> None:
-    """Write a document's row, unless readers see no change."""
-    row = flip.row
+def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: int | None) -> None:
+    """Write the rows of documents, unless readers see no change."""
     if changes is None:
         return
-    connection.execute(
+    connection.executemany(
         "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
         "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
         "WHERE id = ?",
-        (
-            *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
-            *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
-        ),
+        [
+            (
+                *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
+                *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
+            )
+            for flip in flips
+            for row in [flip.row]
+        ],
     )
 
 
-def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int) -> None:
-    """Enter the version that has become live; drop versions and builds beyond ``keep_versions``."""
-    row = flip.row
-    connection.execute(
+def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int) -> None:
+    """Enter the versions that have become live; drop versions and builds beyond ``keep_versions``."""
+    now = time.time()
+    connection.executemany(
         "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
         "FROM document WHERE id = ?",
-        (flip.root, time.time(), flip.version_hash, row.id),
+        [(flip.root, now, flip.version_hash, flip.row.id) for flip in flips],
     )
-    connection.execute(
+    connection.executemany(
         "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",
-        (row.id, row.id, keep_versions),
+        [(flip.row.id, flip.row.id, keep_versions) for flip in flips],
     )
-    connection.execute(
+    connection.executemany(
         "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead' "
         "AND number NOT IN (SELECT build FROM live WHERE document = ?) "
         "AND root NOT IN (SELECT root FROM version WHERE document = ?)",
-        (time.time(), row.id, row.id, row.id),
+        [(now, flip.row.id, flip.row.id, flip.row.id) for flip in flips],
     )
 
 
@@ -259,8 +262,11 @@ class BuildTable(_Table):
         """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
         with self._db.writing() as connection:
             connection.executemany(
-                "INSERT OR REPLACE INTO build (number, document, node_group, parent, root, input, counts, output, "
-                "status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
+                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number) DO UPDATE SET input = excluded.input, "
+                "counts = excluded.counts, output = excluded.output, status = 'writing', dead_at = 0, "
+                "document = excluded.document, node_group = excluded.node_group, parent = excluded.parent, "
+                "root = excluded.root",
                 rows,
             )
 
@@ -450,24 +456,25 @@ _BATCH_SIZE = 500  # builds
 # Dropped groups and indexes are not copied.
 _COPIED = """WITH
 kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
-kept_space AS (SELECT id FROM space WHERE node_group IN kept_group AND status <> 'dropped')
+kept_space AS (SELECT id FROM space WHERE node_group IN (SELECT id FROM kept_group) AND status <> 'dropped')
 """
 # In an order in which no row names one of a table that comes after it.
 _ROWS = {
     "document": "SELECT * FROM document WHERE ledger = :ledger",
-    "node_group": "SELECT * FROM node_group WHERE id IN kept_group",
-    "build": "SELECT * FROM build WHERE node_group IN kept_group",
-    "live": "SELECT * FROM live WHERE node_group IN kept_group",
-    "version": "SELECT * FROM version WHERE root IN (SELECT number FROM build WHERE node_group IN kept_group)",
-    "space": "SELECT * FROM space WHERE id IN kept_space",
-    "covered": "SELECT * FROM covered WHERE space IN kept_space",
-    "term_part": "SELECT * FROM term_part WHERE space IN kept_space",
+    "node_group": "SELECT * FROM node_group WHERE id IN (SELECT id FROM kept_group)",
+    "build": "SELECT * FROM build WHERE node_group IN (SELECT id FROM kept_group)",
+    "live": "SELECT * FROM live WHERE node_group IN (SELECT id FROM kept_group)",
+    "version": "SELECT * FROM version WHERE root IN "
+    "(SELECT number FROM build WHERE node_group IN (SELECT id FROM kept_group))",
+    "space": "SELECT * FROM space WHERE id IN (SELECT id FROM kept_space)",
+    "covered": "SELECT * FROM covered WHERE space IN (SELECT id FROM kept_space)",
+    "term_part": "SELECT * FROM term_part WHERE space IN (SELECT id FROM kept_space)",
     "failure": "SELECT * FROM failure WHERE ledger = :ledger",
 }
-_GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN kept_group ORDER BY id"
+_GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN (SELECT id FROM kept_group) ORDER BY id"
 _INDEXES = (
-    "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space WHERE id IN kept_space "
-    "ORDER BY id"
+    "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space "
+    "WHERE id IN (SELECT id FROM kept_space) ORDER BY id"
 )
 _BUILDS = "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ? ORDER BY number"
 _COVERED = (
@@ -476,9 +483,12 @@ _COVERED = (
 )
 _LIVE_ROWS = (
     "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
-    "SELECT number, output FROM live JOIN build ON number = build WHERE live.node_group IN kept_group ORDER BY number",
+    (
+        "SELECT number, output FROM live JOIN build ON number = build "
+        "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number"
+    ),
 )
-_ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN kept_space"
+_ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN (SELECT id FROM kept_space)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,22 +579,22 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
         ):
             if holds and copied_from and copied_from == wanted.get(name):
                 what = (
-                    f"{file.path} holds a complete copy of Document {name!r} already, and one of them has changed "
+                    f"{file.address} holds a complete copy of Document {name!r} already, and one of them has changed "
                     "since. Name another file for the target's ledger."
                 )
             elif holds:
                 what = (
-                    f"{file.path} holds the Document {name!r} already, and migrate() needs a target without it. "
+                    f"{file.address} holds the Document {name!r} already, and migrate() needs a target without it. "
                     "Name another file for the target's ledger."
                 )
             elif incoming and incoming != wanted.get(name):
                 what = (
-                    f"{file.path} holds the beginning of another copy, of Document {name!r}. Call that migrate() again "
-                    "first; or delete the file, to give it up; or name another one for the target's ledger."
+                    f"{file.address} holds the beginning of another copy, of Document {name!r}. Call that migrate() "
+                    "again first; or delete the file, to give it up; or name another one for the target's ledger."
                 )
             else:
                 continue
-            raise StoreError(what, store=str(file.path))
+            raise StoreError(what, store=file.address)
         for name, token in wanted.items():
             connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
     return False
@@ -631,7 +641,7 @@ def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], c
             for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
             for table, rows in _ROWS.items():
-                columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+                columns = _columns(connection.execute(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
                     _with_copied_names(_select_copied(source, rows, here.id), there.id, collections),
@@ -720,12 +730,8 @@ class DocumentTable(_Table):
                 "ON CONFLICT (ledger, uid) DO NOTHING",
                 [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
             )
-            found = [
-                connection.execute(
-                    "SELECT id, version FROM document WHERE ledger = ? AND uid = ?", (self._db.id, row.uid)
-                ).fetchone()
-                for row in rows
-            ]
+            query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
+            found = self._db.file.fetch_each(connection, query, [(self._db.id, row.uid) for row in rows])
         return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
@@ -764,7 +770,7 @@ class DocumentTable(_Table):
         """Remove the rows of deleted documents without builds; looks at all documents."""
         if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
             with self._db.writing() as connection:
-                _delete_documents(connection, self._db.id, "1")
+                _delete_documents(connection, self._db.id, "1 = 1")
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present one."""
@@ -811,7 +817,8 @@ class DocumentTable(_Table):
                 tried = [(self._db.id, stored_text(one)) for one in identities]
                 connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(
-                "INSERT OR REPLACE INTO failure VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity, stage) DO UPDATE SET "
+                "kind = excluded.kind, message = excluded.message, failed_at = excluded.failed_at",
                 [(self._db.id, *map(stored_text, failure), now) for failure in failures],
             )
 
@@ -1019,7 +1026,7 @@ class GroupTable(_Table):
         for arrays in self._column("SELECT arrays FROM term_part WHERE id = ?", part):
             return cast("bytes | None", arrays)
         msg = "A part of an index was merged into another one meanwhile. Try again."
-        raise StoreError(msg, store=str(self._db.file.path))
+        raise StoreError(msg, store=self._db.file.address)
 
 
 class Ledger(LedgerConnection):
@@ -1130,19 +1137,18 @@ class Ledger(LedgerConnection):
         """
         with self.writing(durable=True) as connection:
             changes = self.next_change(connection) if visible else None
-            for one in flips:
-                write_row(connection, one, changes)
+            write_rows(connection, flips, changes)
             connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
             connection.executemany(
                 "INSERT INTO live VALUES (?, ?, ?)",
                 [(one.row.id, group, build) for one in flips for group, build in one.builds.items()],
             )
             connection.executemany(
-                "INSERT OR IGNORE INTO covered VALUES (?, ?)", [pair for one in flips for pair in one.covered]
+                "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
+                [pair for one in flips for pair in one.covered],
             )
+            enter_versions(connection, [one for one in flips if one.root is not None], keep_versions)
             for one in flips:
-                if one.root is not None:
-                    enter_version(connection, one, keep_versions)
                 for document in one.gone:
                     tombstone_document(connection, document, "deleted", changes or 0)
             for part in parts:
@@ -1175,9 +1181,11 @@ class Ledger(LedgerConnection):
                     )
                 elif parent is None:  # another root group: its documents start with new versions
                     connection.execute(
-                        "INSERT OR REPLACE INTO version SELECT document.id, version, live.build, ?, content_hash, "
+                        "INSERT INTO version SELECT document.id, version, live.build, ?, content_hash, "
                         "loaded, said, updates FROM live JOIN document ON document.id = live.document "
-                        "WHERE live.node_group = ?",
+                        "WHERE live.node_group = ? ON CONFLICT (document, number) DO UPDATE SET root = excluded.root, "
+                        "created_at = excluded.created_at, content_hash = excluded.content_hash, "
+                        "loaded = excluded.loaded, said = excluded.said, updates = excluded.updates",
                         (now, group),
                     )
                 connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))

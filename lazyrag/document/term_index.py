@@ -158,8 +158,8 @@ class TermIndexes:
         return part
 
     def _damaged(self, how: str) -> StoreError:
-        msg = f"A part of a keyword index in {self._ledger.file.path} {how}. Run verify() and repair()."
-        return StoreError(msg, store=str(self._ledger.file.path))
+        msg = f"A part of a keyword index in {self._ledger.file.address} {how}. Run verify() and repair()."
+        return StoreError(msg, store=self._ledger.file.address)
 
     def _forget(self, tree: Tree) -> None:
         """Close the parts that the tree does not list any more."""

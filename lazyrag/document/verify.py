@@ -148,7 +148,7 @@ def verify(indexer: Indexer) -> Findings:
             return findings
         if time.monotonic() > deadline:
             msg = f"{indexer.where} keeps changing while it is verified. Call verify() when no program writes."
-            raise StoreBusyError(msg, store=str(indexer.ledger.file.path))
+            raise StoreBusyError(msg, store=indexer.ledger.file.address)
 
 
 def repair(indexer: Indexer) -> tuple[Problem, ...]:

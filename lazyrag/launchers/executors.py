@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
 from lazyrag.validation import validate_integer
+
+Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
 
 _AHEAD = 2  # batches in flight for each worker: one that it works on, and one that waits for it
 _POLL_S = 0.1
@@ -70,7 +72,7 @@ class Work(NamedTuple):
         error: The error of a task that ends its workers.
     """
 
-    function: Callable[[Any, list[Any]], Iterable[bytes]]
+    function: Function
     token: str
     call: Any
     size: int
@@ -80,14 +82,7 @@ class Work(NamedTuple):
 # In the worker
 
 
-def perform(
-    function: Callable[[Any, list[Any]], Iterable[bytes]],
-    token: str,
-    call: Any,
-    shared: Path | None,
-    keys: list[str],
-    given: list[Any],
-) -> bytes:
+def perform(function: Function, token: str, call: Any, shared: Path | None, keys: list[str], given: list[Any]) -> bytes:
     """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
 
     A file of a shared folder has them, too, before this worker begins another batch: if it ends before they were
@@ -103,9 +98,7 @@ def perform(
     return packed
 
 
-def _packed(
-    function: Callable[[Any, list[Any]], Iterable[bytes]], token: str, call: Any, keys: list[str], given: list[Any]
-) -> tuple[bytes, bool]:
+def _packed(function: Function, token: str, call: Any, keys: list[str], given: list[Any]) -> tuple[bytes, bool]:
     try:
         found = list(function(_first(token, call), given))
     except LazyRAGError as exc:
@@ -209,7 +202,7 @@ class Results:
             self._where = {}
             for path in sorted(self.folder.glob("*.npz")):
                 with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
-                    self._add(path, _read(path.read_bytes())[0])
+                    self._add(path, unpack_all(path.read_bytes())[0])
         if (place := self._where.get(key)) is None:
             return None
         path, at = place
@@ -219,13 +212,17 @@ class Results:
             return None
         return None if is_error(found) else found
 
+    def find(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Those results of some keys that there are."""
+        return {key: one for key in keys if (one := self.get(key)) is not None}
+
     def put(self, packed: bytes) -> None:
         """Keep what `perform` returned."""
         if self.folder is None:
             if self._shared is not None:
-                result_path(self._shared, _read(packed)[0]).unlink(missing_ok=True)
+                result_path(self._shared, unpack_all(packed)[0]).unlink(missing_ok=True)
             return
-        keys, _ = _read(packed)
+        keys, _ = unpack_all(packed)
         self.folder.mkdir(parents=True, exist_ok=True)
         path = result_path(self.folder, keys)
         write_result(path, packed)
@@ -238,6 +235,9 @@ class Results:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         return folder and folder.absolute()
+
+    def close(self) -> None:
+        """Release what they are read with."""
 
     def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:
@@ -259,10 +259,11 @@ def is_error(result: bytes) -> bool:
 
 def unpack(packed: bytes) -> list[bytes]:
     """The results in what `pack` returned."""
-    return _read(packed)[1]
+    return unpack_all(packed)[1]
 
 
-def _read(packed: bytes) -> tuple[list[str], list[bytes]]:
+def unpack_all(packed: bytes) -> tuple[list[str], list[bytes]]:
+    """The keys and the results in what `pack` returned."""
     with np.load(io.BytesIO(packed)) as file:
         keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
     return [key.decode() for key in keys], [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -329,9 +330,8 @@ class Engine:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break
-                    found = [(task, one) for task in batch if (one := results.get(task.key)) is not None]
-                    yield found
-                    known = {task.key for task, _ in found}
+                    known = results.find([task.key for task in batch])
+                    yield [(task, known[task.key]) for task in batch if task.key in known]
                     if new := [task for task in batch if task.key not in known]:
                         waiting[self._submit(work, new, shared)] = new, tries
                 if not waiting:
@@ -364,9 +364,7 @@ class Engine:
     def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
         keys, given = [task.key for task in tasks], [task.payload for task in tasks]
         try:
-            future: Future[bytes] = self.executor.submit(
-                perform, work.function, work.token, work.call, shared, keys, given
-            )
+            future: Future[bytes] = self.executor.submit(perform, *work[:3], shared, keys, given)
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise _broken(exc) from exc
         return future

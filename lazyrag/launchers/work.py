@@ -7,11 +7,11 @@ import functools
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.models.protocols import EmbeddedBatch, Embedder, InputType
 from lazyrag.transforms.base import Draft, run_transforms
 
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
 # By size, since a batch is what a lost worker costs.
 _LOAD_BYTES = 1 << 19
 _FILE_BYTES = 1 << 12  # what opening a file costs, in bytes
@@ -62,6 +65,7 @@ class Launcher:
         self.engine = make_engine(launcher)
         self.results = results or Results()
         self._keeps_results = results is not None
+        self._closes_results = False
         self._loading: Loading | None = None  # whose processes do the work
         self._token = uuid.uuid4().hex
         self._running = ExitStack()
@@ -81,23 +85,39 @@ class Launcher:
         """Whether work can be sent: processes run while files are ingested."""
         return self._loading is None or self._loading.is_running
 
-    def bind(self, indexer: Any) -> None:
-        """Use the processes of a Document, or those of another shard, and keep results beside its store's file."""
+    def bind(self, docs: Document, arguments: Mapping[str, Any]) -> None:
+        """Use the processes of a Document or of another shard; keep results beside its store, or in its database.
+
+        Args:
+            docs: The Document.
+            arguments: With which other Documents do its work: ``embed``, ``doc_fields`` and ``launcher``.
+        """
+        indexer = docs.reader.indexer
+        file = indexer.ledger.file
         if self.processes:
             if self.engine.loading is None:
                 self.engine.loading = indexer.loading
                 self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
             self._loading = indexer.loading = self.engine.loading
             indexer.engine = replace(indexer.engine, loading=indexer.loading)
-        file = indexer.ledger.file.path
-        if file is not None and not self._keeps_results:
-            self.results = Results(Path(f"{file}.results"))
+        if file.is_server and not (file.read_only or self._keeps_results):
+            from lazyrag.launchers.shared import SharedResults, work_ahead
+
+            self.results = shared = SharedResults(file)
+            self._keeps_results = self._closes_results = True
+            given = arguments["launcher"]
+            own = lambda: {**arguments, "launcher": Launcher(given, shared)}  # noqa: E731
+            indexer.on_ahead = functools.partial(work_ahead, docs, shared, own)
+        elif file.path is not None and not self._keeps_results:
+            self.results = Results(Path(f"{file.path}.results"))
 
     def close(self) -> None:
         """Release what was opened for the engine; an Executor that was passed stays open."""
         atexit.unregister(self.close)
         self._running.close()
         self.engine.close()
+        if self._closes_results:
+            self.results.close()
 
     # What can be sent
 

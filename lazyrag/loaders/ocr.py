@@ -287,7 +287,7 @@ def _read(engine: Any, image: np.ndarray) -> tuple[list[OcrWord], float]:
         return [], 0.0
     letters_read = sum(map(len, found.txts)) or 1
     score = sum(len(text) * float(one) for text, one in zip(found.txts, found.scores, strict=True)) / letters_read
-    return _engine_words(found, image.shape), score
+    return [*_engine_words(found, image.shape), *_upward_words(engine, found, image)], score
 
 
 def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
@@ -295,10 +295,11 @@ def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
     height, width = shape[:2]
     placed = list(found.word_results) if len(found.word_results) == len(found.txts) else [()] * len(found.txts)
     words: list[OcrWord] = []
-    for text, box, parts in zip(found.txts, found.boxes, placed, strict=True):
+    for text, box, score, parts in zip(found.txts, found.boxes, found.scores, placed, strict=True):
         left, top, right, bottom = _bounds(box)
-        if bottom - top >= 1.5 * (right - left) and len(text) > 1:  # the engine reads it as if turned
-            words.append(OcrWord(f"{text}\n", left / width, top / height, right / width, bottom / height, 3))
+        if _is_vertical(text, box):  # the engine reads it downwards
+            if score >= _SURE:
+                words.append(OcrWord(f"{text}\n", left / width, top / height, right / width, bottom / height, 3))
             continue
         own: list[OcrWord] = []
         at = 0
@@ -314,6 +315,25 @@ def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
         is_complete = "".join(word.text for word in own).split() == text.split()
         words += own if is_complete else box_words(text, (left, top, right, bottom), (width, height))
     return words
+
+
+def _is_vertical(text: str, box: Any) -> bool:
+    left, top, right, bottom = _bounds(box)
+    return bottom - top >= 1.5 * (right - left) and len(text) > 1
+
+
+def _upward_words(engine: Any, found: Any, image: np.ndarray) -> Iterator[OcrWord]:
+    """Vertical lines that read badly downwards, such as a stamp along the edge, read upwards."""
+    height, width = image.shape[:2]
+    for text, box, score in zip(found.txts, found.boxes, found.scores, strict=True):
+        if score >= _SURE or not _is_vertical(text, box):
+            continue
+        left, top, right, bottom = map(round, _bounds(box))
+        crop = np.ascontiguousarray(np.rot90(image[top:bottom, left:right, ::-1], 3))
+        turn = 3
+        if crop.size and (read := engine.recognize_txt([crop])).scores[0] > score:
+            text, turn = read.txts[0], 1  # noqa: PLW2901  the better one
+        yield OcrWord(f"{text}\n", left / width, top / height, right / width, bottom / height, turn)
 
 
 def _bounds(box: Any) -> tuple[float, float, float, float]:

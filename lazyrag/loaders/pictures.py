@@ -34,7 +34,7 @@ MAX_REPEATS = 3
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 32 << 20
 _MAX_PICTURES = 5_000
-_MAX_CAPTION = 500
+_MAX_NOTES, _MAX_CAPTION = 20, 500
 _WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
 LINK, _DATA = "link:", "data:"
 
@@ -46,11 +46,15 @@ _CAPTION = re.compile(
 T = TypeVar("T")
 
 
+Described: TypeAlias = tuple[str, int, int, str]
+"""Media type, width, height and digest of a picture."""
+
+
 class _Drawn(NamedTuple):
-    """A picture as a file shows it: its bytes, or a reason why they cannot be read; or size and digest of a bitmap."""
+    """A picture as a file shows it."""
 
     place: str
-    read: Callable[[], bytes | tuple[str, int, int, str]]
+    describe: Callable[[], Described]
     caption: str = ""
     alternative: str = ""
     where: str = ""
@@ -82,16 +86,19 @@ def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool =
             found.notes.append(f"pictures left out: {_reason(exc)}")
             break
         try:
-            got = one.read()
-            kind, width, height, digest = got if isinstance(got, tuple) else _described(got)
+            kind, width, height, digest = one.describe()
         except Exception as exc:  # noqa: BLE001  noted: the libraries have many errors
             found.notes.append(f"picture {one.place[:80] or path.name} left out: {_reason(exc)}")
             continue
         if min(width, height) >= MIN_SIDE:
             caption, alternative = (" ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4])
             found.pictures.append(FoundPicture(one.place, digest, kind, width, height, caption, alternative, one.where))
+    else:
+        found.notes.append(f"pictures left out: only the first {_MAX_PICTURES:,} are read")
     times = Counter(one.digest for one in found.pictures)
     found.pictures = [one for one in found.pictures if times[one.digest] < MAX_REPEATS]
+    if more := len(found.notes[_MAX_NOTES:]):
+        found.notes[_MAX_NOTES:] = [f"{more:,} more notes of pictures"]
     return found
 
 
@@ -160,7 +167,8 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
     return f"image/{kind}", size[0], size[1]
 
 
-def _described(data: bytes) -> tuple[str, int, int, str]:
+def _described(read: Callable[..., bytes], *given: Any) -> Described:
+    data = read(*given)
     kind, width, height = picture_format(data)
     check_pixels(width, height)
     return kind, width, height, hashlib.sha256(data).hexdigest()
@@ -223,8 +231,14 @@ def _read_file(path: Path) -> bytes:
 # Zip containers
 
 
-def _of_archive(archive: Archive, name: str) -> Callable[[], bytes]:
-    return lambda: _checked(archive.pieces(name))
+def _describer(archive: Archive) -> Callable[[str], Callable[[], Described]]:
+    """What describes parts: a logo on each slide is read once."""
+
+    @functools.cache
+    def describe(name: str) -> Described:
+        return _described(_checked, archive.pieces(name))
+
+    return lambda name: functools.partial(describe, name)
 
 
 def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]:
@@ -247,9 +261,10 @@ def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]
 
 def _docx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "Word document", ".docx") as archive:
+        describe = _describer(archive)
         for element, target, alternative in _drawings(archive, related(archive, "officeDocument")):
             paragraph = next(element.iterancestors("{*}p"), None)
-            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+            yield _Drawn(target, describe(target), _caption_near(paragraph), alternative)
 
 
 def _caption_near(paragraph: Element | None) -> str:
@@ -280,6 +295,7 @@ def _words(paragraph: Element) -> Iterator[str]:
 
 def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "presentation", ".pptx") as archive:
+        describe = _describer(archive)
         main = related(archive, "officeDocument")
         known = relations(archive, main)
         ids = [attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")]
@@ -287,7 +303,7 @@ def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
             titles = archive.xml(slide).iterfind(".//{*}sp")
             title = next(("".join(_words(one)) for one in titles if _is_title(one)), "")
             for _, target, alternative in _drawings(archive, slide):
-                yield _Drawn(target, _of_archive(archive, target), title, alternative, f"slide {number}")
+                yield _Drawn(target, describe(target), title, alternative, f"slide {number}")
 
 
 def _is_title(shape: Element) -> bool:
@@ -297,13 +313,14 @@ def _is_title(shape: Element) -> bool:
 
 def _odt(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "text document", ".odt") as archive:
+        describe = _describer(archive)
         for image in archive.xml("content.xml").iter("{*}image"):
             target, frame = posixpath.normpath(attribute(image, "href") or "."), image.getparent()
             if frame is None or target not in archive:
                 continue
             alternative = frame.findtext("{*}desc") or frame.findtext("{*}title") or ""
             paragraph = next(frame.iterancestors("{*}p"), None)
-            yield _Drawn(target, _of_archive(archive, target), _caption_near(paragraph), alternative)
+            yield _Drawn(target, describe(target), _caption_near(paragraph), alternative)
 
 
 # Markup
@@ -336,9 +353,9 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
 def _markup(addresses: Addresses, path: Path, _: Any) -> Iterator[_Drawn]:
     for number, (address, caption, alternative) in enumerate(addresses(path)):
         if address[:5].lower() == _DATA:
-            yield _Drawn(f"{_DATA}{number}", functools.partial(_embedded, address), caption, alternative)
+            yield _Drawn(f"{_DATA}{number}", functools.partial(_described, _embedded, address), caption, alternative)
         elif _linked_file(path, address) is not None:
-            yield _Drawn(LINK + address, functools.partial(_linked, path, address), caption, alternative)
+            yield _Drawn(LINK + address, functools.partial(_described, _linked, path, address), caption, alternative)
 
 
 def _embedded(address: str) -> bytes:
@@ -360,14 +377,16 @@ def _linked_file(path: Path, address: str) -> Path | None:
     if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
         return None
     try:
-        file = (path.parent / urllib.parse.unquote(parts.path)).resolve()
-        is_inside = file.is_relative_to(path.parent.resolve()) and file.is_file()
+        folder = path.parent.resolve()
+        file = (folder / urllib.parse.unquote(parts.path)).resolve()
+        inside = file.relative_to(folder).parts if file.is_file() else ()  # else a ValueError
     except (OSError, ValueError):
         return None
     suffix = file.suffix.lower()
     readers = reading().readers
     is_document = not is_built_in(suffix) or (readers is not None and readers(file.name, file.name) is not None)
-    return file if is_inside and _FORMATS.get(suffix) is _itself and not is_document else None
+    is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
+    return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
 
 
 def _linked(path: Path, address: str) -> bytes:
@@ -381,7 +400,7 @@ Addresses: TypeAlias = Callable[[Path], list[tuple[str, str, str]]]
 
 
 def _itself(path: Path, _: Any) -> Iterator[_Drawn]:
-    yield _Drawn("", lambda: _read_file(path))
+    yield _Drawn("", functools.partial(_described, _read_file, path))
 
 
 # PDF
@@ -408,7 +427,7 @@ def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
     with file.handle(index) as page, closing(page.get_textpage()) as text:
         alternatives = alternative_texts(page)
         where, (wide, high) = f"page {index + 1}", page.get_size()
-        for number, (one, tag) in enumerate(image_objects(page)):
+        for number, (one, tag) in enumerate(itertools.islice(image_objects(page), _MAX_PICTURES)):
             left, bottom, right, top = one.get_bounds()
             if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
                 continue
@@ -434,10 +453,10 @@ def _result(function: Callable[[Any], T], argument: Any) -> Callable[[], T]:
     return lambda: result
 
 
-def _describe_object(one: Any) -> tuple[str, int, int, str]:
+def _describe_object(one: Any) -> Described:
     width, height = one.get_px_size()
     check_pixels(width, height)
-    stored = bytes(one.get_data())
+    stored = one.get_data()
     if len(stored) > MAX_BYTES:
         raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
     kind = "image/png" if _jpeg_of(one) is None else "image/jpeg"
@@ -446,7 +465,8 @@ def _describe_object(one: Any) -> tuple[str, int, int, str]:
 
 def _jpeg_of(one: Any) -> bytes | None:
     """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
-    if one.get_filters(skip_simple=True) != ["DCTDecode"]:
+    *packing, last = one.get_filters() or [""]
+    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
         return None
     data = bytes(one.get_data(decode_simple=True))
     picture_format(data)

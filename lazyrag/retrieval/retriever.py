@@ -196,8 +196,10 @@ class Retriever(BaseRetriever[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Embed the query, by several models at the same time."""
-        unread = self._unread(query)
-        wanted = [key for key in self._embed_keys if not unread.get(key)]
+        wanted: Sequence[str] = self._embed_keys
+        if len(wanted) > 1 and not query.text.isascii():
+            unread = self._unread(query)
+            wanted = [key for key in wanted if not unread.get(key)]
         models = [one.reader.embedders([key])[0] for key in wanted for one in self._documents]
         several = list({id(embedder.user_object): embedder for embedder in models}.values())
         embed = partial(query_vector, text=query.text, memo=query.memo)
@@ -227,7 +229,7 @@ class Retriever(BaseRetriever[T_co]):
 
     def _unread(self, query: Query) -> dict[str, str]:
         """Of several embed keys those whose model cannot read the query, with the reason; none if none can."""
-        if len(self._embed_keys) < 2 or self.unread(query):
+        if query.text.isascii() or self.unread(query):
             return {}
         return {key: self._why_unread(key, query) for key in self._embed_keys}
 

@@ -116,9 +116,9 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
 
 
 _FIND = (  # the index alone has the paths; whether a document is there is looked up after that
-    "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND instr(lower(identity), :text) "
+    "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND instr(lower(identity), :text) > 0 "
     "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after "
-    "AND instr(lower(identity), :text) ORDER BY identity LIMIT :limit"
+    "AND instr(lower(identity), :text) > 0 ORDER BY identity LIMIT :limit"
 )
 
 
@@ -151,7 +151,7 @@ def _rows(call: Call, query: str, **values: Any) -> list[Any]:
 _COUNT = (
     "SELECT status, count(*) FROM document WHERE ledger = :ledger AND status IN ('live', 'new') GROUP BY status "
     "UNION ALL SELECT 'failed ' || ifnull(status, ''), count(*) FROM (SELECT DISTINCT identity AS one FROM failure "
-    "WHERE ledger = :ledger) LEFT JOIN document ON ledger = :ledger AND identity = one GROUP BY status"
+    "WHERE ledger = :ledger) AS failed LEFT JOIN document ON ledger = :ledger AND identity = one GROUP BY status"
 )
 
 

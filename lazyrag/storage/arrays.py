@@ -249,6 +249,7 @@ class ArrayFiles:
         folder: Folder of the files; created with the first file, in a folder that exists. None keeps bundles in this
             process's memory.
         read_only: Refuse to write, delete and renew.
+        place: Where the bundles are instead; the folder then has room for scratch only.
 
     Example:
         >>> import numpy as np
@@ -258,10 +259,10 @@ class ArrayFiles:
         ([0, 1, 2], True, '')
     """
 
-    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
+    def __init__(self, folder: Path | None, *, read_only: bool = False, place: Any = None) -> None:
         self.folder = folder
         self.read_only = read_only
-        self._place: _Folder | _Memory = _Memory() if folder is None else _Folder(folder)
+        self._place: _Folder | _Memory = place or (_Memory() if folder is None else _Folder(folder))
 
     def __repr__(self) -> str:
         return f"ArrayFiles({None if self.folder is None else os.fspath(self.folder)!r})"

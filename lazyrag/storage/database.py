@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.validation import validate_number
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+class RawText(bytes):
+    """A text that is no valid UTF-8 (half a surrogate pair), as it lies in a column of texts."""
+
+    __slots__ = ()
+
+
+class DatabaseUrl(str):
+    """The URL of a database; what shows it leaves the user and the password out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(re.sub("//[^/]*@", "//", str(self)))
+
+
+def is_server(path: object) -> bool:
+    """Whether it is the URL of a PostgreSQL database, and no path."""
+    return isinstance(path, str) and path.startswith(("postgresql://", "postgresql+", "postgres://"))
 
 
 Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
@@ -137,6 +158,7 @@ class Database:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
+        self.address = os.fspath(self.path)
         self.in_memory = path is None
         self.file_format = file_format
         self.read_only = read_only
@@ -269,6 +291,23 @@ class Database:
             raise self._error("was opened by another process, of which this one is a fork. Open it again in this one.")
         if self._closed:
             raise self._error("is closed. Open it again.")
+
+    def second(self, *, read_only: bool) -> Database:
+        """Another connection to the file."""
+        return Database(self.path, self.file_format, read_only=read_only, timeout_s=self._timeout_s)
+
+    def array_place(self) -> Any:
+        """Where array files are, if they are in the database: None."""
+
+    @staticmethod
+    def fetch_each(connection: sqlite3.Connection, query: str, rows: Iterable[Sequence[object]]) -> list[Any]:
+        """The first rows of a query for each row of parameters, in order; there may be none for some."""
+        found = [connection.execute(query, row).fetchone() for row in rows]
+        return [row for row in found if row is not None]
+
+    def now(self, _connection: sqlite3.Connection) -> float:
+        """The clock of leases, in seconds since 1970: that of this machine."""
+        return time.time()
 
     def shrink(self) -> None:
         """Return the space of deleted rows to the disk; rewrites the file.

@@ -14,6 +14,7 @@ from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, StoreDamagedError, StoreError, known_names
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import locked, torn_marks
+from lazyrag.storage.database import DatabaseUrl, is_server
 from lazyrag.stores.protocol import (
     SegmentStore,
     StoreLocation,
@@ -29,7 +30,7 @@ from lazyrag.validation import check_keywords, require, required_names, validate
 T = TypeVar("T", SegmentStore, VectorStore)
 
 _TIMEOUT_S = 30.0
-_ALIASES = {"chroma": "chromadb", "memory": "map", "sqlite": "map"}
+_ALIASES = {"chroma": "chromadb", "memory": "map", "postgresql": "map", "sqlite": "map"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class StoreChoice:
 
     @property
     def uri(self) -> str | None:
-        """The file of a ``map`` store; None for one in memory, and for other types."""
+        """The file or URL of a ``map`` store; None for one in memory, and for other types."""
         uri = self.kwargs.get("uri") if self.type == "map" else None
         return None if uri is None else os.fspath(uri)
 
@@ -181,7 +182,7 @@ class StoreConf:
         locations = (self.segment.location, self.vector.location)
         folders = [location.address for location in locations if location is not None and not location.is_server]
         paths = [self.ledger, self.segment.uri, self.vector.uri, *folders]
-        return list(dict.fromkeys(_resolve(path) for path in paths if path is not None))
+        return list(dict.fromkeys(_resolve(path) for path in paths if path is not None and not is_server(path)))
 
     def check_use(self, name: str | None, dataset: Path | None = None, *, embeds: bool) -> str:
         """Check that the configuration suits a Document, and return its name.
@@ -229,7 +230,7 @@ class StoreConf:
             files: dict[str | None, StoreFile] = {}
 
             def file_of(uri: str | None) -> StoreFile:
-                path = None if uri is None else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111  texts
+                path = uri if uri is None or is_server(uri) else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111
                 if path not in files:
                     file = StoreFile(path, read_only=read_only and path is not None, timeout_s=timeout_s)
                     files[path] = undo.enter_context(file)
@@ -285,6 +286,10 @@ def _close(store: SegmentStore | VectorStore) -> None:
 
 
 def _resolve(path: str) -> Path:
+    if is_server(path):
+        from lazyrag.storage.postgres import local_copy
+
+        return local_copy(path)
     return Path(path).expanduser().resolve()
 
 
@@ -295,8 +300,8 @@ def _file_beside(location: StoreLocation) -> str:
 
 def _path(what: str, value: Any) -> str:
     is_path = isinstance(value, (str, os.PathLike)) and bool(value)
-    require(is_path, what, value, "the path of a file, created if missing")
-    return str(os.fspath(value))
+    require(is_path, what, value, "the path of a file, created if missing, or the URL of a PostgreSQL database")
+    return DatabaseUrl(value) if is_server(value) else str(os.fspath(value))
 
 
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:
@@ -319,7 +324,7 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         kwargs = {name: value for name, value in kwargs.items() if name != "client_kwargs" or value not in ({}, None)}
         validate_mapping(where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s"))
         if "uri" in kwargs:
-            _path(f"{where}['uri']", kwargs["uri"])
+            kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
         timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
         validate_number(f"{where}['timeout_s']", timeout_s, "a number >= 0", lambda seconds: 0 <= seconds < math.inf)
     else:
@@ -338,4 +343,4 @@ def _required(type_name: str, registry: Registry[Any]) -> list[str]:
     if type_name in registry and type_name != "map":
         spec_names = ["client_kwargs"] if type_name == "opensearch" else []  # required by spec 001
         return [*required_names(registry[type_name], skip=0), *spec_names]
-    return ["uri"] if type_name == "sqlite" else []
+    return ["uri"] if type_name in ("postgresql", "sqlite") else []

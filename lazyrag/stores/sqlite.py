@@ -37,7 +37,7 @@ from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
-from lazyrag.storage.database import Database, FileFormat
+from lazyrag.storage.database import Database, FileFormat, RawText, is_server
 from lazyrag.stores.protocol import (
     Feature,
     Part,
@@ -375,7 +375,7 @@ def stored_text(text: str) -> StoredText:
         try:
             text.encode()
         except UnicodeEncodeError:
-            return text.encode("utf-8", "surrogatepass")
+            return RawText(text.encode("utf-8", "surrogatepass"))
     return text
 
 
@@ -537,6 +537,7 @@ class StoreFile:
 
     Args:
         path: The file; its folder must exist. Array files are in ``<path>.d``. None: in memory, for this object alone.
+            Or the URL of a PostgreSQL database; then ``path`` is where this machine keeps copies, and no file.
         read_only: Write nothing, and neither create nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
@@ -565,11 +566,20 @@ class StoreFile:
         self._writing_thread = 0
         self._counting = threading.Lock()
         with ExitStack() as undo:
-            self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
+            database: type[Database] = Database
+            if is_server(path):
+                from lazyrag.storage import postgres
+
+                database = cast("type[Database]", postgres.PostgresDatabase)
+            self._writer = undo.enter_context(database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
             self._reader = self._writer
             self.path: Path | None = None if self._writer.in_memory else self._writer.path
+            self.is_server = is_server(path)
+            self.address = self._writer.address
+            """For messages: the path, or the URL without its password."""
             if not (self._writer.in_memory or read_only):
-                self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
+                self._reader = undo.enter_context(self._writer.second(read_only=True))
+            place = self._writer.array_place()
             undo.pop_all()
         self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
@@ -580,10 +590,12 @@ class StoreFile:
         if self.path is None:
             self.commit_counter = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
         """Counter that changes with every commit of any process. Compare values of the same object only."""
-        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
+        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only, place=place)
+        self.now = self._writer.now
+        self.fetch_each = self._writer.fetch_each
 
     def __repr__(self) -> str:
-        return f"StoreFile({self.path and os.fspath(self.path)!r}{', read_only=True' * self.read_only})"
+        return f"StoreFile({self.path and self.address!r}{', read_only=True' * self.read_only})"
 
     def __enter__(self) -> Self:
         return self
@@ -620,6 +632,10 @@ class StoreFile:
         self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def second_writer(self) -> Database:
+        """Another connection, which writes even if this object is read-only."""
+        return self._writer.second(read_only=False)
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
@@ -679,7 +695,7 @@ class StoreFile:
             except StoreError as exc:
                 found = str(exc)
             if found != "ok":
-                return found if file is self else f"{file.path}: {found}"
+                return found if file is self else f"{file.address}: {found}"
         return ""
 
     def check_there(self, name: str) -> None:
@@ -746,7 +762,18 @@ _LARGEST = (1 << 63) - 1  # of SQLite's numbers
 # The statements are put together from names of columns, nothing in them comes from outside.
 _COLUMNS = ", ".join(SEGMENT_COLUMNS[1:])
 _SELECT = f"SELECT {_COLUMNS} FROM segment WHERE collection = ?"  # noqa: S608
-_GET = f"{_SELECT} AND build = ? AND key = ?"
+_GOT_AT_ONCE = 64  # rows of one statement, which takes half the time of one for each
+
+
+@functools.cache
+def _get(count: int) -> str:
+    """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the outer loop."""
+    wanted = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
+    return _SELECT.replace(
+        "FROM segment WHERE collection = ?", f"FROM {wanted} CROSS JOIN segment ON collection = ?"
+    ) + (" AND build = wanted.column1 AND key = wanted.column2")
+
+
 _SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
 _INSERT = (
     f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
@@ -761,6 +788,7 @@ _ADD_ORIGIN = (
     f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
     "ON CONFLICT (collection, digest) DO NOTHING"
 )
+_ORIGIN = "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?"
 _FORGET_ORIGIN = (
     "DELETE FROM segment_origin WHERE id = ? AND NOT EXISTS (SELECT 1 FROM segment WHERE origin = segment_origin.id)"
 )
@@ -786,7 +814,7 @@ class MapFileSegmentStore:
 
     def __init__(self, file: StoreFile) -> None:
         self.file = file
-        self._origins = _Origins()
+        self._origins = _Origins(file)
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -835,7 +863,7 @@ class MapFileSegmentStore:
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
-            ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
+            ids = dict(zip(origins, self._origin_ids(connection, number, list(origins.values())), strict=True))
             in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))  # in which the index grows faster
             values = segment_rows(in_order, number, ids)
             before = connection.total_changes
@@ -852,9 +880,13 @@ class MapFileSegmentStore:
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
         with self._reading(collection) as (connection, number):
-            # One statement for each key is as fast as one for all of them, and has no bound for their number.
-            found = [connection.execute(_GET, (number, *_placed(key))).fetchone() for key in keys]
-            rows = [row for row in found if row is not None]
+            rows: list[Any] = []
+            if self.file.is_server:  # promises no order of joins
+                rows = self.file.fetch_each(connection, _get(1), ((*_placed(key), number) for key in keys))
+            else:
+                for at in range(0, len(keys), _GOT_AT_ONCE):
+                    placed = [value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)]
+                    rows += connection.execute(_get(len(placed) // 2), [*placed, number])
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
@@ -890,6 +922,14 @@ class MapFileSegmentStore:
             connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
             connection.executemany(_FORGET_ORIGIN, origins)
 
+    def _origin_ids(self, connection: sqlite3.Connection, collection: int, origins: Sequence[OriginRow]) -> list[int]:
+        """The numbers of origins, entered if they are new."""
+        if not self.file.is_server:
+            return [_origin_id(connection, collection, origin) for origin in origins]
+        connection.executemany(_ADD_ORIGIN, [(collection, *origin) for origin in origins])
+        found = self.file.fetch_each(connection, _ORIGIN, [(collection, origin.digest) for origin in origins])
+        return [number for (number,) in found]
+
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
         with self.file.reading() as connection:
@@ -907,31 +947,39 @@ class _Origins:
     It is bounded; an origin that is read again after it was evicted is another object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
         self._cached: dict[int, Origin] = {}
         self._lock = threading.Lock()
 
     def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
         """The origins of rows by their numbers, which are never reused."""
         found: dict[int, Origin] = {}
+        missing: dict[int, None] = {}
         for row in rows:
             number = row[1]
-            if number not in found:
-                found[number] = self._cached.get(number) or self._read(connection, number)
+            if number not in found and number not in missing:
+                known = self._cached.get(number)
+                if known is None:
+                    missing[number] = None
+                else:
+                    found[number] = known
+        if missing:
+            self._read(connection, missing, found)
         return found
 
-    def _read(self, connection: sqlite3.Connection, number: int) -> Origin:
-        found = connection.execute(
-            "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
-        ).fetchone()
-        if found is None:
-            raise StoreError(f"The store lacks the origin {number} of a segment. Run verify().", store="map")
-        group, document_id, path, fields = found
-        origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
+    def _read(self, connection: sqlite3.Connection, missing: Iterable[int], found: dict[int, Origin]) -> None:
+        query = "SELECT id, node_group, document_id, path, fields FROM segment_origin WHERE id = ?"
+        rows = self._file.fetch_each(connection, query, ((number,) for number in missing))
         with self._lock:
-            while len(self._cached) >= _REMEMBERED:
-                del self._cached[next(iter(self._cached))]
-            return self._cached.setdefault(number, origin)  # another thread may have been faster
+            for number, group, document_id, path, fields in rows:
+                origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
+                while len(self._cached) >= _REMEMBERED:
+                    del self._cached[next(iter(self._cached))]
+                found[number] = self._cached.setdefault(number, origin)  # another thread may have been faster
+        for number in missing:
+            if number not in found:
+                raise StoreError(f"The store lacks the origin {number} of a segment. Run verify().", store="map")
 
 
 def _placed(key: str) -> tuple[int, StoredText]:
@@ -960,9 +1008,7 @@ def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRo
     added = connection.execute(_ADD_ORIGIN, (collection, *origin))
     if added.rowcount == 1 and added.lastrowid is not None:
         return added.lastrowid
-    row: tuple[int] = connection.execute(
-        "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?", (collection, origin.digest)
-    ).fetchone()
+    row: tuple[int] = connection.execute(_ORIGIN, (collection, origin.digest)).fetchone()
     return row[0]
 
 

@@ -2,16 +2,20 @@
 
     python -m tests.crash.kills --store chroma --kills 100
 
-Stores: map, chroma, milvus (Milvus Lite), the vectors of the last two beside a store file of the nodes and the ledger;
-they need the environment of tests/live. A kill is survived if the next start, which syncs, gives the answers of a
-program that was never killed, and verify() finds nothing, without a step by hand.
+Stores: map; postgres, all of it in the database at LAZYRAG_POSTGRES; chroma, milvus (Milvus Lite), the vectors of the
+last two beside a store file of the nodes and the ledger; they need the environment of tests/live. A kill is survived if
+the next start, which syncs, gives the answers of a program that was never killed (in PostgreSQL its nodes and vectors,
+too, byte by byte), and verify() finds nothing, without a step by hand.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import random
+import re
+import secrets
 import shutil
 import signal
 import sys
@@ -35,7 +39,16 @@ from tests.forked import Starter, serve
 
 _STATES = ("first", "edited")
 _HNSW = {"sync_threshold": 20, "batch_size": 5}  # Chroma writes its graph often
-_PACKAGES = {"map": "lazyrag", "chroma": "chromadb", "milvus": "milvus_lite"}
+_PACKAGES = {"map": "lazyrag", "postgres": "sqlalchemy", "chroma": "chromadb", "milvus": "milvus_lite"}
+
+
+def _nodes(request: dict[str, Any]) -> dict[str, Any]:
+    """The store of nodes and ledger: a file in a folder, or a schema that is named after it."""
+    if request["store"] != "postgres":
+        return {"type": "map", "kwargs": {"uri": str(Path(request["folder"]) / "nodes.db")}}
+    schema = request["schema"]
+    return {"type": "postgresql", "kwargs": {"uri": f"{os.environ['LAZYRAG_POSTGRES']}?schema={schema}"}}
+
 
 VECTOR_STORES: dict[str, Any] = {
     "map": lambda folder: {"type": "map", "kwargs": {"uri": str(folder / "nodes.db")}},
@@ -55,8 +68,8 @@ def opened(request: dict[str, Any]) -> Document:
         str(Path(request["files"]) / request["state"]),
         embed={"dense": Embedder()},
         store_conf={
-            "segment_store": {"type": "map", "kwargs": {"uri": str(folder / "nodes.db")}},
-            "vector_store": VECTOR_STORES[request["store"]](folder),
+            "segment_store": _nodes(request),
+            **({"vector_store": VECTOR_STORES[request["store"]](folder)} if request["store"] in VECTOR_STORES else {}),
         },
         workers=1,
     )
@@ -73,7 +86,20 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         answers = [ask(docs, question) for question in QUESTIONS if question[1] != "sparse"]
         synced_s = time.monotonic() - start
         problems = [str(problem) for problem in docs.verify()] if request["verify"] else []
-    return {"answers": answers, "problems": problems, "repaired": repaired, "synced_s": synced_s}
+        export = _exported(docs) if request["verify"] and request["store"] == "postgres" else {}
+    return {"export": export, "answers": answers, "problems": problems, "repaired": repaired, "synced_s": synced_s}
+
+
+def _exported(docs: Document) -> dict[str, str]:
+    """Digests of an export's files, whatever the order of their rows and the time of the last reading."""
+    accessed = re.compile(rb'"last_accessed_date": "[^"]*"')
+    with tempfile.TemporaryDirectory() as folder:
+        files = docs.export(Path(folder, "export")).iterdir()
+        return {
+            one.name: hashlib.sha256(accessed.sub(b"", b"".join(sorted(one.open("rb"))))).hexdigest()
+            for one in files
+            if one.name != "manifest.json"
+        }
 
 
 def _kill_after(seconds: float) -> None:
@@ -116,6 +142,15 @@ class Tally:
         return f"{self.kills} kills, {self.survived} survived without a manual step, rebuilt: {rebuilt}"
 
 
+def _problems(ended_by: int, found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """What a start after a kill did not survive."""
+    if ended_by:
+        return [f"signal {ended_by} ended the next start"]
+    if "error" in found:
+        return [found["error"]]
+    return [*found["problems"], *(f"another {part}" for part in ("answers", "export") if found[part] != expected[part])]
+
+
 def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
     """End the program so many times, each time at another instant, over one folder."""
     chance, tally = random.Random(seed), Tally()
@@ -127,7 +162,17 @@ def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
 
         def start(state: str, kill_s: float | None, folder: Path = folder) -> tuple[int, dict[str, Any]]:
             folder.mkdir(exist_ok=True)
-            request = {"store": store, "folder": str(folder), "files": str(files), "state": state, "kill_s": kill_s}
+            name = folder / "schema"
+            if not name.exists():
+                name.write_text(f"kills_{secrets.token_hex(6)}")
+            request = {
+                "schema": name.read_text(),
+                "store": store,
+                "folder": str(folder),
+                "files": str(files),
+                "state": state,
+                "kill_s": kill_s,
+            }
             return starter.start({**request, "verify": kill_s is None})
 
         expected = {state: start(state, None, root / f"reference-{state}")[1] for state in _STATES}
@@ -143,11 +188,7 @@ def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
                 continue
             tally.kills += 1
             ended_by, found = start(state, None)
-            problems = [f"signal {ended_by} ended the next start"] if ended_by else found.get("problems", [])
-            if "error" in found:
-                problems = [found["error"]]
-            elif not ended_by and found["answers"] != expected[state]["answers"]:
-                problems = [*problems, "other answers"]
+            problems = _problems(ended_by, found, expected[state])
             tally.rebuilt.update(found.get("repaired", ()))
             tally.survived += not problems
             if problems:
@@ -159,7 +200,7 @@ def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
 def main() -> int:
     """Kill, print a line, and what went wrong; 1 if anything did."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--store", choices=[*VECTOR_STORES], default="map")
+    parser.add_argument("--store", choices=[*_PACKAGES], default="map")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

@@ -26,7 +26,13 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.live.install import install, python_of  # noqa: E402  they are found in the root
-from tests.live.serving import Server, chroma_server, milvus_server, opensearch_server  # noqa: E402
+from tests.live.serving import (  # noqa: E402
+    Server,
+    chroma_server,
+    milvus_server,
+    opensearch_server,
+    postgres_server,
+)
 
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 _NONE_SELECTED = 5  # exit code of pytest
@@ -78,6 +84,7 @@ PARTS = {
         variable="LAZYRAG_LIVE_OPENSEARCH",
         server=opensearch_server,
     ),
+    "postgres": Part("env", "test_postgres*.py", workers=2, variable="LAZYRAG_POSTGRES", server=postgres_server),
 }
 
 

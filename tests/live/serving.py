@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -163,6 +164,60 @@ def opensearch_server(folder: Path, port: int | None = None, *, nodes: int = 1) 
         yield server
 
 
+_POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
+
+
+def find_postgres() -> Path:
+    """The folder of PostgreSQL's programs: those of the newest version that Debian has installed."""
+    found = sorted(_POSTGRES_PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    if not found:
+        msg = "PostgreSQL is not installed: apt-get install postgresql"
+        raise FileNotFoundError(msg)
+    return found[-1].parent
+
+
+@contextmanager
+def postgres_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """PostgreSQL over a folder, which does not wait for the disk; its address has the user and the password."""
+    port, programs, data = port or free_port(), find_postgres(), folder / "data"
+    owner = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}  # it refuses to run as root
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    if not data.exists():
+        data.mkdir(mode=0o700)
+        password = folder / "password"
+        password.write_text("s@crets", encoding="utf-8")
+        if owner:
+            shutil.chown(data, **owner)
+        make = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            "lazyrag",
+            "-A",
+            "scram-sha-256",
+            "--pwfile",
+            password,
+            "-E",
+            "UTF8",
+        ]
+        subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd="/", **owner)
+    settings = "fsync=off", "full_page_writes=off", "max_connections=200", f"unix_socket_directories={data}"
+    options = [argument for one in settings for argument in ("-c", one)]
+    command = [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *options]
+    with _running("postgres", folder, command, stop_by=signal.SIGINT, **owner) as server:
+        ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        until = time.monotonic() + START_S
+        while subprocess.run(ready, check=False).returncode:
+            if server.process.poll() is not None or time.monotonic() > until:
+                msg = f"PostgreSQL does not answer. The end of its log:\n{server.log_end}"
+                raise RuntimeError(msg)
+            time.sleep(_POLL_S)
+        server.addresses = (f"postgresql://lazyrag:s%40crets@127.0.0.1:{port}/postgres",)
+        yield server
+
+
 def free_port(first: int = 0, last: int = 0) -> int:
     """A port of loopback that nobody listens at: between two, or any."""
     for port in range(first, last + 1):
@@ -179,13 +234,19 @@ def free_port(first: int = 0, last: int = 0) -> int:
 
 @contextmanager
 def _running(
-    name: str, folder: Path, command: Sequence[str | Path], *, stop_by: int = signal.SIGTERM
+    name: str, folder: Path, command: Sequence[str | Path], *, stop_by: int = signal.SIGTERM, **owner: str
 ) -> Iterator[Server]:
     """A started program, which is gone afterwards whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **owner,
         )
     server = Server(name, folder, process)
     try:

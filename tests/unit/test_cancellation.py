@@ -78,7 +78,7 @@ def test_an_answer_cancelled_at_any_instant_leaves_no_connection(seed):
         assert sum(server.connections for server in servers) > INSTANTS / 2
 
 
-@pytest.mark.slow
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("sent", [SILENT, BEGUN, STREAM], ids=["silent", "begun", "stream"])
 @pytest.mark.parametrize("call", ["post", "events"])
 def test_a_call_cancelled_at_any_step_leaves_no_connection(call, sent):

@@ -44,10 +44,10 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 29
+    assert done.stdout.count("pip install") == 30
 
 
-@pytest.mark.slow
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(
     "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "models.SentenceTransformerEmbedder", "Retriever"]
 )

@@ -52,10 +52,12 @@ FILES = {
         f'<h1>Cups</h1><figure><img src="{address(CUP)}" alt="A white cup"><figcaption>Porcelain from Jingdezhen'
         f'</figcaption></figure><img src="{address(ICON)}" alt="arrow"><img src="img/linked.png" alt="A linked cup">'
         '<img src="../outside.png" alt="Outside"><img src="http://127.0.0.1:9/a.png" alt="Remote">'
+        '<img src=".hidden/a.png" alt="Hidden"><img src="/dev/zero" alt="Device"><img src="img" alt="Folder">'
     ),
     "notes.md": '# Notes\n\n![A bowl](img/linked.png "Bowl of a monk")\n\n![](gone.png)\n',
     "book.pdf": in_pdf([(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]),
     "img/linked.png": CUP,
+    ".hidden/a.png": CUP,
 }
 FOUND = {
     ("book.pdf", "Fig. 3: Kettle from Nambu.", "page 1", "image/jpeg"),
@@ -223,31 +225,31 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunks + b"\0\0\0\0IEND\xaeB`\x82"
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (png_header(50_000, 50_000), "50,000 x 50,000 pixels"),
-        (GARDEN[:-40], "damaged"),
-        (KETTLE[: len(KETTLE) // 2], "damaged"),
-        (b"\xff\xd8\xff", "damaged"),
-        (b"GIF89a", "damaged"),
-        (b"RIFF\0\0\0\0WEBPVP8X", "damaged"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "format that vision models do not read"),
-        (b"", "format that vision models do not read"),
-    ],
-)
-def test_pictures_that_are_left_out_are_noted(folder, data, note):
+LEFT_OUT = [
+    (png_header(50_000, 50_000), "50,000 x 50,000 pixels"),
+    (GARDEN[:-40], "damaged"),
+    (KETTLE[: len(KETTLE) // 2], "damaged"),
+    (b"\xff\xd8\xff", "damaged"),
+    (b"GIF89a", "damaged"),
+    (b"RIFF\0\0\0\0WEBPVP8X", "damaged"),
+    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "format that vision models do not read"),
+    (b"", "format that vision models do not read"),
+]
+
+
+def test_pictures_that_are_left_out_are_noted(folder):
     """Bombs, damage and formats that no model sees cost only themselves; the report names file and reason."""
-    slides = on_slides((GARDEN, "Garden", ""), (CUP, "Cup", ""))
-    name = "ppt/media/image2.png"
+    every = [picture((number, 0, 0)) for number in range(len(LEFT_OUT))]
+    slides = on_slides(*((data, f"Slide {number}", "") for number, data in enumerate([*every, GARDEN])))
     with zipfile.ZipFile(io.BytesIO(slides)) as file:
-        parts = {one: file.read(one) for one in file.namelist()}
-    assert parts[name] == CUP
-    docs = Document(folder({"a.pptx": packed({**parts, name: data})}))
-    assert [node.text for node in docs.get_nodes("image")] == ["Garden"]
-    [noted] = docs.last_report.notes["a.pptx"]
-    assert noted.startswith(f"picture {name} left out: ")
-    assert note in noted
+        parts = {name: file.read(name) for name in file.namelist()}
+    replaced = dict(zip(every, (data for data, _ in LEFT_OUT), strict=True))
+    docs = Document(folder({"a.pptx": packed({name: replaced.get(data, data) for name, data in parts.items()})}))
+    assert [node.text for node in docs.get_nodes("image")] == [f"Slide {len(LEFT_OUT)}"]
+    notes = docs.last_report.notes["a.pptx"]
+    for number, (noted, (_, note)) in enumerate(zip(notes, LEFT_OUT, strict=True), start=1):
+        assert noted.startswith(f"picture ppt/media/image{number}.png left out: ")
+        assert note in noted
 
 
 def test_logos_are_left_out(folder):
@@ -256,6 +258,15 @@ def test_logos_are_left_out(folder):
     slides = [(one, f"Slide {number}", "") for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])]
     docs = Document(folder({"a.pptx": on_slides(*slides)}))
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
+
+
+def test_notes_are_few(folder):
+    """Of many damaged pictures the first are named, the others counted."""
+    page = "".join(f'<img src="data:image/png;base64,{number:04}">' for number in range(30))
+    docs = Document(folder({"a.html": f"Tea{page}"}))
+    assert docs.get_nodes("image") == []
+    noted = docs.last_report.notes["a.html"]
+    assert (len(noted), noted[-1]) == (21, "10 more notes of pictures")
 
 
 def test_a_tagged_pdf_has_alternative_texts(folder):

@@ -1,0 +1,267 @@
+"""A store in PostgreSQL: the contract of stores, the suites of lease, ledger and crashes, and what a server has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, Retriever, migrate
+from lazyrag.document.lease import LEASE_S
+from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.storage.postgres import literal, local_copy
+from lazyrag.stores.sqlite import StoreFile
+from tests.contract.test_map_file import TestMapFileSegments  # noqa: F401  runs here on PostgreSQL
+from tests.contract.test_map_vectors import TestMapFileVectors  # noqa: F401
+from tests.crash.kills import kill
+from tests.live.conftest import address_of
+from tests.postgres_stores import copies_of_postgres, open_file, url_of  # noqa: F401
+from tests.unit.test_lease import *  # noqa: F403
+from tests.unit.test_ledger import *  # noqa: F403
+
+HOSTILE = ("it's", "a\0b", "half \ud800", "\x1a0000", "back\\slash ' \\", "%s %(a)s ? :name", "茶", "$1 $$", "")
+
+
+class Lengths:
+    """An embedder without a network."""
+
+    identity = "lengths"
+    batch_size = 8
+
+    def __call__(self, texts: list[str]) -> list[list[float]]:
+        """One vector for each text."""
+        return [[1.0, float(len(text) % 7), float(text.count("e"))] for text in texts]
+
+
+def opened(url: str, files: Path | None = None, **options) -> Document:
+    """A Document of the store at a URL."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": url, **options.pop("kwargs", {})}}}
+    dataset = None if files is None else str(files)
+    docs = Document(dataset, name="teas", embed={"dense": Lengths()}, store_conf=conf, **options)
+    docs.create_node_group("line", transform=str.splitlines)
+    return docs
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    """The URL of an empty store."""
+    address_of("LAZYRAG_POSTGRES")
+    return url_of(tmp_path / "own")
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    """Twelve small files."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number}.txt").write_text(f"Green tea {number}\nBlack tea {number} is oxidised\n茶 {number}")
+    return folder
+
+
+def answers(docs: Document) -> list[tuple[str, float]]:
+    """Hits by keywords and by vectors."""
+    found = []
+    for similarity, keys in (("bm25", None), ("cosine", ["dense"])):
+        hits = Retriever(docs, "line", similarity, topk=5, **({"embed_keys": keys} if keys else {}))("green tea 7")
+        found += [(hit.uid, hit.score) for hit in hits]
+    return found
+
+
+@pytest.fixture
+def plain_files(monkeypatch) -> None:
+    """Store files are files, as elsewhere."""
+    monkeypatch.setattr(StoreFile, "__init__", open_file)
+
+
+@pytest.mark.usefixtures("plain_files")
+def test_a_store_in_postgresql_answers_as_a_file_does(url, files, tmp_path):
+    """Same uids and scores; another machine, which has no local copies, reads all of it."""
+    with opened(str(tmp_path / "store.db"), files) as docs:
+        docs.sync()
+        expected = answers(docs)
+    with opened(url, files) as docs:
+        assert len(docs.sync().added) == 12
+        assert answers(docs) == expected
+    shutil.rmtree(local_copy(url).parent)
+    with opened(url, files, read_only=True) as docs:
+        assert answers(docs) == expected
+        assert docs.verify() == ()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_every_text_comes_back(url, text):
+    """Quotes, placeholders, NUL and half surrogate pairs, which PostgreSQL's texts do not have."""
+    with StoreFile(url) as file, file.writing() as connection:
+        connection.execute("INSERT INTO selection VALUES ('a', ?)", (text,))
+        assert connection.execute("SELECT chosen FROM selection WHERE chosen = ?", (text,)).fetchone() == (text,)
+    assert literal(text).startswith("'")
+
+
+def test_the_password_is_in_no_message(url, files):
+    """Neither in errors nor where a Document or its stores are shown."""
+    wrong = re.sub(":[^:@/]*@", ":hunter2@", url)
+    with pytest.raises(StoreConnectionError, match="user") as caught:
+        opened(wrong)
+    shown = "".join(map(str, [caught.value, caught.value.__cause__]))
+    with opened(url, files) as docs:
+        shown += repr(docs) + repr(docs._indexer.ledger.file)
+    assert "hunter2" not in shown
+    assert "crets" not in shown
+
+
+def test_a_server_that_is_not_there(url):
+    """StoreConnectionError, with what to check."""
+    with pytest.raises(StoreConnectionError, match="server runs"):
+        opened("postgresql://lazyrag:x@127.0.0.1:1/postgres")
+    with pytest.raises(ConfigError, match="schema"):
+        opened(url.replace("schema=", "schema=A-"))
+
+
+def test_a_lost_connection_is_opened_again(url, files):
+    """The server ends all connections; the next query and the next sync go on."""
+    with opened(url, files) as docs, StoreFile(url) as other:
+        docs.sync()
+        expected = answers(docs)
+        file = docs._indexer.ledger.file
+        pids = []
+        for begin in (file.reading, file.writing):
+            with begin() as connection:
+                pids += connection.run("SELECT pg_backend_pid()").fetchone()
+        with pytest.raises(StoreConnectionError), other.writing() as connection:  # noqa: PT012  its end fails, too
+            for pid in pids:
+                connection.run(f"SELECT pg_terminate_backend({pid})")
+            connection.run("SELECT pg_terminate_backend(pg_backend_pid())")
+        (files / "new.txt").write_text("Oolong")
+        docs.sync()
+        assert len(docs.documents(limit=100)) == 13
+        (files / "new.txt").unlink()
+        docs.sync(max_deleted=1.0)
+        assert answers(docs) == expected
+
+
+def test_a_lease_of_a_lost_machine_expires_by_the_servers_clock(url, monkeypatch):
+    """A clock of this machine that is wrong by a day neither takes nor gives a lease."""
+    with StoreFile(url) as file, opened(url) as docs:
+        ledger = docs._indexer.ledger
+        with file.writing() as connection:
+            connection.execute(
+                "UPDATE ledger SET holder = 'gone', holder_told = ?, expires_at = ?",
+                ('{"name": "a", "host": "another machine", "pid": 1, "started": 1}', file.now(connection) + 2),
+            )
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+        with pytest.raises(StoreBusyError, match="process 1 on"), ledger.lease.held():
+            pass
+        with ledger.lease.held(wait_s=LEASE_S):
+            [(expires,)] = ledger.select("SELECT expires_at FROM ledger WHERE holder <> ''")
+        assert real() < expires < real() + 2 * LEASE_S
+
+
+def test_a_writer_waits_for_another_one(url):
+    """As long as timeout_s says; then it is told that the store is locked."""
+    with StoreFile(url) as file, StoreFile(url, timeout_s=0.2) as other, file.writing():
+        with pytest.raises(StoreError, match="locked"), other.writing():
+            pass
+        with other.reading() as connection:
+            assert connection.execute("SELECT count(*) FROM document").fetchone() == (0,)
+
+
+@pytest.mark.usefixtures("plain_files")
+def test_migrate_copies_a_file_to_postgresql(url, files, tmp_path):
+    """Nothing is embedded again, and what comes after gets new numbers."""
+    path = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    server = {"segment_store": {"type": "postgresql", "kwargs": {"uri": url}}}
+    with opened(str(tmp_path / "store.db"), files) as docs:
+        docs.sync()
+        expected = answers(docs)
+    migrate(path, server)
+    with opened(url, files) as docs:
+        assert answers(docs) == expected
+        (files / "new.txt").write_text("Oolong")
+        assert docs.sync().added == ("new.txt",)
+        assert docs.verify() == ()
+
+
+def test_shards_are_for_files(url):
+    """An error, not stores that several shards share."""
+    with pytest.raises(ConfigError, match="PostgreSQL"):
+        opened(url, shards=2)
+
+
+WRITER = """
+import os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from lazyrag import Document
+
+class Embedder:
+    identity, batch_size = "slow", 8
+
+    def __call__(self, texts):
+        with open(sys.argv[3], "a") as log:
+            log.write("".join(f"{text}\\n" for text in texts))
+        time.sleep(0.02 * len(texts))
+        return [[1.0, float(len(text))] for text in texts]
+
+url, files, log, export = sys.argv[1:]
+conf = {"segment_store": {"type": "postgresql", "kwargs": {"uri": url}}}
+keywords = {"embed": {"v": Embedder()}, "store_conf": conf, "launcher": ThreadPoolExecutor(1)}
+with keywords["launcher"], Document(files, name="m", **keywords) as docs:
+    docs.create_node_group("line", transform=str.splitlines)
+    print("ready", flush=True)
+    docs.activate_group("line", embed_keys=["v"])
+    docs.export(export)
+"""
+
+
+def test_writers_share_the_work(url, files, tmp_path):
+    """Each text is embedded about once, though one writer is killed; what is stored is that of one writer."""
+    for number in range(96):
+        (files / f"more{number}.txt").write_text("\n".join(f"line {line} of {number}" for line in range(4)))
+
+    def start(name: str, store: str) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-c",
+            WRITER,
+            store,
+            str(files),
+            str(tmp_path / f"{store[-6:]}.log"),
+            str(tmp_path / name),
+        ]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache-{name}")}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+
+    def texts(store: str) -> list[str]:
+        return (tmp_path / f"{store[-6:]}.log").read_text().splitlines()
+
+    alone = url_of(tmp_path / "alone")
+    started = [start("alone", alone), start("killed", url), start("first", url), start("second", url)]
+    for process in started[1:]:
+        process.stdout.readline()
+    while not Path(tmp_path / f"{url[-6:]}.log").exists():
+        time.sleep(0.02)
+    started[1].kill()
+    assert [process.wait(120) for process in started] == [0, -signal.SIGKILL, 0, 0]
+    for process in started:
+        process.stdout.close()
+    expected = {one.name: one.read_bytes() for one in (tmp_path / "alone").iterdir()}
+    for name in ("first", "second"):
+        assert {one.name: one.read_bytes() for one in (tmp_path / name).iterdir()} == expected
+    assert len(texts(alone)) == len(set(texts(alone)))
+    assert set(texts(url)) == set(texts(alone))
+    assert len(texts(url)) <= len(texts(alone)) + 2 * 32 * 4  # the batch of the killed one again
+
+
+def test_kills(tmp_path):
+    """Killed at two instants; nodes and vectors are those of a program that was never killed."""
+    address_of("LAZYRAG_POSTGRES")
+    tally = kill("postgres", 2, tmp_path, seed=os.getpid())
+    assert tally.survived == 2, tally.problems
