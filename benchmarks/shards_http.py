@@ -53,9 +53,10 @@ def texts(documents: int) -> dict[str, str]:
 
 
 def queries(count: int) -> list[str]:
-    """Different queries of four words."""
+    """Different queries of four words; in every tenth one a word is twice."""
     chance = random.Random(2)
-    return [" ".join(f"w{int(WORDS * chance.random() ** 2)}" for _ in range(4)) for _ in range(count)]
+    picks = [[f"w{int(WORDS * chance.random() ** 2)}" for _ in range(4)] for _ in range(count)]
+    return [" ".join([*pick[:3], pick[number % 10 and 3]]) for number, pick in enumerate(picks)]
 
 
 def conf(store: Path) -> dict[str, object]:
@@ -86,6 +87,17 @@ def service(folder: Path, table: str, modules: Path):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         log.close()
+
+
+def cpu_ms(processes: list[subprocess.Popen]) -> float:
+    """CPU time of services so far, with their processes."""
+    ticks, pids = 0, [one.pid for one in processes]
+    while pids:
+        pid = pids.pop()
+        columns = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(columns[11]) + int(columns[12])
+        pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return 1e3 * ticks / os.sysconf("SC_CLK_TCK")
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -164,9 +176,14 @@ def main() -> int:  # noqa: PLR0915  the parts of one run
         retrievers = [Retriever(one_or_many, "FineChunk", similarity="bm25") for one_or_many in (one, docs)]
         for retriever in retrievers:
             timed(retriever, asked[:20])
-        (plain, plain_ms), (found, found_ms) = (timed(retriever, asked) for retriever in retrievers)
+        plain, plain_ms = timed(retrievers[0], asked)
+        processes = [process for process, _ in services]
+        before, used = time.process_time(), cpu_ms(processes)
+        found, found_ms = timed(retrievers[1], asked)
+        own, used = 1e3 * (time.process_time() - before) / len(asked), (cpu_ms(processes) - used) / len(asked) / count
         shown("one index", plain_ms)
         shown(f"{count} shards over HTTP", found_ms)
+        print(f"CPU time of a query: client {own:.2f} ms, each shard {used:.2f} ms", flush=True)
         check(f"{len(asked):,} BM25 queries are equal to the last bit", holds=plain == found)
         few = asked[: max(50, len(asked) // 20)]
         for name in ("vector", "hybrid"):

@@ -26,7 +26,6 @@ from lazyrag.document.jobs import Job, Jobs
 from lazyrag.document.load_files import Readers
 from lazyrag.document.remote import (
     _ROUTES,
-    _WAY_OUT,
     Connection,
     RemoteDocument,
     RemoteEmbedder,
@@ -145,15 +144,7 @@ class _NoRows:
         """None of them."""
         return {}
 
-    all = created = named
-
-    def content_hashes(self) -> set[str]:
-        """None of them."""
-        return set()
-
-    def failures(self) -> tuple[Any, ...]:
-        """None of them."""
-        return ()
+    all = created = content_hashes = failures = named
 
 
 class ShardIndexer(RemoteIndexer):
@@ -177,7 +168,6 @@ class ShardIndexer(RemoteIndexer):
         self.is_optional = is_optional
         self.down = ""  # or the error
         self.term_counts: dict[Any, tuple[str, int, int, dict[str, int]]] = {}
-        self._retry_at = 0.0
         super().__init__(cast("Any", connection), name, embed)
 
     def _load(self) -> None:
@@ -193,7 +183,7 @@ class ShardIndexer(RemoteIndexer):
         Raises:
             StoreConnectionError: If no shard is left.
         """
-        if not self.down or time.monotonic() >= self._retry_at:
+        if not self.down or not cast("Any", self._connection).is_down():
             return False
         if all(one.down for one in self.others):
             urls = "; ".join(one.url for one in self.others)
@@ -201,10 +191,6 @@ class ShardIndexer(RemoteIndexer):
         warn_user(f"The answer lacks the shard {self.url}. {self.down}", UserWarning)
         _missing.get(set()).add(self.url)
         return True
-
-    def note_down(self, error: Exception, begun: float) -> None:
-        """Leave the shard out of reads for a moment, after a request that was begun at a time."""
-        self.down, self._retry_at = str(error), _retry_time(begun)
 
     def post(self, route: str, body: Mapping[str, Any]) -> Any:
         """See `RemoteIndexer.post`."""
@@ -248,14 +234,11 @@ class ShardSnapshot(RemoteSnapshot):
 
     def _ask(self, route: str, body: Mapping[str, Any]) -> Any:
         if self.missing:
-            empty: dict[str, Any] = {
-                "statistics": (0, 0, [0] * len(set(body.get("terms", ()))), {}),  # of distinct terms
-                "rank": {"hits": [], "nodes": []},
-                "scan": {"nodes": [], "next": None},
-                "walk": {"nodes": [], "behind": None},
-            }
-            return empty.get(route, [])
-        begun, view = time.monotonic(), cast("ShardView", self._view)
+            if route == "statistics":
+                return 0, 0, [0] * len(set(body["terms"])), {}  # of distinct terms
+            pages: dict[str, Any] = {"hits": [], "nodes": [], "next": None, "behind": None}
+            return pages if route in ("rank", "scan", "walk") else []
+        view = cast("ShardView", self._view)
         try:
             answer = super()._ask(route, {**body, "latest": True} if view.is_assumed else body)
         except StateGoneError:
@@ -264,7 +247,7 @@ class ShardSnapshot(RemoteSnapshot):
         except StoreConnectionError as exc:
             if not self.indexer.is_optional:
                 raise
-            self.indexer.note_down(exc, begun)
+            self.indexer.down = str(exc)
             self._view.removals = -1  # the read begins again
             raise StateGoneError(str(exc)) from exc
         view.is_assumed = False
@@ -274,20 +257,18 @@ class ShardSnapshot(RemoteSnapshot):
         """See `Snapshot.term_statistics`. Counts of terms that earlier reads met are known, as long as the state is the
         same, which the ranking checks: that saves one of two requests.
         """
-        view, known = cast("ShardView", self._view), self.indexer.term_counts
+        view, known, distinct = cast("ShardView", self._view), self.indexer.term_counts, dict.fromkeys(terms)
         key = self._scope, group, analyser, model
-        nothing: tuple[str | None, int, int, dict[str, int]] = (None, 0, 0, {})
-        state, rows, tokens, counts = known.get(key, nothing)
-        if state is not None and view.state in (None, state) and counts.keys() >= set(terms) and not self.missing:
+        state, rows, tokens, counts = known.get(key, ("", 0, 0, {}))
+        if state and view.state in (None, state) and counts.keys() >= distinct.keys() and not self.missing:
             view.is_assumed, view.state = view.is_assumed or view.state is None, state
-            return Statistics(rows, tokens, tuple(counts[term] for term in dict.fromkeys(terms)))
+            return Statistics(rows, tokens, tuple(counts[term] for term in distinct))
         found = super().term_statistics(group, analyser, terms, model)
         if view.state is not None and not found.vocabulary:
-            if state != view.state or len(counts) > _MOST_TERMS:
-                counts = {}
             if len(known) > _MOST_SCOPES:
                 known.clear()
-            counts.update(zip(dict.fromkeys(terms), found.frequencies, strict=True))
+            counts = counts if state == view.state and len(counts) <= _MOST_TERMS else {}
+            counts.update(zip(distinct, found.frequencies, strict=True))
             known[key] = view.state, found.rows, found.tokens, counts
         return found
 
@@ -356,8 +337,7 @@ class RemoteShard(RemoteDocument):
 
     def documents(self, after: Any = None, limit: int = 100, status: Any = None, where: Any = None) -> Any:
         """See `Document.documents`."""
-        found = self._ask("documents", [after, limit, status], where)
-        return list(map(_info, found or ()))
+        return list(map(_info, self._ask("documents", [after, limit, status], where) or ()))
 
     def document(self, document: str) -> DocumentInfo:
         """See `Document.document`."""
@@ -365,8 +345,8 @@ class RemoteShard(RemoteDocument):
 
     def versions(self, document: str) -> list[DocumentVersion]:
         """See `Document.versions`."""
-        found = self._ask("versions", [document], named=True)
-        return [DocumentVersion(**{**one, "created_at": dt.datetime.fromisoformat(one["created_at"])}) for one in found]
+        read_time, found = dt.datetime.fromisoformat, self._ask("versions", [document], named=True)
+        return [DocumentVersion(**{**one, "created_at": read_time(one["created_at"])}) for one in found]
 
     def grep(self, text: str, where: Any = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
@@ -397,13 +377,12 @@ class RemoteShard(RemoteDocument):
         filters = None if where is None else encode_filter(parse_filter(where))
         scope = encode_filter(self._reader.scope)
         body = {"method": method, "arguments": arguments, "options": options, "scope": scope, "where": filters}
-        begun = time.monotonic()
         try:
             return indexer.post("catalogue", body)
         except StoreConnectionError as exc:
             if named or not indexer.is_optional:
                 raise
-            indexer.note_down(exc, begun)
+            indexer.down = str(exc)
             return self._ask(method, arguments, where, options=options)
 
 
@@ -467,28 +446,20 @@ class RemoteShards(ShardedDocument):
         for connection, answer in zip(connections, answers, strict=True):
             given = answer if isinstance(answer, dict) else known
             indexers.append(ShardIndexer(connection, self.name, {**models, **own} or None, given, self.partial))
-            if given is not answer:
-                indexers[-1].note_down(answer, time.monotonic())
+            indexers[-1].down = "" if given is answer else str(answer)
         for one in indexers:
             one.others = indexers
         self._join([RemoteShard(one) for one in indexers], make_dataset(None, None, None, follow_links=False))
         self._indexer.where = f"Document {self.name!r} ({self.url})"
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: the services write."""
-        raise ConfigError(f"{self._indexer.where} only reads. {_WAY_OUT}")
-
-    create_node_group = add_reader = activate_group = _refuse
+    create_node_group = add_reader = activate_group = RemoteDocument._refuse
+    jobs = property(NoJobs)
+    __repr__ = RemoteDocument.__repr__
 
     @property
     def groups(self) -> tuple[str, ...]:
         """See `Document.groups`."""
         return self.shards[0].groups
-
-    @property
-    def jobs(self) -> Jobs:
-        """See `Document.jobs`."""
-        return NoJobs(self)
 
     @property
     def url(self) -> str:
@@ -499,9 +470,6 @@ class RemoteShards(ShardedDocument):
     def missing(self) -> tuple[str, ...]:
         """The addresses of the shards that are down, as of the last reads."""
         return tuple(shard.url for shard in self.shards if cast("Any", shard)._indexer.down)
-
-    def __repr__(self) -> str:
-        return f"<{self._indexer.where}{'' if self._reader.scope is None else ', restricted'}>"
 
 
 RemoteShards.__name__ = "Document"  # as errors name it
@@ -532,11 +500,11 @@ def _shard_order(urls: Sequence[str], answers: Sequence[Any]) -> list[int]:
         if shards != len(urls) or number in numbers:
             what = "is not a shard" if shards == 1 else f"is shard {number} of {shards}"
             other = f", as {urls[numbers[number]]} is" if number in numbers else ""
-            msg = (
-                f"url must have one address for each shard of a Document; got {len(urls)}, and {urls[at]} {what}{other}"
+            msg = "url must have one address for each shard of a Document; "
+            msg += f"got {len(urls)}, and {urls[at]} {what}{other}. "
+            raise ConfigError(
+                f"{msg}Replicas of a shard are a list in the list; several Documents are one for Retriever."
             )
-            hint = "Replicas of a shard are a list in the list; several Documents are a list for Retriever."
-            raise ConfigError(f"{msg}. {hint}")
         numbers[number] = at
     others = iter(at for at in range(len(urls)) if at not in numbers.values())
     return [numbers[one] if one in numbers else next(others) for one in range(len(urls))]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote
 
 from lazyrag.data.fields import schema_text
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, digest
+from lazyrag.data.segment import LAZY_ROOT_NAME, digest
 from lazyrag.document.build_plan import GroupTarget, VectorsTarget
 from lazyrag.document.document import Document
 from lazyrag.document.export import child_counts, decode_document, encode_document
@@ -41,7 +41,7 @@ from lazyrag.validation import require, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.indexer import Indexer
-    from lazyrag.document.tree import LiveGroup, LiveIndex
+    from lazyrag.document.tree import LiveGroup
 
 log = logging.getLogger("lazyrag.replica")
 
@@ -143,14 +143,10 @@ def _encoded(snapshot: LocalSnapshot, row: DocumentRow, groups: Mapping[str, Liv
         builds[name] = [entry.input, entry.output]
         for index in group.indexes.values():
             if index.kind == "vectors" and index.dimension:
-                vectors[f"{name}/{index.name}/{index.identity}"] = _encoded_vectors(snapshot, index, segments)
+                rows = snapshot.indexer.nodes.vectors.get(index.collection, [one.key for one in segments])
+                found = {one.key: encode_vector(one.vector) for one in rows}
+                vectors[f"{name}/{index.name}/{index.identity}"] = [found.get(one.key) for one in segments]
     return {"row": encode_document(row), "nodes": nodes, "vectors": vectors, "builds": builds}
-
-
-def _encoded_vectors(snapshot: LocalSnapshot, index: LiveIndex, segments: Sequence[Segment]) -> list[Any]:
-    rows = snapshot.indexer.nodes.vectors.get(index.collection, [one.key for one in segments])
-    found = {one.key: encode_vector(one.vector) for one in rows}
-    return [found.get(one.key) for one in segments]
 
 
 # The replica's side

@@ -372,24 +372,16 @@ def merge_dumps(dumps: Iterable[Iterator[str]]) -> Iterator[str]:
 
 def _keyed_lines(lines: Iterator[str]) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Lines of a dump, each with its place in the order of all lines."""
-    group = ""
-    space: tuple[str, ...] = ()
+    above: tuple[Any, ...] = ()
     for number, line in enumerate(lines):
         value = json.loads(line)
-        place: tuple[Any, ...]
-        if value["is"] == "document":
-            place = 0, value["identity"]
-        elif value["is"] == "group":
-            group = value["name"]
-            place = 1, group, 0
-        elif value["is"] == "node":
-            place = 1, group, 1, value["path"], number
-        elif value["is"] == "space":
-            space = value["kind"], value["name"], value["identity"]
-            place = 1, group, 2, space, ""
-        else:
-            place = 1, group, 2, space, value["uid"]
-        yield place, line
+        kind = value["is"]
+        if kind == "group":
+            above = 1, value["name"]
+        elif kind == "space":
+            above = *above[:2], 2, (value["kind"], value["name"], value["identity"])
+        own = {"group": (0,), "node": (1, value.get("path"), number), "space": ("",)}.get(kind, (value.get("uid"),))
+        yield ((0, value["identity"]) if kind == "document" else (*above, *own)), line
 
 
 # Stores

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
 from lazyrag.validation import validate_integer
+
+Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
 
 _AHEAD = 2  # batches in flight for each worker: one that it works on, and one that waits for it
 _POLL_S = 0.1
@@ -70,7 +72,7 @@ class Work(NamedTuple):
         error: The error of a task that ends its workers.
     """
 
-    function: Callable[[Any, list[Any]], Iterable[bytes]]
+    function: Function
     token: str
     call: Any
     size: int
@@ -80,14 +82,7 @@ class Work(NamedTuple):
 # In the worker
 
 
-def perform(
-    function: Callable[[Any, list[Any]], Iterable[bytes]],
-    token: str,
-    call: Any,
-    shared: Path | None,
-    keys: list[str],
-    given: list[Any],
-) -> bytes:
+def perform(function: Function, token: str, call: Any, shared: Path | None, keys: list[str], given: list[Any]) -> bytes:
     """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
 
     A file of a shared folder has them, too, before this worker begins another batch: if it ends before they were
@@ -103,9 +98,7 @@ def perform(
     return packed
 
 
-def _packed(
-    function: Callable[[Any, list[Any]], Iterable[bytes]], token: str, call: Any, keys: list[str], given: list[Any]
-) -> tuple[bytes, bool]:
+def _packed(function: Function, token: str, call: Any, keys: list[str], given: list[Any]) -> tuple[bytes, bool]:
     try:
         found = list(function(_first(token, call), given))
     except LazyRAGError as exc:
@@ -371,9 +364,7 @@ class Engine:
     def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
         keys, given = [task.key for task in tasks], [task.payload for task in tasks]
         try:
-            future: Future[bytes] = self.executor.submit(
-                perform, work.function, work.token, work.call, shared, keys, given
-            )
+            future: Future[bytes] = self.executor.submit(perform, *work[:3], shared, keys, given)
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise _broken(exc) from exc
         return future

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,7 +22,6 @@ from lazyrag.document.report import raise_if_canceled
 from lazyrag.document.tree import LiveGroup
 from lazyrag.errors import IngestionError, IngestionWarning, StoreError
 from lazyrag.launchers.executors import Results, is_error, unpack_all
-from lazyrag.launchers.work import Launcher
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.stores.sqlite import StoreFile
 
@@ -133,13 +132,15 @@ class _Scratch(Document):
 _Scratch.__name__ = "Document"  # as errors name it
 
 
-def work_ahead(docs: Document, results: SharedResults, arguments: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def work_ahead(
+    docs: Document, results: SharedResults, arguments: Callable[[], dict[str, Any]], wanted: Mapping[str, Any]
+) -> None:
     """Load, transform and embed what a write will need, sharing the work with other writers; needs no lease.
 
     Args:
         docs: The Document.
         results: Where results are kept.
-        arguments: Of the Document: ``embed``, ``doc_fields`` and ``launcher``.
+        arguments: Makes those of the Document that works: ``embed``, ``doc_fields`` and ``launcher``.
         wanted: Embed keys by group, of what is to be built; empty for what is live.
     """
     indexer = docs.reader.indexer
@@ -154,8 +155,7 @@ def work_ahead(docs: Document, results: SharedResults, arguments: Mapping[str, A
     if not batches:
         return
     results.offer(batches)
-    options = {**arguments, "launcher": Launcher(arguments["launcher"], results)}
-    with warnings.catch_warnings(), _Scratch(docs, **options) as scratch:
+    with warnings.catch_warnings(), _Scratch(docs, **arguments()) as scratch:
         warnings.simplefilter("ignore", IngestionWarning)  # the write reports failures
         while (batch := results.claim(batches)) is not None:
             with results.renewed(batch), suppress(IngestionError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib
 import itertools
 import json
 import uuid
@@ -87,7 +86,7 @@ class Launcher:
         return self._loading is None or self._loading.is_running
 
     def bind(self, docs: Document, arguments: Mapping[str, Any]) -> None:
-        """Use the processes of a Document, or of another shard; keep results beside its file, or in its database.
+        """Use the processes of a Document or of another shard; keep results beside its store, or in its database.
 
         Args:
             docs: The Document.
@@ -102,10 +101,13 @@ class Launcher:
             self._loading = indexer.loading = self.engine.loading
             indexer.engine = replace(indexer.engine, loading=indexer.loading)
         if file.is_server and not (file.read_only or self._keeps_results):
-            shared = importlib.import_module("lazyrag.launchers.shared")  # it opens Documents with launchers
-            self.results = shared.SharedResults(file)
+            from lazyrag.launchers.shared import SharedResults, work_ahead
+
+            self.results = shared = SharedResults(file)
             self._keeps_results = self._closes_results = True
-            indexer.on_ahead = functools.partial(shared.work_ahead, docs, self.results, arguments)
+            given = arguments["launcher"]
+            own = lambda: {**arguments, "launcher": Launcher(given, shared)}  # noqa: E731
+            indexer.on_ahead = functools.partial(work_ahead, docs, shared, own)
         elif file.path is not None and not self._keeps_results:
             self.results = Results(Path(f"{file.path}.results"))
 

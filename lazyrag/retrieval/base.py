@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 OutputFormat: TypeAlias = Literal["node", "content", "dict"]
 _PARSED = "parsed filters"
-_FUSED_AT_LEAST = 100  # docs/quality.md, "Depth"
 _HIT_FIELDS = ("id", "text", "score", "source", "document_id", "chunk_id", "metadata")
 
 R = TypeVar("R")
@@ -265,6 +264,7 @@ class BaseRetriever(Generic[T_co]):
     """The ``topk`` that its user set: so much it contributes to a combination without one; None for the default."""
     _topk: int | None = None
     _depth: int | None = None
+    _least_depth = 50
     _answers_blank = False
     _is_built = False
 
@@ -432,7 +432,7 @@ class BaseRetriever(Generic[T_co]):
 
     def _fused_depth(self, limit: int) -> int:
         """The number of nodes of each ranking that are fused; a default one where ``limit`` is."""
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        depth = max(self._least_depth, 4 * limit) if self._depth is None else self._depth
         return DefaultInt(depth) if self._depth is None and isinstance(limit, DefaultInt) else depth
 
     def _render(self, ranked: LazyStage) -> Any:

@@ -65,7 +65,7 @@ OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on 
 OVER_FUSION = "weighted"
 OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
 OVER_FUSION_KW: Mapping[str, Any] = {"normalise": "max"}
-OVER_DEPTH: int | None = None
+OVER_LEAST_DEPTH = 100
 
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Default weights of a vector and a BM25 retriever under ``"weighted"`` (spec 003)."""
@@ -93,7 +93,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
             run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 100. Where you set
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set
             neither, a retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
@@ -157,7 +157,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         embed_keys: Sequence[str] | None = None,
         fusion_method: str | None = None,
         weights: WeightsLike | None = None,
-        depth: int | None = OVER_DEPTH,
+        depth: int | None = None,
         **fusion_kw: Any,
     ) -> HybridRetriever:
         """The usual pair for a Document with embeddings: vector search and keyword search.
@@ -170,7 +170,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             embed_keys: The embed keys to search by; None means all.
             fusion_method: Name of a fusion; None, with its weights and keywords: the one that measured best.
             weights: Of vector search and keyword search.
-            depth: See `HybridRetriever`.
+            depth: See `HybridRetriever`; here at least 100 by default.
             fusion_kw: Keywords of the fusion.
 
         Raises:
@@ -188,7 +188,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             weights = OVER_WEIGHTS if weights is None else weights
         vector = Retriever(doc, group_name, embed_keys=embed_keys)
         keyword = Retriever(doc, group_name, similarity)
-        return cls(vector, keyword, fusion_method=fusion_method, weights=weights, topk=topk, depth=depth, **fusion_kw)
+        made = cls(vector, keyword, fusion_method=fusion_method, weights=weights, topk=topk, depth=depth, **fusion_kw)
+        made._least_depth = OVER_LEAST_DEPTH
+        return made
 
     @known_keywords
     def __call__(

@@ -281,7 +281,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         n: At most so many queries beside the question.
         fusion_method: Name of a registered fusion.
         topk: At most so many nodes.
-        depth: How many nodes of each query are fused; None: 4 x topk, and at least 100. Where you set neither:
+        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50. Where you set neither:
             the retriever's own ``topk``, if it has one.
         fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
             varies.

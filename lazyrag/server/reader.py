@@ -32,6 +32,7 @@ from lazyrag.document.snapshot import NOTHING, Hits, LocalSnapshot, Needs, stale
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.indexes.bm25 import BM25, Statistics, Variant
+from lazyrag.models.embedding import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import filter_of
@@ -96,6 +97,8 @@ class Texts(BaseModel):
     embed_key: str
     texts: list[str] = Field(min_length=1, max_length=256)
     input_type: InputType = "document"
+    unknown_share: bool = False
+    """Ask for the share of each text's letters that the model does not know, instead of vectors."""
 
 
 @router.post("/sets/{set}/_schema")
@@ -106,10 +109,12 @@ async def schema(set: str, request: Request, principal: Principal = READER) -> R
 
 
 def _schema(docs: Document) -> Json:
-    keys = docs.embed_keys
-    identities = {one.key: one.embedder.identity for one in docs.reader.embedders(keys)} if keys else {}
+    embedders = docs.reader.embedders(None) if docs.embed_keys else []
+    identities = {one.key: one.embedder.identity for one in embedders}
+    telling = [one.key for one in embedders if unknown_share(one.embedder, "?") is not None]
     groups = {name: docs.reader.line(name) for name in docs.groups}
-    return {"fields": schema_text(docs.fields), "groups": groups, "embed": identities, "shard": shard_mark(docs)}
+    embed = {"embed": identities, "unknown_share": telling}
+    return {"fields": schema_text(docs.fields), "groups": groups, **embed, "shard": shard_mark(docs)}
 
 
 @router.post("/sets/{set}/_embed")
@@ -119,6 +124,8 @@ async def embed(set: str, body: Texts, request: Request, principal: Principal = 
 
     def run() -> Response:
         [embedder] = service.view(set, principal).reader.embedders([body.embed_key])
+        if body.unknown_share:
+            return _json([unknown_share(embedder.embedder, text) for text in body.texts])
         return _json([encode_vector(one) for one in embedder.embed(body.texts, input_type=body.input_type)])
 
     return await service.run(run)

@@ -29,7 +29,7 @@ def _check(lib, name: str, blocks) -> None:
         answers.check_hits(lib, name, label, blocks.get(label, ()))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_in_memory(library_on, name):
     """Some of the queries, under every filter."""

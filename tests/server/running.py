@@ -20,7 +20,7 @@ from lazyrag.document import Job
 from lazyrag.server.config import make_state
 from lazyrag.server.guard import worker_of
 
-READY_S = 60.0
+READY_S = 120.0
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Running:
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """GET a path."""
-        return httpx.get(f"{self.url}{path}", timeout=30, **more)
+        return httpx.get(f"{self.url}{path}", timeout=60, **more)
 
     def wait_until_ready(self) -> None:
         """Wait until every set can be searched."""

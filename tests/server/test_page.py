@@ -331,6 +331,7 @@ def test_a_job_is_cancelled_and_retried_in_activity(browser, docs):
     assert send(browser, f"/s/notes/activity/{job.id}/explode").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_deletion_certificate_can_be_read_and_kept(browser, docs, tmp_path):
     """The job of a purge leads to it; the JSON is the certificate. What remains is named."""
     from lazyrag.document import Worker
@@ -365,6 +366,7 @@ def test_the_audit_log_is_filtered_and_checked(browser):
     assert "The chain is intact up to row" in browser.get("/s/notes/activity/audit?check=1").text
 
 
+@pytest.mark.slow
 def test_defaults_are_changed_and_taken_back(browser, service):
     """One setting, one undo; values that no search could have are refused."""
     shown = send(browser, "/settings/retrieval", set="notes", group="MediumChunk", retriever="bm25", topk="8")
@@ -379,6 +381,7 @@ def test_defaults_are_changed_and_taken_back(browser, service):
     assert page.defaults_of(service, "notes")["topk"] == 6
 
 
+@pytest.mark.slow
 def test_a_model_is_tested_by_one_call(browser, service):
     """The page says how long it took, or exactly what failed."""
     service.chat = lambda prompt: "OK"
@@ -390,6 +393,7 @@ def test_a_model_is_tested_by_one_call(browser, service):
     assert "Failed" in browser.get("/settings/models").text
 
 
+@pytest.mark.slow
 def test_a_price_of_a_model_is_that_of_dry_runs(tmp_path):
     """What Settings have for the model of a set stands in the form of its dry runs, and in their cost."""
     folder = tmp_path / "files"
@@ -409,6 +413,7 @@ def test_a_price_of_a_model_is_that_of_dry_runs(tmp_path):
             assert re.search(r"<dt>Cost</dt><dd>\d\.\d{4}", found)
 
 
+@pytest.mark.slow
 def test_the_first_steps_suggest_questions_about_headings(browser):
     """No model is needed for them."""
     shown = unescape(browser.get("/s/notes/start").text)
@@ -439,6 +444,7 @@ def test_the_settings_show_a_configuration_of_this_service(browser, service):
     assert "lazyrag serve serve.toml" in shown
 
 
+@pytest.mark.slow
 def test_the_gallery_is_for_tests(browser, monkeypatch):
     """It exists only where the environment says so."""
     assert browser.get("/_gallery").status_code == 404
@@ -454,6 +460,7 @@ def test_the_vendored_library_has_its_licence():
     assert [path.name for path in TEMPLATES if "uPlot" in path.read_text()] == ["activity_health.html"]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("cookie", ["1", "{}", "[1, 2]", '["ok"]', '{"a": [1]}', "[" * 2_000, '["ok", "a", "b", "c"]'])
 def test_a_forged_notice_is_no_notice(browser, cookie):
     """Any browser can send any cookie."""
@@ -463,6 +470,7 @@ def test_a_forged_notice_is_no_notice(browser, cookie):
     assert "data-dismiss" not in answer.text
 
 
+@pytest.mark.slow
 def test_sets_that_are_not_open_show_to_those_who_see_all(browser, service, access):
     """Their names are none of the business of a token with labels."""
     service.pending = {"salaries": "The store does not answer."}

@@ -73,6 +73,7 @@ def test_upload_shows_each_file_at_once_and_ready_after_its_job(client, work):
     assert "oolong.txt" in names(page(client, "files?status=success"))
 
 
+@pytest.mark.slow
 def test_upload_names_refused_files(client):
     """A file with a name that leads elsewhere is named with the reason; the others are added."""
     text = upload(client, {"good.txt": b"Good.", "../bad.txt": b"Bad."}).text
@@ -80,6 +81,7 @@ def test_upload_names_refused_files(client):
     assert "../bad.txt" in text
 
 
+@pytest.mark.slow
 def test_failed_files_come_first_with_stage_error_and_remedy(client, work):
     """A file that fails is open in the first row, and can be retried alone."""
     upload(client, {"zz.pdf": b"%PDF-1.4 broken"})
@@ -93,6 +95,7 @@ def test_failed_files_come_first_with_stage_error_and_remedy(client, work):
     assert (work().kind, names(page(client, "files?status=failed"))) == ("add_files", ["zz.pdf"])
 
 
+@pytest.mark.slow
 def test_failures_are_told_in_the_readers_language(client, work):
     """In Chinese the kind of the error and its remedy are Chinese, with the exact message in the details."""
     upload(client, {"zz.pdf": b"%PDF-1.4 broken"})
@@ -105,6 +108,7 @@ def test_failures_are_told_in_the_readers_language(client, work):
     assert "另存后重试" in page(client, "files")
 
 
+@pytest.mark.slow
 def test_an_upload_is_priced_first(client, docs, work):
     """With the box ticked, files wait until what they would cost is confirmed; and only once."""
     parts = [("file", ("oolong.txt", io.BytesIO(b"Oolong is half oxidised."), "text/plain"))]
@@ -120,6 +124,7 @@ def test_an_upload_is_priced_first(client, docs, work):
     assert post(client, "files/upload", number=number).status_code == 404
 
 
+@pytest.mark.slow
 def test_filters_by_name_and_status(client):
     """The table is filtered by a part of the path in any case, and by status."""
     assert names(page(client, "files?q=TEA")) == ["tea.md"]
@@ -127,6 +132,7 @@ def test_filters_by_name_and_status(client):
     assert names(page(client, "files?status=failed")) == []
 
 
+@pytest.mark.slow
 def test_pages_of_files_follow_each_other(client, docs, monkeypatch):
     """Pages have every file once, in order of state and path."""
     monkeypatch.setattr(page_manage, "_ROWS", 2)
@@ -153,6 +159,7 @@ def test_delete_can_be_undone(client, work):
     assert "too late" in post(client, "files/undo", deletion=number).text
 
 
+@pytest.mark.slow
 def test_delete_ends_with_a_certificate(client, docs, work, monkeypatch):
     """When nobody has undone it, the file is removed, and the page links the certificate."""
     monkeypatch.setattr(page_manage, "UNDO_S", 0.05)
@@ -167,6 +174,7 @@ def test_delete_ends_with_a_certificate(client, docs, work, monkeypatch):
     assert f"Certificate {job.id}" in page(client, "files")
 
 
+@pytest.mark.slow
 def test_files_of_the_folder_are_deleted_without_a_certificate(client, work, docs):
     """The path of a file in the folder has to stay, so no certificate is offered; undo brings it back."""
     text = page(client, "files/delete?id=tea.md")
@@ -188,6 +196,7 @@ def test_forms_need_the_token_of_the_page(client):
     assert client.post(f"{SET}/evaluate/import", files={"file": b"[]"}, headers=HTML).status_code == 403
 
 
+@pytest.mark.slow
 def test_what_no_form_sends_is_no_failure(client):
     """A deletion of nothing, and a place behind all."""
     sent = {"csrf": token(client)}
@@ -196,6 +205,7 @@ def test_what_no_form_sends_is_no_failure(client):
         assert client.get(f"{SET}/{path}offset={10**20}", headers=HTML).status_code == 422
 
 
+@pytest.mark.slow
 def test_sync_is_priced_first(client, docs, work):
     """The dry run names new files and starts nothing; the form starts the job."""
     (docs._indexer.dataset.folder / "new.txt").write_text("White tea.")
@@ -217,6 +227,7 @@ def test_groups_show_counts_and_nodes(client, docs):
     assert client.get(f"{SET}/nodes/nothing", headers=HTML).status_code == 404
 
 
+@pytest.mark.slow
 def test_group_is_built_by_a_job(client, work):
     """A group that is not built shows its price, and is built by its form."""
     assert "Build “FineChunk”?" in page(client, "groups?build=FineChunk")
@@ -230,6 +241,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.slow
 def test_import_compare_use_undo(client, docs):
     """Golden questions are imported, two configurations compared, one taken into use, and that undone."""
     docs.activate_group("FineChunk", analysers=["en", "zh"])
@@ -245,6 +257,7 @@ def test_import_compare_use_undo(client, docs):
     assert "MediumChunk · top 6" in page(client, "evaluate")
 
 
+@pytest.mark.slow
 def test_golden_questions_are_edited_and_deleted(client):
     """A question is added, replaced by its edited form, and deleted."""
     add = {"question": "How dry?", "answer": "dry and dark", "file": "tea.md"}
@@ -289,6 +302,7 @@ def shared_out(tmp_path):
         yield login("admin"), login("write", ["staff"]), login("read", ["staff"])
 
 
+@pytest.mark.slow
 def test_labels_hold_on_every_page(shared_out):
     """A hidden document is an unknown one: in lists, counts, groups, forms and deletions."""
     admin, writer, reader = shared_out
@@ -306,6 +320,7 @@ def test_labels_hold_on_every_page(shared_out):
     assert writer.get(f"{SET}/nodes/{secret}", headers=HTML).status_code == 404
 
 
+@pytest.mark.slow
 def test_readers_change_nothing(shared_out):
     """A token without write scope has no buttons, and its forms are refused."""
     reader = shared_out[2]
@@ -314,6 +329,7 @@ def test_readers_change_nothing(shared_out):
     assert reader.get(f"{SET}/evaluate", headers=HTML).status_code == 403
 
 
+@pytest.mark.slow
 def test_fragment_is_a_part_of_the_page(client):
     """The fragment is equal to what the page includes."""
     part = client.get(f"{SET}/files", headers={"Accept": "text/html; fragment=files"})
@@ -321,6 +337,7 @@ def test_fragment_is_a_part_of_the_page(client):
     assert part.text.strip() in page(client, "files")
 
 
+@pytest.mark.slow
 def test_hostile_names_and_labels_stay_text(client, work):
     """Names with tags and quotes are escaped in the table, dialogs and notices."""
     name = "<img src=x onerror=alert(1)>\"'.txt"

@@ -122,6 +122,7 @@ def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
     assert found.count("<h1") == 1
 
 
+@pytest.mark.slow
 def test_a_table_of_an_answer_is_a_table(client, service):
     """Cells keep their citations and their style; the rule below the head is no row, and the head no statement."""
     service.chat = Chat("Times:\n\n| Tea | | Heat |\n|:--|---|--:|\n| **Green** | | eighty degrees [1] |\n\nx | y [1].")
@@ -133,6 +134,7 @@ def test_a_table_of_an_answer_is_a_table(client, service):
     assert "x | y" in page.text
 
 
+@pytest.mark.slow
 def test_a_citation_opens_its_words(client, chat):
     """The link of a chip leads to the same page with the cited words marked, and nothing else."""
     where = ask(client)
@@ -144,6 +146,7 @@ def test_a_citation_opens_its_words(client, chat):
     assert client.get(f"{where}?cite=9", headers=HTML).status_code == 404
 
 
+@pytest.mark.slow
 def test_fragments_are_parts_of_their_page(client, chat):
     """A fragment is what stands in the page."""
     where = ask(client)
@@ -155,6 +158,7 @@ def test_fragments_are_parts_of_their_page(client, chat):
         assert without_times(answer.text) in without_times(whole), name
 
 
+@pytest.mark.slow
 def test_a_thread_rewrites_follow_ups(client, service):
     """A follow-up is an answer of the same page; the question that was searched is shown, and citations count on."""
     service.chat = Chat("It is brewed at eighty degrees [1].")
@@ -169,6 +173,7 @@ def test_a_thread_rewrites_follow_ups(client, service):
     assert len(page.all("h1")) == 1
 
 
+@pytest.mark.slow
 def test_without_a_chat_model_the_passages_are_marked(client):
     """Ask is never an empty page."""
     found = read(client, ask(client))
@@ -179,6 +184,7 @@ def test_without_a_chat_model_the_passages_are_marked(client):
     assert "<mark" in pane
 
 
+@pytest.mark.slow
 def test_a_failing_model_is_a_notice(client, service):
     """The exact message, what was written, and the way to ask again stand in the page; a library may not know."""
 
@@ -196,6 +202,7 @@ def test_a_failing_model_is_a_notice(client, service):
     assert "The library does not answer this." in found
 
 
+@pytest.mark.slow
 def test_a_cut_answer_is_continued(client, service):
     """Where the model stopped, the thread goes on with what was written as its history."""
     prompts = []
@@ -219,6 +226,7 @@ def test_a_cut_answer_is_continued(client, service):
     assert "eighty degrees." in words(found)
 
 
+@pytest.mark.slow
 def test_a_long_document_has_its_contents(client, docs, tmp_path):
     """Headings are links to their place, also where the text goes on in another part of the page."""
     text = "\n\n".join(f"# Part {n}\n\n" + f"Tea of part {n} is green. " * 400 for n in range(1, 8))
@@ -247,6 +255,7 @@ def events(text):
     return found
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_where_it_was_cut(client, chat):
     """At every cut, text that was read before and text that comes after give the whole answer, without markers."""
     where = ask(client)
@@ -262,6 +271,7 @@ def test_a_stream_goes_on_where_it_was_cut(client, chat):
         assert events(client.get(f"{where}/events?after={number}").text) == rest
 
 
+@pytest.mark.slow
 def test_a_page_in_mid_answer_has_the_text_so_far(client, service, monkeypatch):
     """What a reload shows, and what its stream adds, is the answer."""
     service.chat = Chat("It is brewed ", "at eighty degrees [1]. ", "Keep it dry.", held=2)
@@ -295,6 +305,7 @@ def bearer(access, *args, **more):
     return {"Authorization": f"Bearer {access.create(*args, **more)[1]}"}
 
 
+@pytest.mark.slow
 def test_answers_are_of_those_who_asked(client, chat, access):
     """Another token gets the page of an unknown question."""
     client.headers.update(bearer(access))
@@ -305,6 +316,7 @@ def test_answers_are_of_those_who_asked(client, chat, access):
     assert "How hot is green" not in read(client, f"{SET}/ask")
 
 
+@pytest.mark.slow
 def test_judgements_are_candidates(client, app, chat):
     """A judgement is stored with the sources of the answer."""
     where = ask(client)
@@ -314,6 +326,7 @@ def test_judgements_are_candidates(client, app, chat):
     assert (stored["answer"], stored["good"], len(stored["uids"])) == (answer, True, 1)
 
 
+@pytest.mark.slow
 def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
     """Answers are stored for some minutes; the page then offers to ask again."""
     where = ask(client)
@@ -324,6 +337,7 @@ def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
     assert "eighty" not in found
 
 
+@pytest.mark.slow
 def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
     """Words of a version that was replaced are shown as text; those of a deleted document are not shown."""
     where = ask(client)
@@ -340,6 +354,7 @@ def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
     assert "<mark" not in found
 
 
+@pytest.mark.slow
 def test_search_explains_ranks(client):
     """Knobs, matches and contributions stand in the page."""
     found = read(client, f"{SET}/search?q=green+tea&explain=1&topk=2")
@@ -352,6 +367,7 @@ def test_search_explains_ranks(client):
     assert f"{SET}/search?q=green+tea" in found  # the other state of the button
 
 
+@pytest.mark.slow
 def test_filters_are_chips(client):
     """A condition is added by its three fields, shown in the API's words, and removed by its link."""
     found = read(client, f"{SET}/search?q=tea&field=file_type&op=in&value=.txt")
@@ -367,6 +383,7 @@ def test_filters_are_chips(client):
     assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("given", ["[" * 3_000, '{"field": ["a"], "op": "eq", "value": 1}', "5", "[]"])
 def test_malformed_filters_are_a_notice(client, given):
     """Whatever the address has, it is no failure of the service."""
@@ -376,6 +393,7 @@ def test_malformed_filters_are_a_notice(client, given):
         assert path == "ask" or re.search("malformed|Unknown filter field", found.text)
 
 
+@pytest.mark.slow
 def test_why_not_names_the_stage_and_a_change(client):
     """A passage is found by its words; the stage that dropped it and the setting that admits it are named."""
     found = words(read(client, f"{SET}/search?q=green+tea+coffee&topk=1&why_not=espresso"))
@@ -386,6 +404,7 @@ def test_why_not_names_the_stage_and_a_change(client):
     assert "in the results at rank 1" in words(read(client, f"{SET}/search?q=espresso&why_not=espresso"))
 
 
+@pytest.mark.slow
 def test_a_hidden_passage_is_as_unknown(tmp_path, chat):
     """Why-not, documents, pages and answers do not tell a hidden document from one that does not exist."""
     fields = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
@@ -421,6 +440,7 @@ def test_a_hidden_passage_is_as_unknown(tmp_path, chat):
             assert "shut" not in found
 
 
+@pytest.mark.slow
 def test_a_document_has_tabs(client):
     """Source, nodes, versions and details; a node's words are marked in the source."""
     uid = client.get("/api/v1/sets/notes/nodes").json()["nodes"][0]["uid"]
@@ -434,6 +454,7 @@ def test_a_document_has_tabs(client):
     assert client.get(f"{SET}/files/milk.md", headers=HTML).status_code == 404
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_read_in_linear_time():
     """Lines of bars, and an answer of line breaks; each took minutes."""
     began = time.process_time()
@@ -444,6 +465,7 @@ def test_hostile_texts_are_read_in_linear_time():
     assert time.process_time() - began < 5
 
 
+@pytest.mark.slow
 def test_versions_that_differ_in_everything_are_compared_in_seconds(tmp_path):
     """Hundreds of other lines, and a long one: beyond some work the words are not compared."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "versions.db")}}}
@@ -461,6 +483,7 @@ def test_versions_that_differ_in_everything_are_compared_in_seconds(tmp_path):
             assert time.process_time() - began < 10
 
 
+@pytest.mark.slow
 def test_versions_are_compared_and_restored(tmp_path):
     """The words that changed are marked; restoring asks first, and is a job."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "versions.db")}}}
@@ -481,6 +504,7 @@ def test_versions_are_compared_and_restored(tmp_path):
             assert [job["kind"] for job in client.get("/api/v1/sets/notes/jobs").json()["jobs"]] == ["rollback"]
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text(client, docs, service):
     """Scripts, styles, Markdown, templates and overrides of a document are words in every place that shows them."""
     docs.add_texts({"<script>name</script>.md": HOSTILE})
@@ -504,6 +528,7 @@ def test_hostile_text_stays_text(client, docs, service):
         assert "49" not in re.findall(r"\b49\b", page.text), path
 
 
+@pytest.mark.slow
 def test_pages_work_below_a_path(docs, tmp_path, chat):
     """Every link, form and stream has the prefix of the proxy."""
     app = create_app(Service({"notes": docs}, tmp_path / "state", chat=chat))

@@ -42,6 +42,7 @@ def reader(folder):
     return open_set(name, chosen, config.server.state, write=False)
 
 
+@pytest.mark.slow
 def test_a_folder_is_served_and_followed(folder):
     """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all processes with status 0."""
     with serving(folder, "--port", "0", "--processes", "2") as running:

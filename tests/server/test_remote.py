@@ -28,6 +28,7 @@ from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_library, register
 from tests.behaviour.retrievers import CASES, RESTRICTED
 from tests.behaviour.store_kinds import STORES
+from tests.picture_files import GARDEN, in_word
 
 
 @contextmanager
@@ -126,6 +127,16 @@ def test_tables_and_sql_are_those_of_the_service(library, remote):
     ours, theirs = library.docs.sql(query), remote.docs.sql(query)
     assert [(row, row.locations) for row in theirs] == [(row, row.locations) for row in ours]
     assert [row["tea"] for row in theirs] == ["绿茶", "white tea"]
+
+
+def test_pictures_are_with_the_service(folder, tmp_path):
+    """They are found there; their bytes come by the route that the error names."""
+    docs = Document(folder({"garden.docx": in_word((GARDEN, "Figure 1: A garden", ""))}))
+    with served({"docs": docs}, tmp_path / "state") as url, Document(url=url, name="docs") as remote:
+        [node] = Retriever(remote, "image", similarity="bm25")("garden")
+        assert node.text == "Figure 1: A garden"
+        with pytest.raises(ConfigError, match=f"GET /api/v1/sets/docs/images/{node.uid}"):
+            node.image()
 
 
 def test_a_program_mixes_local_and_remote_documents(library, remote):
@@ -350,7 +361,7 @@ def test_the_client_may_embed(remote):
         Document(url=url, name="docs", embed={"letters": Pairs()})
 
 
-def test_a_language_that_the_model_does_not_know(tmp_path, monkeypatch):
+def test_a_language_that_the_model_does_not_know(tmp_path):
     """The service's model says so: scores are those of the library, and the query is not embedded."""
 
     class English(Pairs):

@@ -215,9 +215,7 @@ def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
         port = int(url.rpartition(":")[2])
         serve(stack, sharded.shards[3], tmp_path / "3", port=port)
         for shard in docs.shards:
-            shard._indexer._retry_at = 0.0  # the pause is over
-            for connection in [shard._indexer._connection]:
-                connection._retry_at = [0.0]
+            shard._indexer._connection._retry_at = [0.0]  # the pause is over
         assert ranked(retriever, "tea") == complete
         assert docs.missing == ()
 

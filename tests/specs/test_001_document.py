@@ -350,6 +350,7 @@ def test_one_machine_needs_no_launcher(folder):
     assert by_path(Document(path)) == by_path(Document(path, launcher=None)) == {"a.txt": "茶"}
 
 
+@pytest.mark.slow
 def test_launcher_says_where_the_service_ingests(folder, tmp_path, monkeypatch):
     """「`launcher`：启动服务的方式，集群应用会用到这个参数，单机应用可以忽略」
 

@@ -58,9 +58,7 @@ def test_init_by_name_and_by_position(vector_retriever, bm25_retriever):
         lazyrag.HybridRetriever(vector_retriever=vector_retriever, bm25_retriever=bm25_retriever, fusion_method="rrf"),
     )
     results = [hits(asyncio.run(one.search("green tea"))) for one in made]
-    assert results[0] == rrf(
-        [told(vector_retriever("green tea", topk=100)), told(bm25_retriever("green tea", topk=100))]
-    )
+    assert results[0] == rrf([told(vector_retriever("green tea", topk=50)), told(bm25_retriever("green tea", topk=50))])
     assert all(result == results[0] for result in results)
 
 
@@ -100,7 +98,7 @@ def test_top_k(vector_retriever, bm25_retriever):
 
 def test_weights_of_a_search(vector_retriever, bm25_retriever):
     """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: they count, in weighted fusion and in RRF."""
-    rankings = [told(one("green tea", topk=100)) for one in (vector_retriever, bm25_retriever)]
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     for weights in ([0.7, 0.3], [0.2, 0.8]):
         given = {"vector_weight": weights[0], "bm25_weight": weights[1]}
         by_score = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
@@ -111,14 +109,14 @@ def test_weights_of_a_search(vector_retriever, bm25_retriever):
 
 def test_default_weights(vector_retriever, bm25_retriever):
     """「hybrid_vector_weight: float = 0.7」, 「hybrid_bm25_weight: float = 0.3」: of weighted fusion by default."""
-    rankings = [told(one("green tea", topk=100)) for one in (vector_retriever, bm25_retriever)]
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
     assert hits(asyncio.run(hybrid.search("green tea"))) == weighted(rankings, weights=[0.7, 0.3])
 
 
 def test_plain_rrf_has_no_weights(vector_retriever, bm25_retriever):
     """「RRF Score = sum(1 / (k + rank_i))」: as long as a search gives no weights, RRF is the formula itself."""
-    rankings = [told(one("green tea", topk=100)) for one in (vector_retriever, bm25_retriever)]
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     expected = {}
     for ranking in rankings:
         for rank, (uid, _) in enumerate(ranking, start=1):
@@ -165,7 +163,7 @@ def test_a_vector_client_of_pairs():
     result = asyncio.run(hybrid.search("black tea", top_k=3))
     assert hits(result) == rrf([client.found, bm25_retriever.search("black tea")])[:3]
     assert [hit.text for hit in result] == [TEXTS[hit.id] for hit in result]
-    assert client.asked == [("black tea", 100)]
+    assert client.asked == [("black tea", 50)]
     assert hits(asyncio.run(hybrid.search("black tea", 1, vector_weight=0.9)))[0][0] == "doc1"
 
 
@@ -214,7 +212,7 @@ def test_a_retriever_with_an_index_of_its_own(docs, vector_retriever):
     """「def index_documents(self, documents)」: a BM25 index over the same ids finds the same documents."""
     bm25_retriever = lazyrag.BM25Retriever()
     bm25_retriever.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
-    rankings = [told(vector_retriever("green tea", topk=100)), bm25_retriever.search("green tea", top_k=100)]
+    rankings = [told(vector_retriever("green tea", topk=50)), bm25_retriever.search("green tea", top_k=50)]
     result = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea"))
     assert hits(result) == rrf(rankings)
     assert [hit.source for hit in result] == [hit.metadata["file_name"] for hit in result]

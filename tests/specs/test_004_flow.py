@@ -267,6 +267,7 @@ def test_retrieval_segments():
     assert [(one.segment.content, one.child_chunks, one.score) for one in whole] == [(TEXT, (), None)]
 
 
+@pytest.mark.slow
 def test_segments_of_long_documents():
     """「检索类：… `RetrievalSegments`」: a segment that is read may be a whole file, however long it is."""
     docs = lazyrag.Document()

@@ -84,23 +84,23 @@ class TestFusion:
     @pytest.mark.parametrize("topk", [1, 6, 20])
     def test_the_result_is_the_retrievers_own_results_fused(self, docs, query, topk):
         """RRF of what the two retrievers give by themselves, at the default depth, gives the very result."""
-        expected = rrf(by_hand(docs, query, max(100, 4 * topk)))[:topk]
+        expected = rrf(by_hand(docs, query, max(50, 4 * topk)))[:topk]
         assert told(pair(docs, topk=topk)(query)) == expected
         assert len(expected) == topk
 
     def test_weighted_fusion_is_that_of_the_retrievers_own_scores(self, docs):
         """Weights and normalisation reach the fusion."""
-        expected = weighted(by_hand(docs, "green tea", 100), weights=[0.2, 0.8])[:6]
+        expected = weighted(by_hand(docs, "green tea", 50), weights=[0.2, 0.8])[:6]
         assert told(pair(docs, fusion_method="weighted", weights=[0.2, 0.8])("green tea")) == expected
 
     def test_two_retrievers_are_weighed_as_in_spec_003_by_default(self, docs):
         """0.7 for the first and 0.3 for the second, under "weighted" alone."""
         assert (
             told(pair(docs, fusion_method="weighted")("green tea"))
-            == (weighted(by_hand(docs, "green tea", 100), weights=[0.7, 0.3])[:6])
+            == (weighted(by_hand(docs, "green tea", 50), weights=[0.7, 0.3])[:6])
         )
         three = HybridRetriever(*[Retriever(docs, "FineChunk", "bm25")] * 3, fusion_method="weighted")
-        ranking = by_hand(docs, "green tea", 100)[1]
+        ranking = by_hand(docs, "green tea", 50)[1]
         assert told(three("green tea")) == weighted([ranking] * 3)[:6]
 
     def test_depth_bounds_what_is_fused(self, docs):
@@ -111,10 +111,10 @@ class TestFusion:
 
     def test_the_fusions_keywords_reach_it(self, docs):
         """k of RRF, and the normalisation of weighted."""
-        rankings = by_hand(docs, "green tea", 100)
+        rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, k=1)("green tea")) == rrf(rankings, k=1)[:6]
         raw = pair(docs, fusion_method="weighted", normalise=False)("green tea")
-        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=100)[:6]
+        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=50)[:6]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     @pytest.mark.parametrize("similarity", ["bm25", "cosine"])
@@ -359,7 +359,7 @@ class TestArguments:
 
     def test_weights_count_in_rrf_too(self, docs):
         """A weight multiplies a retriever's part; 0 leaves its order without effect."""
-        rankings = by_hand(docs, "green tea", 100)
+        rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, weights=[3, 1])("green tea")) == rrf(rankings, weights=[3, 1])[:6]
         assert told(pair(docs)("green tea", weights=[0.1, 0.9])) == rrf(rankings, weights=[0.1, 0.9])[:6]
         only = pair(docs, weights=np.array([0, 1]))("green tea")

@@ -225,31 +225,31 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunks + b"\0\0\0\0IEND\xaeB`\x82"
 
 
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (png_header(50_000, 50_000), "50,000 x 50,000 pixels"),
-        (GARDEN[:-40], "damaged"),
-        (KETTLE[: len(KETTLE) // 2], "damaged"),
-        (b"\xff\xd8\xff", "damaged"),
-        (b"GIF89a", "damaged"),
-        (b"RIFF\0\0\0\0WEBPVP8X", "damaged"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "format that vision models do not read"),
-        (b"", "format that vision models do not read"),
-    ],
-)
-def test_pictures_that_are_left_out_are_noted(folder, data, note):
+LEFT_OUT = [
+    (png_header(50_000, 50_000), "50,000 x 50,000 pixels"),
+    (GARDEN[:-40], "damaged"),
+    (KETTLE[: len(KETTLE) // 2], "damaged"),
+    (b"\xff\xd8\xff", "damaged"),
+    (b"GIF89a", "damaged"),
+    (b"RIFF\0\0\0\0WEBPVP8X", "damaged"),
+    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "format that vision models do not read"),
+    (b"", "format that vision models do not read"),
+]
+
+
+def test_pictures_that_are_left_out_are_noted(folder):
     """Bombs, damage and formats that no model sees cost only themselves; the report names file and reason."""
-    slides = on_slides((GARDEN, "Garden", ""), (CUP, "Cup", ""))
-    name = "ppt/media/image2.png"
+    every = [picture((number, 0, 0)) for number in range(len(LEFT_OUT))]
+    slides = on_slides(*((data, f"Slide {number}", "") for number, data in enumerate([*every, GARDEN])))
     with zipfile.ZipFile(io.BytesIO(slides)) as file:
-        parts = {one: file.read(one) for one in file.namelist()}
-    assert parts[name] == CUP
-    docs = Document(folder({"a.pptx": packed({**parts, name: data})}))
-    assert [node.text for node in docs.get_nodes("image")] == ["Garden"]
-    [noted] = docs.last_report.notes["a.pptx"]
-    assert noted.startswith(f"picture {name} left out: ")
-    assert note in noted
+        parts = {name: file.read(name) for name in file.namelist()}
+    replaced = dict(zip(every, (data for data, _ in LEFT_OUT), strict=True))
+    docs = Document(folder({"a.pptx": packed({name: replaced.get(data, data) for name, data in parts.items()})}))
+    assert [node.text for node in docs.get_nodes("image")] == [f"Slide {len(LEFT_OUT)}"]
+    notes = docs.last_report.notes["a.pptx"]
+    for number, (noted, (_, note)) in enumerate(zip(notes, LEFT_OUT, strict=True), start=1):
+        assert noted.startswith(f"picture ppt/media/image{number}.png left out: ")
+        assert note in noted
 
 
 def test_logos_are_left_out(folder):

@@ -283,7 +283,7 @@ class TestEmbedKeys:
         )
 
     def test_all_keys_are_fused_by_rank(self, docs):
-        """Without embed_keys the result is the RRF of the keys' own rankings, to depth max(100, 4 x topk)."""
+        """Without embed_keys the result is the RRF of the keys' own rankings, to depth max(50, 4 x topk)."""
         query = "green tea leaf"
         single = [
             [(node.uid, node.score) for node in Retriever(docs, LAZY_ROOT_NAME, embed_keys=[key], topk=50)(query)]

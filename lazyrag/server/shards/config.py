@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lazyrag.document import Document, IngestReport, Jobs, Replica
+from lazyrag.document import Document, IngestReport, Replica
 from lazyrag.document.changes import find_named_files
 from lazyrag.document.groups import GroupGraph
 from lazyrag.document.load_files import Readers
@@ -19,6 +19,7 @@ from lazyrag.document.shards import Shard, ShardedDocument, shard_of
 from lazyrag.errors import ConfigError
 
 SHARD = r"^(\d+)/(\d+)$"
+_OF_SERVICES = {"shard", "shards", "store", "store_conf", "setup", "embed"}
 
 
 class RemoteSet(BaseModel):
@@ -43,14 +44,7 @@ class RemoteSet(BaseModel):
         given = {name for name in ("url", "follow", "path") if getattr(self, name) is not None}
         if len(given) > 1:
             raise ValueError(f"must have one of {', '.join(sorted(given))}")
-        if self.url is not None and self.model_fields_set & {
-            "shard",
-            "shards",
-            "store",
-            "store_conf",
-            "setup",
-            "embed",
-        }:
+        if self.url is not None and self.model_fields_set & _OF_SERVICES:
             raise ValueError("must have no store, embed or setup with url: its services have them")
         if self.shard is not None and not 0 <= int(self.shard.split("/")[0]) < int(self.shard.split("/")[1]):
             raise ValueError("must have a shard from 0/4 to 3/4, if there are four")
@@ -115,10 +109,7 @@ class ServedShard(Shard):
 class ServedReplica(Document):
     """A copy of a set of another service, which only reads."""
 
-    @property
-    def jobs(self) -> Jobs:
-        """See `Document.jobs`."""
-        return NoJobs(self)
+    jobs = property(NoJobs)
 
 
 class ServedShardReplica(Shard):
