@@ -57,18 +57,20 @@ def offline(monkeypatch):
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(("name", "dots_per_inch"), PAGES)
 def test_scans_are_read_like_their_text_layer(tmp_path, name, dots_per_inch):
-    """Of characters, at least 99 % are recognized, and 99 % of what is recognized are there; of English words too."""
+    """Of characters, at least 99 % are recognized, and 99 % of what is recognized are there; of words 98 %.
+
+    Words that are parted at the end of a line, of two columns, are not always put together.
+    """
     render(name, 0, dots_per_inch, tmp_path / "scan.pdf")
     with pypdfium2.PdfDocument(shared("data", "docs", name)) as file:
         truth = file[0].get_textpage().get_text_range().replace("\ufffe", "")
     loaded = ScanLoader(RapidOcr(max_seconds=600)).load(tmp_path / "scan.pdf")
     assert loaded.metadata["pages_by_ocr"] == [1]
-    counts = [characters, *([] if "zh" in name else [words])]
-    for count in counts:
+    for count, least in ((characters, 0.99), *([] if "zh" in name else [(words, 0.98)])):
         expected, found = count(truth), count(loaded.text)
         common = (expected & found).total()
-        assert common >= 0.99 * expected.total()
-        assert common >= 0.99 * found.total()
+        assert common >= least * expected.total()
+        assert common >= least * found.total()
 
 
 @pytest.fixture
