@@ -313,7 +313,8 @@ def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Itera
     for path, name in given:
         try:
             found = load_file(path, name=name, limits=limits, readers=find)
-            locations = [[one.start, one.end, one.kind, one.label] for one in found.locations]
+            places = (*found.locations, *found.tables)  # `LoadedFile` tells them apart
+            locations = [[one.start, one.end, one.kind, one.label] for one in places]
             yield json.dumps([found.text, locations, check_metadata(found.metadata)]).encode()
         except (LoadError, ConfigError) as exc:
             yield encode_error(exc)

@@ -49,6 +49,13 @@ def noted(log, kind):
     return [int(line.split()[0]) for line in (log / kind).read_text().splitlines()]
 
 
+def test_tables_come_back(folder):
+    """Those that a loader found, beside the text."""
+    path = folder({"teas.html": "<table><tr><th>tea<th>price<tr><td>green<td>3</table>"})
+    with Document(path) as docs, Document(path, name="launched", launcher=ThreadPoolExecutor(1)) as launched:
+        assert [one.rows for one in launched.tables()] == [one.rows for one in docs.tables()] != []
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("launcher", [ThreadPoolExecutor(2), 2], ids=["an executor", "processes"])
 def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, launcher):
