@@ -321,7 +321,7 @@ class Indexer:
         for one in rebuild.steps:
             if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
                 self.rebuilt[str(one)] = why
-        self._discard_old_failures(rebuild)
+        self.discard_old_failures(rebuild.groups, plan)
         todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
         known = documents.identities() if todo else []
@@ -369,10 +369,10 @@ class Indexer:
             self.definitions.accept(name, revisions)
         self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
-    def _discard_old_failures(self, rebuild: Rebuild) -> None:
-        """Discard failures of other definitions: with this one the documents may succeed."""
-        now = {Step(rebuild.plan.names[group]): group for group in rebuild.groups}
-        now |= {one.step: one.id for one in rebuild.plan.indexes}
+    def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
+        """Discard failures of other definitions than those of groups and a plan: with these the documents may succeed."""
+        now = {Step(plan.names[group]): group for group in groups}
+        now |= {one.step: one.id for one in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now

@@ -166,6 +166,8 @@ def ingest_changes(
     for file, exc in changes.unreadable:
         indexer.failures.add(LOADING, file.identity, _read_error(file, exc))
     plan = indexer.planner.plan_first(indexer.first_steps)
+    if indexer.first_steps:
+        indexer.discard_old_failures([one.id for one in plan.groups], plan)
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
     indexer.report = replace(_final_report(compared, done), repaired=repaired)

@@ -218,10 +218,11 @@ def report_usage(usage: Usage | None) -> None:
 
     Example:
         >>> calls = []
-        >>> _ = usage_of_calls.set(calls)
+        >>> token = usage_of_calls.set(calls)
         >>> report_usage(Usage(3, 2))
         >>> calls
         [Usage(prompt_tokens=3, completion_tokens=2)]
+        >>> usage_of_calls.reset(token)
     """
     calls = usage_of_calls.get()
     if calls is not None and usage is not None:
