@@ -370,7 +370,7 @@ class Indexer:
         self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
     def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
-        """Discard failures of other definitions than those of groups and a plan: with these the documents may succeed."""
+        """Discard failures of other definitions than those of groups and a plan: now the documents may succeed."""
         now = {Step(plan.names[group]): group for group in groups}
         now |= {one.step: one.id for one in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
