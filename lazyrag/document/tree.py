@@ -323,7 +323,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     if forgotten > previous.changes:  # rows that would show what is not live any more are gone
         previous = Tree()
     changed = connection.execute(
-        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
+        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ? ORDER BY changed, id",
+        (ledger, previous.changes),
     ).fetchall()
     documents = _documents(previous, changed)
     order = previous.order if all((uid in previous.documents) == (uid in documents) for _, uid, _, _ in changed) else []
