@@ -134,7 +134,7 @@ def _in_logical_order(text: str) -> str:
 
 _WESTERN = (
     "éèàêçôâîûùïëœüæÿ", "üäöß", "óíáéñúü", "ãçáéóíêõúâàôü", "àèòùéìó", "äöå", "øåæé", "íáðþöæéóýú", "ëéïèöüó",
-    "àéèòíóçúïü",
+    "àéèòíóçúïü", "éüàäöèßçêôáñóíâîû",  # the last one is that of texts in several languages
 )  # fmt: skip
 _CENTRAL = ("łęążśćóńź", "íáéěřčžýšůúťóňď", "áíéčšžúýľôťäňóďŕĺ", "éáöóőüíúű", "čšžćđ", "ăîâşţ")
 _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {

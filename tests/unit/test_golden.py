@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,9 @@ def test_searches_by_meaning_use_the_model_of_the_file(golden, method):
     path = golden(
         ("retriever:\n  method: full_text_search", f"embedder: {folder}\n{settings}"), ("answer@1", "answer@3")
     )
-    report = judge(read_golden(path))
+    is_hybrid = method == "hybrid_search"
+    with pytest.warns(UserWarning, match="language") if is_hybrid else nullcontext():  # one question is Chinese
+        report = judge(read_golden(path))
     assert report.passed
     assert report.questions[0].found[0].source == "tea.txt"
     with pytest.raises(ConfigError, match="embed"):

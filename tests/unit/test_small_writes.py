@@ -136,7 +136,7 @@ def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
             docs.add_texts({"a": "cocoa"})
             found(docs, "tea")
             numbers.append(calls(docs))
-    assert numbers[1] <= numbers[0] + 60
+    assert numbers[1] <= numbers[0] + 90  # definitions are compared once more
 
 
 def test_what_a_sync_leaves_out_is_seen(root):
