@@ -434,7 +434,8 @@ class HttpOcr:
         self.service = validate_choice("service", service, SERVICES)
         is_url = isinstance(url, str) and bool(re.match(r"https?://[^/@\s]+(/[^?#\s]*)?$", url))
         require(is_url, "url", url, "an address such as 'http://host:5001', without a user or query")
-        require(isinstance(key, str), "key", type(key).__name__, "a text")
+        is_key = isinstance(key, str) and key.isascii() and key.isprintable()  # errors of headers show them
+        require(is_key, "key", type(key).__name__, "a text of printable ASCII characters without a line end")
         self.url, self._key = url.rstrip("/"), key
         self.timeout = validate_seconds("timeout", timeout)
         self.identity = f"http {service}"

@@ -20,6 +20,7 @@ from lazyrag.loaders.pdf import PdfFile, PdfLoader
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow starts Ghostscript for EPS of any suffix
 _MAX_PIXELS = 40_000_000
 _one_at_a_time = threading.Lock()  # warnings are switched off for all threads, and images take memory
 _SMALL = 1_000  # pixels of the longer side: letters of a screen are too small for the models
@@ -109,7 +110,11 @@ class ImageFile(PdfFile):
         except ModuleNotFoundError as exc:
             raise missing_package("ScanLoader", exc, "ocr") from exc
         try:
-            with _one_at_a_time, warnings.catch_warnings(action="ignore"), Image.open(self._path) as image:
+            with (
+                _one_at_a_time,
+                warnings.catch_warnings(action="ignore"),
+                Image.open(self._path, formats=_FORMATS) as image,
+            ):
                 yield image
         except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, Image.DecompressionBombError) as exc:
             msg = f"The image cannot be read ({type(exc).__name__}: {exc})."
@@ -121,19 +126,21 @@ class ImageFile(PdfFile):
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:  # noqa: ARG002
         """Decode a page: (height, width, 3) uint8, RGB; smaller where it is huge, larger where it is small."""
-        from PIL import ImageOps
+        from PIL import Image, ImageOps
 
         with self._opened() as image:
             image.seek(index)
             width, height = image.size
             share = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
             image.draft("RGB", (round(width * share), round(height * share)))
-            shown = ImageOps.exif_transpose(image).convert("RGBA" if _is_transparent(image) else "RGB")
-            if shown.mode == "RGBA":
-                paper = shown.copy()
-                paper.paste((255, 255, 255, 255), (0, 0, *shown.size))
-                paper.alpha_composite(shown)
-                shown = paper.convert("RGB")
+            ImageOps.exif_transpose(image, in_place=True)  # as any copy of a huge image takes much memory
+            shown = image
+            if _is_transparent(image):
+                drawn = image if image.mode == "RGBA" else image.convert("RGBA")
+                shown = Image.new("RGB", drawn.size, "white")
+                shown.paste(drawn, mask=drawn)
+            elif image.mode != "RGB":
+                shown = image.convert("RGB")
             width, height = shown.size
             share = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
             scale = pixels_wide / width if pixels_wide else 2.0 if max(width, height) < _SMALL else share

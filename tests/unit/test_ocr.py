@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
 
 import numpy as np
 import pytest
@@ -173,6 +174,16 @@ def test_images_of_many_kinds(tmp_path):
     assert docs.last_report.skipped == tuple((name, reason) for name in ("a.tiff", "b.jpg", "c.png"))
 
 
+def test_postscript_runs_no_program(tmp_path, monkeypatch):
+    """An EPS file named as an image: Pillow would have Ghostscript run it."""
+    (tmp_path / "a.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 90 90\n%%EndComments\nshowpage\n%%EOF\n"
+    )
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with pytest.raises(LoadError, match="UnidentifiedImageError"):
+        ScanLoader(Fake("seen")).load(tmp_path / "a.png")
+
+
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\nnothing", b"", b"II*\0\xff\xff\xff\xff"])
 def test_a_damaged_image_fails_alone(tmp_path, content):
     """The error names the image, not a line of a library."""
@@ -334,9 +345,11 @@ def test_services_that_do_not_answer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("tesseract", "http://host"), ("docling", "host:1"), ("docling", "http://u:p@h")]
+    "arguments",
+    [("tesseract", "http://host"), ("docling", "host:1"), ("docling", "http://u:p@h"), ("docling", "http://h", "a\n")],
 )
 def test_wrong_services(arguments):
-    """Unknown protocols and addresses that are none."""
-    with pytest.raises(ConfigError):
-        HttpOcr(*arguments)
+    """Unknown protocols, addresses that are none, and a key that would be shown by an error of its header."""
+    with pytest.raises(ConfigError) as caught:
+        HttpOcr(*arguments[:2], key="".join(arguments[2:]))
+    assert "a\n" not in str(caught.value)
