@@ -423,7 +423,7 @@ class DocNode:
             StaleNodeError: If the node is gone, or a restricted Document hides it.
             LoadError: If the file is gone, or has changed since it was ingested.
         """
-        if self._reader is None or IMAGE not in self._segment.metadata:
+        if self._reader is None or not isinstance(self._segment.metadata.get(IMAGE), Mapping):  # users' may have one
             raise ConfigError(f"{self!r} has no picture. Call image() of nodes of the group 'image' of a Document.")
         return self._reader.image(self._segment, file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import hashlib
 import inspect
 import os
 import re
@@ -463,7 +464,12 @@ class Loading:
 
         suffix, loader = self.loader_of(root.path, root.metadata)
         with read_within(self.limits, self.find):
-            return read_picture(path, suffix, str(node.metadata[IMAGE]["place"]), loader)
+            place, known = (str(node.metadata[IMAGE].get(name, "")) for name in ("place", "sha256"))
+            data = read_picture(path, suffix, place, loader)
+        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != known:  # those of a PDF are converted
+            problem = f"The picture {place!r:.100} of {path.name!r} is not the one that was ingested"
+            raise LoadError(f"{problem}: the file beside the page has changed. Change the page, too, and call sync().")
+        return data
 
     def _load_here(self, file: FoundFile, *, source: bool | str) -> LoadedFile:
         return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)

@@ -384,7 +384,8 @@ def _linked_file(path: Path, address: str) -> Path | None:
         return None
     suffix = file.suffix.lower()
     readers = reading().readers
-    is_document = not is_built_in(suffix) or (readers is not None and readers(file.name, file.name) is not None)
+    names = ["/".join(file.parts[at:]) for at in range(1, len(file.parts))]  # patterns may name folders
+    is_document = not is_built_in(suffix) or (readers is not None and any(readers(one, file.name) for one in names))
     is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
     return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
 

@@ -216,6 +216,31 @@ def test_pictures_beside_uploads_are_not_theirs(folder, tmp_path):
             ("page.html", "A white cup"),
         ]
         assert (nodes[0].text, nodes[0].image()) == ("linked.png\nlinked.png", CUP)
+    docs = Document(place)
+    docs.add_reader("img/*.png", read_image)
+    assert {
+        one.path for one in docs.get_nodes("image") if one.metadata.get("alternative_text") == "A linked cup"
+    } == set()
+
+
+def test_a_linked_picture_is_the_one_that_was_found(folder):
+    """Another file in its place is refused; so is metadata of a user by the name of the picture's place."""
+    place = folder({"page.html": FILES["page.html"], "img/linked.png": CUP, "blog.md": "---\nimage: a.png\n---\nTea"})
+    docs = Document(place)
+    with pytest.warns(match="Skipped 1 of 3 files"):
+        docs.sync()
+    linked = docs.get_nodes("image")[-1]
+    assert linked.image() == CUP
+    (place / "img/linked.png").write_bytes(GARDEN)
+    with pytest.raises(LoadError, match="not the one that was ingested"):
+        linked.image()
+    [blog] = [one for one in docs.get_nodes() if one.path == "blog.md"]
+    with pytest.raises(ConfigError, match="has no picture"):
+        blog.image()
+    upload = Document()
+    upload.add_files([place / "page.html"], metadata={"page.html": {"image": {"place": "link:img/linked.png"}}})
+    with pytest.raises(LoadError, match="not the one that was ingested"):
+        upload.get_nodes()[0].image()
 
 
 def png_header(width, height):
