@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import io
+import pickle
 import random
+import subprocess
 import sys
 import threading
 import zipfile
@@ -23,6 +25,7 @@ from reportlab.pdfgen import canvas
 from lazyrag import DataType, DocField, Document, Retriever
 from lazyrag.data.segment import TABLE
 from lazyrag.data.tables import FoundTable
+from lazyrag.document import sql_process
 from lazyrag.errors import ConfigError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.html import read_html
@@ -483,6 +486,20 @@ def test_memory_of_sql_is_limited(docs):
         with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
             docs.sql(query)
     assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is of Linux")
+def test_a_query_ends_without_its_program():
+    """The process that runs it may use the processor for a while only, should nobody be left to end it."""
+    import resource
+
+    command = [sys.executable, "-P", sql_process.__file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        pickle.dump((sys.path, "SELECT 1 AS a", 1), process.stdin)
+        process.stdin.flush()
+        assert pickle.load(process.stdout) == ("tables",)  # noqa: S301  of our own process
+        assert resource.prlimit(process.pid, resource.RLIMIT_CPU)[0] == 120
+        process.kill()
 
 
 @pytest.mark.slow
