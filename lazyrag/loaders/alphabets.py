@@ -155,6 +155,31 @@ LOW = 0.3
 _MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}
 
 
+_TYPED = re.compile(
+    r"""(?<![^\s(\[\-–—"'‘“/>*=:,])[“‘„](?=\S)|(?<=[^\s{|}~])[”“’](?!\w)|(?<!\s\s)’(?=[a-z\d])"""
+    r"|(?:(?<=[\w\s,.;:!?)\]\"'’”])|^)[–—](?=[\w\s,.;(\[\"'‘“<]|$)|(?<![{|}~])…(?=[\s)”’.!?]|$)|(?<!\w)[•·](?=\s)"
+    r"|£(?=\s?\d)|€(?!\w)|€(?=\d)|(?<=[\d\s(])°(?=[CFNSEW]?\b|\W|$)|(?:(?<=[\d\s(])|^)±(?=[\d\s])"
+    r"|(?<![a-z])[½¼¾](?![a-z])|§(?=[\d\s])|©(?=[\d\s])|(?<=\w)[®™](?!\w)|(?<=[\dm])[²³](?!\w)"
+    r"|(?<=\w)\xa0(?=[^\w\s]|\d)|(?<=[^\w\s]|\d)\xa0(?=\S)",
+    re.ASCII | re.MULTILINE,
+)
+
+
+def by_marks(data: bytes) -> Guess | None:
+    """English in Windows-1252: no letters beyond ASCII, but quotation marks, dashes and the like where they belong."""
+    sample = data[:_SAMPLE]
+    high = sum(byte > 0x7F for byte in sample)
+    if len(re.findall(rb"[0-9A-Za-z]", sample)) < 2 * high:
+        return None
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
+    others = [one for one in _TYPED.sub("", text[:_SAMPLE]) if not one.isascii()]
+    is_typed = 5 * len(others) <= high and not any(map(str.isalpha, others))
+    return Guess(text, "cp1252", 0.9) if is_typed else None
+
+
 def by_letters(data: bytes) -> Guess | None:
     """The text in the encoding of Latin letters by whose languages its letters are most likely; None without letters.
 

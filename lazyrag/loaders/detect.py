@@ -98,6 +98,7 @@ def clean(text: str) -> str:
 
 
 _SURE = 0.8
+_HIGH, _BEFORE = re.compile(rb"[\x80-\xff]"), 64  # samples begin so many bytes before the first that is not ASCII
 _MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
@@ -111,7 +112,11 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
         return wide
     found = _as_utf8(data) or _damaged_utf8(data) or _as_declared(data, declared)
     if found is None and _control_share(data) < 0.01:
-        found = _by_language(data)
+        first = _HIGH.search(data)
+        start = max(0, first.start() - _BEFORE) if first else 0
+        start = 0 if b"\0" in data[:start] else start
+        found = _by_language(data[start:])
+        found = found and (data[:start].decode("ascii") + found[0], *found[1:])
     if found is None:
         from lazyrag.loaders.alphabets import utf16_or_32
 
@@ -140,8 +145,10 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 def _by_language(data: bytes) -> _Found | None:
     """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
-    from lazyrag.loaders.alphabets import LOW, by_alphabet, by_letters, utf16_or_32
+    from lazyrag.loaders.alphabets import LOW, by_alphabet, by_letters, by_marks, utf16_or_32
 
+    if (typed := by_marks(data)) is not None:
+        return typed
     found = _east_asian(data)
     wide = sum(not one.isascii() for one in found[0][:_SAMPLE]) if found else 0
     if wide > _MANY:

@@ -82,6 +82,51 @@ def test_hebrew_whose_bytes_are_cyrillic_letters():
     assert decode("Выход, йогурт, подъезд, чайник".encode("cp1251")) == "Выход, йогурт, подъезд, чайник"
 
 
+@pytest.mark.parametrize("length", [5_000, 70_000])
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "The café was naïve."),
+        ("cp1252", "It’s “fine”."),
+        ("cp1251", "Чай растёт в горах. Это вкусный напиток."),
+        ("cp1250", "Zażółć gęślą jaźń."),
+        ("gb18030", "茶叶质量检验报告。"),
+    ],
+)
+def test_what_is_not_ascii_may_come_late(encoding, text, length):
+    """A long beginning in ASCII, as of HTML, says nothing of the rest."""
+    text = "<p>Green tea</p>\n" * (length // 17) + text
+    assert find_encoding(text.encode(encoding))[:2] == (text, encoding)
+
+
+TYPED = [
+    "It’s a long English text — with curly quotes “here”, and nothing else.",
+    "“Hello,” she said. ‘No,’ he replied…",
+    "Don’t worry.",
+    "pages 5–10, §5, see “notes” ©2020",
+    "Price: £5 and 20°C ± 3, ½ cup",
+    "The fee is €5.00, or 6 €.",
+    "Acme® and Foo™\n\n• one\n• two",
+    "J.\xa0Smith",
+]
+
+
+@pytest.mark.parametrize("text", TYPED)
+@pytest.mark.parametrize("repeated", [1, 30])
+def test_english_with_marks_of_word_processors(text, repeated):
+    """The most frequent text that is not UTF-8: no letter beyond ASCII says its language."""
+    text = "\n".join([text] * repeated)
+    assert find_encoding(text.encode("cp1252")) == (text, "cp1252", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"), [("cp850", "voilà là-bas"), ("cp932", "東京の本田"), ("gb18030", "他说：“茶。”")]
+)
+def test_letters_of_others_are_no_marks(encoding, text):
+    """Their bytes are such marks, too, but elsewhere."""
+    assert find_encoding(text.encode(encoding))[:2] == (text, encoding)
+
+
 def test_one_letter_is_a_guess():
     """What a single letter cannot show is said to be a guess; nothing is refused where most letters are ASCII."""
     found = find_encoding("Labas rytas, kaip sekasi šiandien?".encode("cp1257"))
