@@ -23,7 +23,6 @@ ROW_BITS = 40  # of a row's number in its key; the number of its table is above
 MEMORY = 1 << 30
 """Bytes that a query may take."""
 _MAX_RESULT = 1 << 26
-_MAX_CPU_S = 120
 _SETTINGS: Mapping[str, Any] = {
     "allow_community_extensions": False,
     "allow_persistent_secrets": False,
@@ -87,7 +86,7 @@ def _limit() -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (_MAX_CPU_S, _MAX_CPU_S))  # in case the other process is killed
+        resource.setrlimit(resource.RLIMIT_CPU, (120, 120))  # seconds, if nobody is left to end it
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (ImportError, OSError):
         return

@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 _SURE = 0.8
-_HIGH, _BEFORE = re.compile(rb"[\x80-\xff]"), 64  # samples begin so many bytes before the first that is not ASCII
+_ASCII, _BEFORE = bytes(range(1, 0x80)), 64  # samples begin so many bytes before the first that is not ASCII
 _MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
@@ -112,9 +112,7 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
         return wide
     found = _as_utf8(data) or _damaged_utf8(data) or _as_declared(data, declared)
     if found is None and _control_share(data) < 0.01:
-        first = _HIGH.search(data)
-        start = max(0, first.start() - _BEFORE) if first else 0
-        start = 0 if b"\0" in data[:start] else start
+        start = max(0, len(data) - len(data.lstrip(_ASCII)) - _BEFORE)
         found = _by_language(data[start:])
         found = found and (data[:start].decode("ascii") + found[0], *found[1:])
     if found is None:
