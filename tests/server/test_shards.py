@@ -220,6 +220,16 @@ def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
         assert docs.missing == ()
 
 
+def test_shards_that_are_down_in_turn(urls, unused_url):  # noqa: F811
+    """Those that were down before the last pause are asked, and do not count when another one is down."""
+    with Document(url=[*urls[:3], unused_url], partial=True) as docs:
+        for shard in docs.shards[:3]:
+            shard._indexer.down = "as of the read before"
+        with pytest.warns(UserWarning, match=unused_url):
+            assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea")
+        assert docs.missing == (unused_url,)
+
+
 def test_reads_take_another_replica(sharded, urls, unused_url, tmp_path):  # noqa: F811
     """A replica that is down, or goes down between two reads, is no error."""
     expected = ranked(Retriever(sharded, "FineChunk", similarity="bm25"), "green tea")
