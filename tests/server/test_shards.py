@@ -346,6 +346,30 @@ def test_a_replica_that_missed_a_deletion(source, tmp_path):
         assert list(copy.dump()) == list(docs.dump())
 
 
+def test_a_replica_of_a_busy_service(source, tmp_path, monkeypatch):
+    """All documents are compared now and then, not at each pull, where some change during each comparison."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    ask, compared = replica._ask, []
+
+    def slow(*, has_rows=False):
+        if has_rows:
+            compared.append(len(compared))
+            docs.add_texts({f"n{len(compared)}": "meanwhile"})
+            time.sleep(1)
+        return ask(has_rows=has_rows)
+
+    with copy:
+        monkeypatch.setattr(replica, "_ask", slow)
+        assert [replica.pull() for _ in range(3)] == [40, 1, 0]
+        assert compared == [0]
+        monkeypatch.setattr(replica, "_ask", ask)
+        replica._compare_at = 0.0  # the pause is over
+        replica.pull()
+        assert replica._compared
+        assert list(copy.dump()) == list(docs.dump())
+
+
 def test_a_replica_of_a_restored_store(tmp_path):
     """Also if the restored store has gone on since, to as many documents and changes: the replica has the new ones."""
     conf, backup = store(tmp_path / "source.db"), tmp_path / "backup"
