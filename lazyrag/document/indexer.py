@@ -249,7 +249,8 @@ class Indexer:
         self.is_synced = True
 
     def _may_call_model(self, step: Step) -> bool:
-        return any(one.may_call_model for one in self.definitions.needed(step.group))
+        read = self.definitions.index_text(step).group or step.group  # a group below it, that its index reads
+        return any(one.may_call_model for one in self.definitions.needed(read))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)

@@ -177,15 +177,19 @@ class ShardIndexer(RemoteIndexer):
         else:
             self._known, self.schema = known, read_schema(known["fields"])
 
+    def _is_down(self) -> bool:
+        """Whether it did not answer a moment ago; one that failed long ago may answer again."""
+        return bool(self.down) and cast("Any", self._connection).is_down()
+
     def is_left_out(self) -> bool:
         """Whether a read that begins now leaves the shard out, with a warning.
 
         Raises:
             StoreConnectionError: If no shard is left.
         """
-        if not self.down or not cast("Any", self._connection).is_down():
+        if not self._is_down():
             return False
-        if all(one.down for one in self.others):
+        if all(one._is_down() for one in self.others):
             urls = "; ".join(one.url for one in self.others)
             raise StoreConnectionError(f"None of the shards of Document {self.name!r} answers: {urls}.")
         warn_user(f"The answer lacks the shard {self.url}. {self.down}", UserWarning)

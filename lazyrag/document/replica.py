@@ -238,6 +238,7 @@ class Replica:
         self._store_place(self._place)
         self._equal_at: float | None = None
         self._compared: set[str] = set()  # openings of the service's store since when all documents were compared
+        self._compare_at = 0.0
         indexer.is_synced = True  # its documents have no files here
 
     @property
@@ -265,8 +266,8 @@ class Replica:
             self._store_place(Place(*answer["place"]))
             if not answer["is_last"]:
                 continue
-            is_known = answer["opened"] in self._compared and len(indexer.ledger.tree.documents) == answer["count"]
-            if is_known or not self._begins_anew():
+            is_known = answer["opened"] in self._compared or begun < self._compare_at
+            if (is_known and len(indexer.ledger.tree.documents) == answer["count"]) or not self._begins_anew():
                 self._equal_at = begun
                 return count
 
@@ -321,11 +322,13 @@ class Replica:
         """Compare all documents with the service's, which may have been restored from a backup when it was started:
         delete what it has no more, and begin anew if it has others.
         """
+        begun = time.monotonic()
         answer = self._ask(has_rows=True)
         own = _row_digests(self._indexer)
         with self._indexer.writing():
             self._write((), own.keys() - answer["rows"].keys())
-        if tuple(answer["place"]) != self._place:  # something has changed meanwhile: compared at the next pull
+        if tuple(answer["place"]) != self._place:  # something has changed meanwhile: compared later
+            self._compare_at = 20 * (time.monotonic() - begun) + time.monotonic()  # a busy service has other work
             return False
         self._compared.add(answer["opened"])
         differs = not own.items() >= answer["rows"].items()

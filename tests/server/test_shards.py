@@ -220,6 +220,16 @@ def test_a_shard_that_dies_and_comes_back(sharded, tmp_path):
         assert docs.missing == ()
 
 
+def test_shards_that_are_down_in_turn(urls, unused_url):  # noqa: F811
+    """Those that were down before the last pause are asked, and do not count when another one is down."""
+    with Document(url=[*urls[:3], unused_url], partial=True) as docs:
+        for shard in docs.shards[:3]:
+            shard._indexer.down = "as of the read before"
+        with pytest.warns(UserWarning, match=unused_url):
+            assert ranked(Retriever(docs, "FineChunk", similarity="bm25"), "tea")
+        assert docs.missing == (unused_url,)
+
+
 def test_reads_take_another_replica(sharded, urls, unused_url, tmp_path):  # noqa: F811
     """A replica that is down, or goes down between two reads, is no error."""
     expected = ranked(Retriever(sharded, "FineChunk", similarity="bm25"), "green tea")
@@ -333,6 +343,30 @@ def test_a_replica_that_missed_a_deletion(source, tmp_path):
             connection.execute("UPDATE document SET changed = 0 WHERE status = 'deleted'")
         docs.add_texts({"new.txt": "added"})
         replica.pull()
+        assert list(copy.dump()) == list(docs.dump())
+
+
+def test_a_replica_of_a_busy_service(source, tmp_path, monkeypatch):
+    """All documents are compared now and then, not at each pull, where some change during each comparison."""
+    docs, url = source
+    copy, replica = follow(tmp_path / "copy.db", url)
+    ask, compared = replica._ask, []
+
+    def slow(*, has_rows=False):
+        if has_rows:
+            compared.append(len(compared))
+            docs.add_texts({f"n{len(compared)}": "meanwhile"})
+            time.sleep(1)
+        return ask(has_rows=has_rows)
+
+    with copy:
+        monkeypatch.setattr(replica, "_ask", slow)
+        assert [replica.pull() for _ in range(3)] == [40, 1, 0]
+        assert compared == [0]
+        monkeypatch.setattr(replica, "_ask", ask)
+        replica._compare_at = 0.0  # the pause is over
+        replica.pull()
+        assert replica._compared
         assert list(copy.dump()) == list(docs.dump())
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, LLMParser, Retriever
 from lazyrag.errors import IngestionError
 
 FILES = {f"{name}.txt": f"green tea {name}\nblack tea" for name in "abc"}
@@ -24,6 +24,16 @@ def test_the_first_query_reads_each_file_in_one_pass(folder):
         before = len(steps)
         assert len(Retriever(docs, "line", "bm25")("black")) == 3
         assert len(steps) == before
+
+
+def test_files_are_live_before_a_model_writes_what_their_index_reads(folder):
+    """Hours of calls, or a model that is down, must not keep the files from other queries."""
+    steps = []
+    with Document(folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))) as docs:
+        docs.create_node_group("line", transform=str.splitlines, index_text="note")
+        docs.create_node_group("note", transform=LLMParser(lambda _: "a cup", "en", "summary"), parent="line")
+        assert len(Retriever(docs, "line", "bm25")("cup"))
+        assert {step for what, step in steps if what == "sync"} == {"load", "sync"}
 
 
 def test_a_second_query_waits_for_the_first_pass(folder):

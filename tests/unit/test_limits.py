@@ -115,6 +115,14 @@ def test_endpoints_share_the_limit_of_an_account():
     assert asyncio.run(starts()) == [0.0, 60.0, 60.0]
 
 
+def test_a_picture_counts_as_a_picture():
+    """Not as the text of its bytes, with which no call would fit an account's limit."""
+    one = Endpoint("http://localhost:9/v1", "", rate_limit=RateLimit(tokens_per_minute=30_000))
+    url = {"url": "data:image/png;base64," + "iVBORw0K" * 100_000}
+    content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": url}]
+    assert 1_500 < one._tokens({"messages": [{"role": "user", "content": content}]}) < 1_600
+
+
 @pytest.mark.parametrize("wrong", [{"rate_limit": 60}, {"rate_limit": RateLimit(1), "requests_per_minute": 2}])
 def test_an_endpoint_takes_one_limit(wrong):
     """A number is no RateLimit, and two limits of requests would contradict each other."""

@@ -222,7 +222,8 @@ class Endpoint:
         if self.rate_limit is None or self.rate_limit.tokens_per_minute == math.inf:
             return 0
         answer = body.get("max_completion_tokens") or body.get("max_tokens") or 0
-        return EstimatedTokenCounter().count(_encode(body)["content"].decode()) + int(answer)
+        text, pictures = _PICTURE.subn("", _encode(body)["content"].decode())
+        return EstimatedTokenCounter().count(text) + _PICTURE_TOKENS * pictures + int(answer)
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
@@ -661,6 +662,8 @@ def _date(text: str | None) -> float | None:
 
 
 WINDOW_S = 60.0
+_PICTURE = re.compile('"data:image/[^"]*"')
+_PICTURE_TOKENS = 1_500  # a large one, whatever its bytes
 
 
 @known_arguments
@@ -672,7 +675,8 @@ class RateLimit:
     through. Limits of this process: others do not know of it.
 
     A call's tokens are those of its request as `lazyrag.text.tokens.EstimatedTokenCounter` counts them, on the safe
-    side, and its ``max_tokens``. A call with more than the limit waits for 60 seconds without any other.
+    side, 1,500 for a picture, and its ``max_tokens``. A call with more than the limit waits for 60 seconds without any
+    other.
 
     Args:
         requests_per_minute: Maximum number of tries that start, at least 1; None for no limit.
