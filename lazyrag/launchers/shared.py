@@ -55,13 +55,14 @@ class SharedResults(Results):
         query = "INSERT INTO result VALUES (?, ?, '', ?) ON CONFLICT (key) DO NOTHING"
         with self._database.transaction("BEGIN") as connection:
             now = self._database.now(connection)
-            connection.executemany(query, [(key, one, now) for key, one in found])
+            connection.executemany(query, [(key, one, now) for key, one in sorted(found)])  # no deadlocks
 
     def clear(self) -> None:
         """Remove old results, and claims of batches that nobody works on."""
         with self._database.transaction("BEGIN") as connection:
             old = self._database.now(connection) - _KEPT_S
-            connection.execute("DELETE FROM result WHERE changed < ? AND changed > 0", (old,))
+            outdated = "SELECT key FROM result WHERE changed < ? AND changed > 0 FOR UPDATE SKIP LOCKED"
+            connection.execute(f"DELETE FROM result WHERE key IN ({outdated})", (old,))  # noqa: S608
 
     def close(self) -> None:
         """See `Results.close`."""
