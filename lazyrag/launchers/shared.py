@@ -20,7 +20,7 @@ from lazyrag.document.lease import LEASE_S, Program, select_in
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.document.tree import LiveGroup
-from lazyrag.errors import IngestionError, IngestionWarning, StoreError
+from lazyrag.errors import DatasetPathError, IngestionError, IngestionWarning, StoreError
 from lazyrag.launchers.executors import Results, is_error, unpack_all
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.stores.sqlite import StoreFile
@@ -159,12 +159,11 @@ def work_ahead(
     with warnings.catch_warnings(), _Scratch(docs, **arguments()) as scratch:
         warnings.simplefilter("ignore", IngestionWarning)  # the write reports failures
         while (batch := results.claim(batches)) is not None:
-            with results.renewed(batch), suppress(IngestionError):
-                files = {one.identity: one.path for one in batches[batch]}
-                scratch.add_files(files)
+            with results.renewed(batch), suppress(IngestionError, DatasetPathError):
+                scratch.add_files({one.identity: one.path for one in batches[batch] if one.path.exists()})
                 for name, keys in groups.items():
                     scratch.activate_group(name, embed_keys=keys)
-                scratch.delete_files(list(files))
+                scratch.delete_files([one.id for one in scratch.documents(status="SUCCESS")])
 
 
 def _files(indexer: Indexer, *, all_files: bool) -> list[FoundFile]:

@@ -17,7 +17,7 @@ import pytest
 
 from lazyrag import Document, Retriever, migrate
 from lazyrag.document.lease import LEASE_S
-from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.errors import ConfigError, IngestionWarning, StoreBusyError, StoreConnectionError, StoreError
 from lazyrag.launchers.executors import pack
 from lazyrag.launchers.shared import SharedResults
 from lazyrag.storage.database import DatabaseUrl
@@ -340,6 +340,23 @@ def test_writers_share_the_work(url, files, tmp_path):
     assert len(texts(alone)) == len(set(texts(alone)))
     assert set(texts(url)) == set(texts(alone))
     assert len(texts(url)) <= len(texts(alone)) + 2 * 32 * 4  # the batch of the killed one again
+
+
+def test_broken_and_vanished_files_stop_no_shared_work(url, files, monkeypatch):
+    """They fail as they do without other writers, and the other files are live."""
+    (files / "00.pdf").write_bytes(b"%PDF-1.4 broken")
+    offer = SharedResults.offer
+
+    def offer_and_delete(self: SharedResults, batches: list[str]) -> None:
+        offer(self, batches)
+        (files / "5.txt").unlink(missing_ok=True)
+
+    monkeypatch.setattr(SharedResults, "offer", offer_and_delete)
+    with ThreadPoolExecutor(1) as threads, opened(url, files, launcher=threads) as docs:
+        with pytest.warns(IngestionWarning, match="00.pdf"):
+            docs.activate_group("line", embed_keys=["dense"])
+        assert [one.id for one in docs.documents(status="FAILED")] == ["00.pdf"]
+        assert len(docs.documents(status="SUCCESS")) == 11
 
 
 def test_kills(tmp_path):
