@@ -575,7 +575,11 @@ class _ArrayRows:
 
     def __init__(self, database: PostgresDatabase, folder: Path) -> None:
         self._database, self._copies, self._folder = database, _Folder(folder), folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            what = f"needs a folder for copies, and {folder.parent} cannot be made: {exc.strerror}. Set XDG_CACHE_HOME."
+            raise database._error(what) from exc
         self._is_swept = False
 
     def load(self, name: str) -> memoryview:
@@ -608,9 +612,9 @@ class _ArrayRows:
         self._copies.save(name, pieces)
         content = memoryview(b"".join(pieces))
         with self._database.transaction("BEGIN") as connection:
-            connection.execute("DELETE FROM array_file WHERE name = ?", (name,))
+            again = "ON CONFLICT (name) DO UPDATE SET modified = excluded.modified"  # and waits for who saves it, too
+            connection.run(f"INSERT INTO array_file VALUES ({literal(name)}, {_NOW}) {again}")  # noqa: S608
             connection.execute("DELETE FROM array_piece WHERE name = ?", (name,))
-            connection.run(f"INSERT INTO array_file VALUES ({literal(name)}, {_NOW})")  # noqa: S608
             for number, start in enumerate(range(0, len(content), _PIECE)):
                 row = name, number, content[start : start + _PIECE]
                 connection.execute("INSERT INTO array_piece VALUES (?, ?, ?)", row)

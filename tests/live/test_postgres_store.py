@@ -13,6 +13,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever, migrate
@@ -227,6 +228,22 @@ def test_results_of_two_writers_at_once(url):
         assert len(both[0].find(keys)) == len(keys)
         for one in both:
             one.close()
+
+
+def test_two_programs_save_the_same_arrays(url):
+    """At the same time: both have them, neither gets an error."""
+    arrays = {"rows": np.arange(1_000_000)}
+    with StoreFile(url) as file, StoreFile(url) as other, ThreadPoolExecutor(2) as threads:
+        [name] = set(threads.map(lambda one: one.arrays.write(arrays), (file, other)))
+        assert (file.arrays.names(), file.arrays.check(name)) == ([name], "")
+
+
+def test_a_machine_without_a_folder_for_copies(url, tmp_path, monkeypatch):
+    """As containers are: the error says which variable to set."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match="XDG_CACHE_HOME"):
+        StoreFile(url)
 
 
 def test_a_lease_of_a_lost_machine_expires_by_the_servers_clock(url, monkeypatch):
