@@ -20,7 +20,7 @@ from lazyrag.document.lease import LEASE_S, Program, select_in
 from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.document.tree import LiveGroup
-from lazyrag.errors import IngestionError, IngestionWarning, StoreError
+from lazyrag.errors import DatasetPathError, IngestionError, IngestionWarning, StoreError
 from lazyrag.launchers.executors import Results, is_error, unpack_all
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.stores.sqlite import StoreFile
@@ -55,13 +55,14 @@ class SharedResults(Results):
         query = "INSERT INTO result VALUES (?, ?, '', ?) ON CONFLICT (key) DO NOTHING"
         with self._database.transaction("BEGIN") as connection:
             now = self._database.now(connection)
-            connection.executemany(query, [(key, one, now) for key, one in found])
+            connection.executemany(query, [(key, one, now) for key, one in sorted(found)])  # no deadlocks
 
     def clear(self) -> None:
         """Remove old results, and claims of batches that nobody works on."""
         with self._database.transaction("BEGIN") as connection:
             old = self._database.now(connection) - _KEPT_S
-            connection.execute("DELETE FROM result WHERE changed < ? AND changed > 0", (old,))
+            outdated = "SELECT key FROM result WHERE changed < ? AND changed > 0 FOR UPDATE SKIP LOCKED"
+            connection.execute(f"DELETE FROM result WHERE key IN ({outdated})", (old,))  # noqa: S608
 
     def close(self) -> None:
         """See `Results.close`."""
@@ -158,12 +159,11 @@ def work_ahead(
     with warnings.catch_warnings(), _Scratch(docs, **arguments()) as scratch:
         warnings.simplefilter("ignore", IngestionWarning)  # the write reports failures
         while (batch := results.claim(batches)) is not None:
-            with results.renewed(batch), suppress(IngestionError):
-                files = {one.identity: one.path for one in batches[batch]}
-                scratch.add_files(files)
+            with results.renewed(batch), suppress(IngestionError, DatasetPathError):
+                scratch.add_files({one.identity: one.path for one in batches[batch] if one.path.exists()})
                 for name, keys in groups.items():
                     scratch.activate_group(name, embed_keys=keys)
-                scratch.delete_files(list(files))
+                scratch.delete_files([one.id for one in scratch.documents(status="SUCCESS")])
 
 
 def _files(indexer: Indexer, *, all_files: bool) -> list[FoundFile]:

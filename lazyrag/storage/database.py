@@ -34,7 +34,7 @@ class DatabaseUrl(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return repr(re.sub("//[^/]*@", "//", str(self)))
+        return repr(re.sub("(?<=//).*@|(?<=password=)[^&]*", "", str(self)))
 
 
 def is_server(path: object) -> bool:

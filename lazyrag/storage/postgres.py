@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import re
+import ssl
 import tempfile
 import threading
 import time
@@ -32,6 +33,7 @@ _SCHEMA = "lazyrag"  # of a URL that names none
 _IDLE_S = 60  # as a lease: a writer that stops in a transaction loses it, since all others wait for it
 _BATCH = 1 << 20  # letters of statements that are sent at a time
 _PIECE = 4 << 20  # bytes of a row of an array file
+_TLS = {"disable": False, "allow": None, "prefer": None, "require": True}  # pg8000's of libpq's; others verify
 _OLD_S = 3600.0  # a local copy of that age may be removed
 
 # One row: its counter grows with each commit of a writer, and its lock is the right to write.
@@ -94,12 +96,15 @@ _UNREACHABLE = (*_ENDED, "28", "3D", "53")  # and of those that are refused
 def _parts(url: str) -> tuple[str, str]:
     """The address without the password, and the schema."""
     try:
-        found = urlsplit(url)
+        # As SQLAlchemy splits them: passwords may have other special characters than "@".
+        found = urlsplit(re.sub("//[^:/]*(:[^@]*)?@", "//", url, count=1))
+        if "@" in found.netloc + found.path:
+            raise ValueError  # noqa: TRY301
         place = f"{found.hostname or ''}:{found.port or 5432}/{unquote(found.path).strip('/')}"
         query = parse_qs(found.query)
-    except ValueError as exc:
-        msg = "uri must be a URL such as 'postgresql://user:password@host/database'; the one given is not shown."
-        raise ConfigError(msg) from exc
+    except ValueError:
+        msg = "uri must be a URL such as 'postgresql://user:password@host/database', with %40 for @ in the password; "
+        raise ConfigError(msg + "the one given is not shown.") from None  # nor a piece of it
     host = "".join(f", {value}" for name in ("host", "unix_sock") for value in query.get(name, ()))
     schema = query.get("schema", [_SCHEMA])[-1]
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
@@ -229,7 +234,7 @@ class Connection:
             is_new, is_first = self.raw is None, not self.in_transaction or bool(self.begin)
             try:
                 if is_new and not is_first:
-                    raise ConnectionError("the connection was lost")
+                    raise ConnectionError("the connection was lost")  # noqa: TRY301
                 self.raw = self.raw or self._connect()
                 found = self._send(f"{self.begin}; {text}" if self.begin else text)
             except self._errors as exc:
@@ -237,6 +242,10 @@ class Connection:
                     self.raw = None
                 if is_new or not is_first or self.raw is not None:
                     raise ServerError from exc
+            except BaseException:  # interrupted: what the server still answers would be taken for the next result
+                raw, self.raw = self.raw, None
+                _close(raw, os.getpid())
+                raise
             else:
                 self.begin = ""
                 self.total_changes += 0 if found.description else max(0, found.rowcount)
@@ -360,6 +369,9 @@ class PostgresDatabase:
         arguments, keywords = self._dialect.create_connect_args(parsed)
         if self._dialect.driver == _DRIVER:
             keywords = {"timeout": _IDLE_S + timeout_s, "application_name": "lazyrag", **keywords}
+            mode, roots = keywords.pop("sslmode", "prefer"), keywords.pop("sslrootcert", None)
+            is_plain = mode in _TLS and not roots
+            keywords["ssl_context"] = _TLS[mode] if is_plain else ssl.create_default_context(cafile=roots)
         self._connect: Callable[[], Any] = functools.partial(self._dialect.connect, *arguments, **keywords)
         self._errors = (self._dialect.loaded_dbapi.Error, OSError)
         self._process, self._turn, self._openings, self._closed = os.getpid(), threading.RLock(), 0, False
@@ -415,7 +427,8 @@ class PostgresDatabase:
                     if not connection.begin:
                         connection.run("COMMIT")
                 except BaseException:
-                    if connection.raw is not None and not connection.begin:
+                    connection.begin = ""  # it was sent where the first statement failed
+                    if connection.raw is not None:
                         with suppress(ServerError):
                             connection.run("ROLLBACK")
                     raise
@@ -475,14 +488,19 @@ class PostgresDatabase:
         return float(connection.run(f"SELECT {_NOW}").fetchone()[0])
 
     def _opened(self) -> Any:
-        raw = self._connect()
+        try:
+            raw = self._connect()
+        except TypeError as exc:
+            msg = f"The URL of {self.address} has a parameter that the driver does not take: {exc}. Leave it out."
+            raise ConfigError(msg) from exc
         raw.autocommit = True  # transactions begin where we say so
         self._finalizer()
         self._finalizer = weakref.finalize(self, _close, raw, self._process)
         self._openings += 1
         cursor = raw.cursor()
         cursor.execute(
-            f"SET search_path = {self._schema}; SET standard_conforming_strings = on; SET bytea_output = hex; SET "
+            f'SET search_path = "{self._schema}"; SET standard_conforming_strings = on; SET bytea_output = hex; SET '
+            "client_encoding = 'UTF8'; SET default_transaction_isolation = 'read committed'; SET "
             "client_min_messages = error; SET max_parallel_workers_per_gather = 0; "
             f"SET lock_timeout = {max(1, round(self._timeout_s * 1000))}"
         )
@@ -500,7 +518,7 @@ class PostgresDatabase:
                     raise self._error("does not exist, and read_only=True makes none. Check the URL.")
                 known = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{self._schema}'"  # noqa: S608
                 if connection.run(known).fetchone() is None:
-                    connection.run(f"CREATE SCHEMA {self._schema}")
+                    connection.run(f'CREATE SCHEMA "{self._schema}"')
                 connection.run(_script(_OWN_TABLES))
                 connection.execute("INSERT INTO store VALUES (?, 0, 0)", (self.file_format.application_id,))
             kind, version = connection.execute("SELECT kind, format FROM store").fetchone() or (0, 0)
@@ -557,7 +575,11 @@ class _ArrayRows:
 
     def __init__(self, database: PostgresDatabase, folder: Path) -> None:
         self._database, self._copies, self._folder = database, _Folder(folder), folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            what = f"needs a folder for copies, and {folder.parent} cannot be made: {exc.strerror}. Set XDG_CACHE_HOME."
+            raise database._error(what) from exc
         self._is_swept = False
 
     def load(self, name: str) -> memoryview:
@@ -590,9 +612,9 @@ class _ArrayRows:
         self._copies.save(name, pieces)
         content = memoryview(b"".join(pieces))
         with self._database.transaction("BEGIN") as connection:
-            connection.execute("DELETE FROM array_file WHERE name = ?", (name,))
+            again = "ON CONFLICT (name) DO UPDATE SET modified = excluded.modified"  # and waits for who saves it, too
+            connection.run(f"INSERT INTO array_file VALUES ({literal(name)}, {_NOW}) {again}")  # noqa: S608
             connection.execute("DELETE FROM array_piece WHERE name = ?", (name,))
-            connection.run(f"INSERT INTO array_file VALUES ({literal(name)}, {_NOW})")  # noqa: S608
             for number, start in enumerate(range(0, len(content), _PIECE)):
                 row = name, number, content[start : start + _PIECE]
                 connection.execute("INSERT INTO array_piece VALUES (?, ?, ?)", row)

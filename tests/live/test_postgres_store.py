@@ -9,13 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever, migrate
 from lazyrag.document.lease import LEASE_S
-from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.errors import ConfigError, IngestionWarning, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.launchers.executors import pack
+from lazyrag.launchers.shared import SharedResults
+from lazyrag.storage.database import DatabaseUrl
 from lazyrag.storage.postgres import literal, local_copy
 from lazyrag.stores.sqlite import StoreFile
 from tests.contract.test_map_file import TestMapFileSegments  # noqa: F401  runs here on PostgreSQL
@@ -149,6 +155,97 @@ def test_a_lost_connection_is_opened_again(url, files):
         assert answers(docs) == expected
 
 
+def test_the_next_query_after_an_interrupted_one_gets_its_own_answer(url):
+    """Ctrl-C while the server works: its late answer is not taken for that of the next statement."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with StoreFile(url) as file:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt), file.writing() as connection:
+                connection.execute("SELECT pg_sleep(2), 'stale'")
+            with file.reading() as connection:
+                assert connection.execute("SELECT 7").fetchall() == [(7,)]
+            with file.writing() as connection:
+                assert connection.execute("SELECT 8").fetchall() == [(8,)]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_failed_first_query_leaves_the_connection_usable(url):
+    """As when the server cancels it by statement_timeout."""
+    with StoreFile(url) as file:
+        with pytest.raises(StoreError, match="failed"), file.reading() as connection:
+            connection.execute("SELECT 1 / 0")
+        with file.reading() as connection:
+            assert connection.execute("SELECT 7").fetchall() == [(7,)]
+        assert file.commit_counter() == file.commit_counter()
+
+
+def test_a_database_without_an_encoding(url):
+    """SQL_ASCII, as servers have that were made without a locale."""
+    name = "plain" + url[-8:]
+    with StoreFile(url) as file, file.reading():
+        cursor = file._writer._connection.raw.cursor()
+        cursor.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    with StoreFile(re.sub("/[a-z]+[?]", f"/{name}?", url)) as file, file.writing() as connection:
+        connection.execute("INSERT INTO selection VALUES ('茶', 'b')")
+        assert connection.execute("SELECT name FROM selection").fetchall() == [("茶",)]
+
+
+def test_parameters_and_schemas_of_urls(url):
+    """libpq's sslmode, a name of a schema that is a word of SQL, and a parameter that nobody knows."""
+    with StoreFile(re.sub("schema=.*", "schema=user&sslmode=prefer", url)) as file, file.reading() as connection:
+        assert connection.execute("SELECT current_schema()").fetchone() == ("user",)
+    with pytest.raises(StoreConnectionError, match="SSL"):
+        StoreFile(f"{url}&sslmode=require")
+    with pytest.raises(ConfigError, match="connect_timeut"):
+        StoreFile(f"{url}&connect_timeut=5")
+
+
+@pytest.mark.parametrize(
+    "password", ["12/hunter2", "12#hunter2", "12?hunter2", "p/hunter2", "p@hunter2", "p@12/hunter2"]
+)
+def test_a_password_with_any_character_is_shown_nowhere(password):
+    """Also one that should have been quoted."""
+    url = f"postgresql://lazyrag:{password}@127.0.0.1:1/postgres"
+    with pytest.raises((ConfigError, StoreConnectionError)) as caught:
+        StoreFile(url)
+    shown = "".join(traceback.format_exception(caught.value)) + str(getattr(caught.value, "store", ""))
+    assert "hunter2" not in shown + repr(DatabaseUrl(url))
+
+
+def test_results_of_two_writers_at_once(url):
+    """The same keys in another order are no deadlock."""
+    keys = [f"{number:06}" for number in range(20_000)]
+    with StoreFile(url) as file, ThreadPoolExecutor(2) as threads:
+        both = SharedResults(file), SharedResults(file)
+        packed = [pack(some, [b"d" + bytes(100)] * len(some)) for some in (keys, keys[::-1])]
+        assert list(threads.map(SharedResults.put, both, packed)) == [None, None]
+        assert len(both[0].find(keys)) == len(keys)
+        for one in both:
+            one.close()
+
+
+def test_two_programs_save_the_same_arrays(url):
+    """At the same time: both have them, neither gets an error."""
+    arrays = {"rows": np.arange(1_000_000)}
+    with StoreFile(url) as file, StoreFile(url) as other, ThreadPoolExecutor(2) as threads:
+        [name] = set(threads.map(lambda one: one.arrays.write(arrays), (file, other)))
+        assert (file.arrays.names(), file.arrays.check(name)) == ([name], "")
+
+
+def test_a_machine_without_a_folder_for_copies(url, tmp_path, monkeypatch):
+    """As containers are: the error says which variable to set."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match="XDG_CACHE_HOME"):
+        StoreFile(url)
+
+
 def test_a_lease_of_a_lost_machine_expires_by_the_servers_clock(url, monkeypatch):
     """A clock of this machine that is wrong by a day neither takes nor gives a lease."""
     with StoreFile(url) as file, opened(url) as docs:
@@ -260,6 +357,23 @@ def test_writers_share_the_work(url, files, tmp_path):
     assert len(texts(alone)) == len(set(texts(alone)))
     assert set(texts(url)) == set(texts(alone))
     assert len(texts(url)) <= len(texts(alone)) + 2 * 32 * 4  # the batch of the killed one again
+
+
+def test_broken_and_vanished_files_stop_no_shared_work(url, files, monkeypatch):
+    """They fail as they do without other writers, and the other files are live."""
+    (files / "00.pdf").write_bytes(b"%PDF-1.4 broken")
+    offer = SharedResults.offer
+
+    def offer_and_delete(self: SharedResults, batches: list[str]) -> None:
+        offer(self, batches)
+        (files / "5.txt").unlink(missing_ok=True)
+
+    monkeypatch.setattr(SharedResults, "offer", offer_and_delete)
+    with ThreadPoolExecutor(1) as threads, opened(url, files, launcher=threads) as docs:
+        with pytest.warns(IngestionWarning, match="00.pdf"):
+            docs.activate_group("line", embed_keys=["dense"])
+        assert [one.id for one in docs.documents(status="FAILED")] == ["00.pdf"]
+        assert len(docs.documents(status="SUCCESS")) == 11
 
 
 def test_kills(tmp_path):
