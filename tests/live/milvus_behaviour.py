@@ -218,7 +218,7 @@ class MilvusBehaviour:
         """More than a message holds in one call: all of it is there."""
         vectors = np.random.default_rng(6).normal(size=(2100, 1024)).astype(np.float32)
         rows = [VectorRow(f"k{number:04d}", vector, {}) for number, vector in enumerate(vectors)]
-        with self.store() as store:
+        with self.store(client_kwargs={"timeout": 300}) as store:
             store.create(C, VectorSchema(1024, "l2", SCHEMA))
             store.upsert(C, rows)
             assert store.count(C) == len(rows)
