@@ -99,11 +99,12 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
         began = time.monotonic()
         with cluster(kind, log) as made:
             print(f"{kind}: started in {time.monotonic() - began:.1f} s", flush=True)
-            number = 0
+            number = attempt = 0
             while number < kills:
                 shutil.rmtree(log)
                 log.mkdir()
-                store = scratch / f"{kind}-{number}.db"
+                attempt += 1  # a kill may come too late
+                store = scratch / f"{kind}-{attempt}.db"
                 started = time.monotonic()
                 numbers = range(number, min(number + per_run, kills))
                 status, counts = ingest_and_kill(made, folder, store, log, numbers, chance)
