@@ -84,7 +84,7 @@ PARTS = {
         variable="LAZYRAG_LIVE_OPENSEARCH",
         server=opensearch_server,
     ),
-    "postgres": Part("env", "test_postgres*.py", workers=2, variable="LAZYRAG_POSTGRES", server=postgres_server),
+    "postgres": Part("env", "test_postgres*.py", variable="LAZYRAG_POSTGRES", server=postgres_server),
 }
 
 
