@@ -113,7 +113,7 @@ LATER_PARTS = {
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
     "documents": (
-        2_650,
+        2_690,
         1_500,
         r"(.*/)?(ocr|scans|tables|sql_process|pictures|transcription|format_report|bidi|pdf_(recovery|lines)|alphabets|armour|(old_)?office)\.py",
     ),

@@ -9,14 +9,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import pickle
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-Rows: TypeAlias = "tuple[set[str], list[str], list[tuple[Any, ...]]]"
+Rows: TypeAlias = "tuple[list[str], list[str], list[tuple[Any, ...]]]"
 """Tables that are joined, names of columns, and rows; the last column has the keys of the rows that each is made of."""
 
 ROW_BITS = 40  # of a row's number in its key; the number of its table is above
@@ -47,15 +48,53 @@ _TYPES = (
 )
 
 
+# Values that JSON has not are pairs of a tag and a value that it has.
+_TAGGED: Mapping[type, Callable[[Any], Any]] = {
+    bytes: bytes.hex,
+    dict: lambda value: [[encode(key), encode(one)] for key, one in value.items()],
+    dt.date: dt.date.isoformat,
+    dt.datetime: dt.datetime.isoformat,
+    dt.time: dt.time.isoformat,
+    dt.timedelta: lambda value: [value.days, value.seconds, value.microseconds],
+    list: lambda value: [*map(encode, value)],
+    tuple: lambda value: [*map(encode, value)],
+    uuid.UUID: str,
+    Decimal: str,
+}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "bytes": bytes.fromhex,
+    "dict": lambda value: {decode(key): decode(one) for key, one in value},
+    "date": dt.date.fromisoformat,
+    "datetime": dt.datetime.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "timedelta": lambda value: dt.timedelta(*value),
+    "list": lambda value: [*map(decode, value)],
+    "tuple": lambda value: tuple(map(decode, value)),
+    "UUID": uuid.UUID,
+    "Decimal": Decimal,
+}
+
+
+def encode(value: Any) -> Any:
+    """A value of a result as JSON, for `decode`."""
+    kind = type(value)
+    return [kind.__name__, _TAGGED[kind](value)] if kind in _TAGGED else value
+
+
+def decode(value: Any) -> Any:
+    """The value that `encode` wrote."""
+    return _READERS[value[0]](value[1]) if isinstance(value, list) else value
+
+
 def run(source: BinaryIO, target: BinaryIO) -> None:
     """Receive a query, send the names of its tables, receive these, and send the rows, or an error."""
-    path, query, limit = pickle.load(source)  # noqa: S301  of the process that has started this one
+    path, query, limit = json.loads(source.readline())
     sys.path[:] = path
     import duckdb
 
     def send(*answer: Any) -> None:
-        data = pickle.dumps(answer)
-        target.write(data if len(data) <= _MAX_RESULT else pickle.dumps(("memory",)))
+        data = json.dumps(answer, default=str).encode()
+        target.write((data if len(data) <= _MAX_RESULT else b'["memory"]') + b"\n")
         target.flush()
 
     try:
@@ -67,12 +106,12 @@ def run(source: BinaryIO, target: BinaryIO) -> None:
                 return
             tree = _syntax(connection, query)
             send("tables", *_table_names(tree))
-            tables: dict[int, tuple[str, Sequence[str], list[list[str]]]] = pickle.load(source)  # noqa: S301
-            for table in tables.values():
-                _fill(connection, *table)
+            tables: list[tuple[int, str, Sequence[str], list[list[str]]]] = json.loads(source.readline())
+            for _, name, columns, cells in tables:
+                _fill(connection, name, columns, cells)
             connection.execute("SET lock_configuration = true")
-            numbers = {table[0]: number for number, table in tables.items()}
-            send("rows", *_rows(connection, query, limit, numbers))
+            joined, names, rows = _rows(connection, query, limit, {name: number for number, name, *_ in tables})
+            send("rows", joined, names, [[*map(encode, row)] for row in rows])
     except (duckdb.OutOfMemoryException, MemoryError):
         send("memory")
     except RecursionError:
@@ -129,11 +168,11 @@ def _rows(connection: Any, query: str, limit: int, numbers: Mapping[str, int]) -
     joined = {name for name, _ in _sources(tree["statements"][0]["node"].get("from_table") or {})}
     for located in _located(connection, tree, numbers):
         try:
-            return joined, *_fetch(connection, located, limit)
+            return [*joined], *_fetch(connection, located, limit)
         except BinderException:  # its rows are not rows of the tables
             continue
     names, rows = _fetch(connection, query, limit)
-    return joined, [*names, ""], [(*row, None) for row in rows]
+    return [*joined], [*names, ""], [(*row, None) for row in rows]
 
 
 def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:

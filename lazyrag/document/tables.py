@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import pickle
+import json
 import re
 import subprocess
 import sys
@@ -216,17 +216,18 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
     ) as process:
         try:
             used: dict[int, Table] = {}
-            answer, *found = _ask(process, (sys.path, query, limit), _START_S)
+            answer, *found = _ask(process, (list(map(str, sys.path)), query, limit), _START_S)
             if answer == "tables":
                 used = {at: table for at, table in enumerate(tables) if table.name in found}
-                sent = {at: (table.name, table.columns, table.rows) for at, table in used.items()}
+                sent = [(at, table.name, table.columns, table.rows) for at, table in used.items()]
                 answer, *found = _ask(process, sent, _TIME_LIMIT_S)
         finally:
             process.kill()
             with suppress(OSError):  # what it has not read
                 cast("BinaryIO", process.stdin).close()
     if answer == "rows":
-        return _rows(docs, used, *found)
+        joined, names, rows = found
+        return _rows(docs, used, joined, names, [tuple(map(sql_process.decode, row)) for row in rows])
     if answer == "error":
         known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
         raise ConfigError(f"The query fails. {sentence(found[0])} Tables: {known}.")
@@ -234,16 +235,16 @@ def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
     raise ConfigError(statement if answer == "statement" else _EXCEEDED[answer])
 
 
-def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> tuple[Any, ...]:
+def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> Sequence[Any]:
     """Send a message to the process and return its answer, or which limit ended it."""
     until, timer = time.monotonic() + seconds, threading.Timer(seconds, process.kill)
     timer.start()
     try:
         pipe = cast("BinaryIO", process.stdin)
-        pickle.dump(message, pipe)
+        pipe.write(json.dumps(message).encode() + b"\n")
         pipe.flush()
-        answer: tuple[Any, ...] = pickle.load(cast("BinaryIO", process.stdout))  # noqa: S301  of our own process
-    except (OSError, EOFError, pickle.UnpicklingError):
+        answer: list[Any] = json.loads(cast("BinaryIO", process.stdout).readline())
+    except (OSError, ValueError):  # it was ended
         return ("time",) if time.monotonic() >= until else ("memory",)
     else:
         return answer
