@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import uuid
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -38,6 +39,7 @@ from lazyrag.stores.protocol import (
     Feature,
     Match,
     Pushed,
+    State,
     StoreLocation,
     VectorRow,
     VectorSchema,
@@ -54,7 +56,10 @@ from lazyrag.stores.protocol import (
     is_damage,
     native_ranking,
     other_schema,
+    part_of_rows,
     push_down,
+    searched,
+    state_of,
 )
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
 from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
@@ -75,8 +80,9 @@ class ChromaVectorStore:
     """Vector store on Chroma (spec 001's ``chromadb``): on a server, in a folder, or in memory if neither is given.
 
     A search is exact in collections of at most ``exact_rows`` rows: rows that Chroma's graph does not reach are
-    fetched. In larger ones some of the nearest rows may be missing; those found are scored and ordered exactly. Only
-    one program at a time can use a folder: Chroma does not notify others of changes.
+    fetched. In a folder or memory, the second search since a change keeps a copy of all rows in memory, and the
+    following ones read that. In larger collections some of the nearest rows may be missing; those found are scored and
+    ordered exactly. Only one program at a time can use a folder: Chroma does not notify others of changes.
 
     Args:
         uri: Address of a server, such as ``"localhost:8000"`` or ``"https://chroma.example.com"``.
@@ -231,7 +237,13 @@ class ChromaVectorStore:
             fetch = _NearestRows(target, query, pushed.native, self._exact_rows)
             return exact_ranking(query, topk, target.schema, fetch, rest=pushed.rest, rounding=_ROUNDING)
 
-        return self._search(collection, vectors, topk, filter, rank)
+        def search(target: _Collection) -> list[Ranking]:
+            state = None if self._connection.uri else target.copy(self._exact_rows)
+            if state is None:
+                return self._ranked(target, vectors, topk, filter, rank)
+            return searched(state, vectors, topk, filter)
+
+        return self._run(collection, search)
 
     def search_natively(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
@@ -241,22 +253,19 @@ class ChromaVectorStore:
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
             return native_ranking(topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed))
 
-        return self._search(collection, vectors, topk, filter, rank)
+        return self._run(collection, lambda target: self._ranked(target, vectors, topk, filter, rank))
 
-    def _search(
-        self,
-        collection: str,
+    @staticmethod
+    def _ranked(
+        target: _Collection,
         vectors: Embeddings,
         topk: int,
         filter: Filter | None,
         rank: Callable[[_Collection, Vector, Pushed[Where]], Ranking],
     ) -> list[Ranking]:
-        def search(target: _Collection) -> list[Ranking]:
-            check_queries(target.schema, vectors, topk)
-            pushed = split_filter(filter, target.schema.fields)
-            return [rank(target, query, pushed) for query in cast("Matrix", vectors)]
-
-        return self._run(collection, search)
+        check_queries(target.schema, vectors, topk)
+        pushed = split_filter(filter, target.schema.fields)
+        return [rank(target, query, pushed) for query in cast("Matrix", vectors)]
 
     def _run(self, collection: str, action: Callable[[_Collection], T]) -> T:
         """Run an action on a collection; again if the cached one has been dropped and created anew."""
@@ -601,6 +610,7 @@ def _describe(exc: Exception) -> str:
 _KEYS_PER_CALL = 5_000  # SQLite behind Chroma takes some 32,000 parameters
 _KEYS_PER_SEARCH = 20_000
 _BYTES_PER_CALL = 16 * 2**20  # of vectors; a server refuses requests of 40 MB
+_changes: Counter[Any] = Counter()  # by this program, for each of Chroma's collections; stores share folders
 
 
 class _Collection:
@@ -616,9 +626,30 @@ class _Collection:
         self.schema = schema
         self._connection = connection
         self._handle = handle
+        self._version: tuple[int, int] | None = None  # of the last search
+        self._copy: State | None = None
 
     def count(self) -> int:
         return int(self._call("count"))
+
+    def copy(self, most: int) -> State | None:
+        """All rows, if they are at most so many and have not changed since the last search; else None.
+
+        What changes them is this program, or there is another number of them. Reading all rows costs as much as dozens
+        of searches in Chroma, so a program that writes and searches in turns does not.
+        """
+        version = (_changes[self._handle.id], self.count())
+        if version != self._version:
+            self._version, self._copy = version, None
+        elif self._copy is None and 0 < version[1] <= most:
+            found = self._call("get", include=["embeddings", "metadatas"])
+            rows = decode_rows(found["ids"], found["embeddings"], found["metadatas"], self.schema.fields)
+            parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
+            state = state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
+            if version != (_changes[self._handle.id], len(rows)):
+                return None
+            self._copy = state
+        return self._copy
 
     def keys(self, where: Where | None = None) -> list[str]:
         """The keys of all rows that meet a filter, in no order."""
@@ -649,7 +680,7 @@ class _Collection:
         keys = [row.key for row in rows]
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
-            self._call("upsert", ids=keys[part], embeddings=vectors[part], metadatas=metadata[part])
+            self._change("upsert", ids=keys[part], embeddings=vectors[part], metadatas=metadata[part])
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the present ones of some rows; returns their number."""
@@ -657,7 +688,7 @@ class _Collection:
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             present = self._call("get", ids=some, include=[])["ids"]  # Chroma counts unknown keys, too
             if present:
-                self._call("delete", ids=present)
+                self._change("delete", ids=present)
             count += len(present)
         return count
 
@@ -690,6 +721,13 @@ class _Collection:
             return [*hits]
         rows = self.rows(key for key, _ in hits)
         return [pair if pair[0] in rows and matches(rest, rows[pair[0]].fields) else None for pair in hits]
+
+    def _change(self, method: str, **kwargs: Any) -> None:
+        try:
+            self._call(method, **kwargs)
+        finally:
+            _changes[self._handle.id] += 1
+            self._copy = None
 
     def _call(self, method: str, **kwargs: Any) -> Any:
         return self._connection.run(lambda _: getattr(self._handle, method)(**kwargs))

@@ -407,3 +407,33 @@ def test_chroma_s_own_search_holds_filters_that_it_does_not_understand(store):
     assert [key for key, _ in found] == [f"k{at:06d}" for at in range(290, 295)]
     [every] = store.search_natively(C, vectors[:1], 50, Condition("author", "contains", "bc"))
     assert len(every) == 10
+
+
+def test_repeated_searches_see_each_change(lasting_place):
+    """Searches between changes by this store and by another one answer as the map store, whatever they keep."""
+    rng = np.random.default_rng(5)
+    schema = make_schema({"year": DocField(DataType.INT32)})
+    rows = rows_of(rng.normal(size=(200, 4)).astype(np.float32), [{"year": at % 3} for at in range(200)])
+    queries = rng.normal(size=(3, 4)).astype(np.float32)
+    reference = MapVectorStore()
+    with opened(lasting_place) as store, opened(lasting_place) as other:
+        for one in (store, reference):
+            fresh(one, 4, "cosine", schema)
+            one.upsert(C, rows)
+        changes = [
+            lambda one: None,
+            lambda one: one.upsert(C, [VectorRow(rows[7].key, queries[0], {"year": 1})]),  # as many rows as before
+            lambda one: one.delete(C, keys=[rows[7].key]),
+            lambda one: one.delete(C, filter=Condition("year", "eq", 2)),
+        ]
+        for writer in (store, other):
+            for change in changes:
+                change(writer)
+                change(reference)
+                for _ in range(3):
+                    for filter_ in (None, Condition("year", "eq", 1)):
+                        expected = reference.search(C, queries, 20, filter_)
+                        assert store.search(C, queries, 20, filter_) == expected
+                        assert other.search(C, queries, 20, filter_) == expected
+            for one in (store, reference):
+                one.upsert(C, rows)
