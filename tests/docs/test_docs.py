@@ -42,6 +42,8 @@ WITH_MODELS = (  # need a model and an endpoint
     "rerankers.md",
     "how-to/add-a-reranker.md",
     "how-to/migrate-a-model.md",
+    "tutorials/first-answer.md",
+    "tutorials/first-search.md",
 )
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
 WITHOUT_CODE = ("README.md", "registries.md", "upgrading.md")
@@ -422,3 +424,33 @@ def anchors_of(page: Path) -> list[str]:
         text = text.replace(block.text, "")
     headings = re.findall(r"^#+ +(.+?)\s*$", text, re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def messages_of(page: Path) -> list[str]:
+    """The messages in the first cells of a page's tables, with … for what varies."""
+    return [
+        row.replace("\\|", "|")
+        for row in re.findall(r"^\| `([^`]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+
+def texts_of_the_package() -> str:
+    """All texts in the code of the package, one in a line, with … for what they are formatted with."""
+    texts = []
+    for file in sorted((ROOT / "lazyrag").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.append("".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(text.replace("\n", " ") for text in texts)
+
+
+def test_the_messages_of_the_page_on_errors_are_those_of_the_code():
+    """Each part of a message that the page explains is in the code; both languages have the same messages."""
+    texts = texts_of_the_package()
+    messages = messages_of(DOCS / "errors.md")
+    assert len(messages) >= 35
+    pieces = {piece.strip(" ()") for message in messages for piece in re.split(r"…|(?<=[.,;:]) ", message)}
+    assert [piece for piece in sorted(pieces) if len(piece) > 3 and piece not in texts] == []
+    assert messages_of(DOCS / "zh" / "errors.md") == messages
