@@ -36,10 +36,20 @@ SPECS = ROOT / "tests" / "specs"
 READMES = (ROOT / "README.md", ROOT / "README.zh.md")
 # The others are for CI.
 QUICK = ("context.md", "formats.md", "fusion.md", "operators.md", "README.md", "reading-files.md", "tracing.md")
-WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
+WITH_MODELS = (  # need a model and an endpoint
+    "generation.md",
+    "models.md",
+    "rerankers.md",
+    "how-to/add-a-reranker.md",
+    "how-to/migrate-a-model.md",
+    "tutorials/first-answer.md",
+    "tutorials/first-search.md",
+)
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
 WITHOUT_CODE = ("README.md", "registries.md", "upgrading.md")
-IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md") if page.name not in ONLY_IN_CHINESE)
+IN_CHINESE = sorted(
+    page.relative_to(DOCS / "zh").as_posix() for page in (DOCS / "zh").rglob("*.md") if page.name not in ONLY_IN_CHINESE
+)
 PAGES = [*sorted(DOCS.rglob("*.md")), *READMES]
 TWINS = {"the README": READMES, **{name: (DOCS / name, DOCS / "zh" / name) for name in IN_CHINESE}}
 
@@ -144,17 +154,22 @@ def read(pages: list[Path]) -> list[object]:
         pytest.param(
             page,
             id=page.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.slow] if page.name not in QUICK or page.parent.name == "zh" else [],
+            marks=[pytest.mark.slow] if page.name not in QUICK or is_chinese(page) else [],
         )
         for page in pages
-        if page.parent.name != "zh" or page.name in ONLY_IN_CHINESE
+        if not is_chinese(page) or page.name in ONLY_IN_CHINESE
     ]
+
+
+def is_chinese(page: Path) -> bool:
+    """Whether a page of docs/ is below docs/zh."""
+    return DOCS / "zh" in page.parents
 
 
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    read([page for page in PAGES if page not in READMES and page.name not in WITH_MODELS and python_of(page)]),
+    read([page for page in PAGES if page not in [*READMES, *map(DOCS.joinpath, WITH_MODELS)] and python_of(page)]),
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """Every Python block of a page runs, top to bottom, and what it asserts is true."""
@@ -409,3 +424,33 @@ def anchors_of(page: Path) -> list[str]:
         text = text.replace(block.text, "")
     headings = re.findall(r"^#+ +(.+?)\s*$", text, re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def messages_of(page: Path) -> list[str]:
+    """The messages in the first cells of a page's tables, with … for what varies."""
+    return [
+        row.replace("\\|", "|")
+        for row in re.findall(r"^\| `([^`]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+
+
+def texts_of_the_package() -> str:
+    """All texts in the code of the package, one in a line, with … for what they are formatted with."""
+    texts = []
+    for file in sorted((ROOT / "lazyrag").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.append("".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(text.replace("\n", " ") for text in texts)
+
+
+def test_the_messages_of_the_page_on_errors_are_those_of_the_code():
+    """Each part of a message that the page explains is in the code; both languages have the same messages."""
+    texts = texts_of_the_package()
+    messages = messages_of(DOCS / "errors.md")
+    assert len(messages) >= 35
+    pieces = {piece.strip(" ()") for message in messages for piece in re.split(r"…|(?<=[.,;:]) ", message)}
+    assert [piece for piece in sorted(pieces) if len(piece) > 3 and piece not in texts] == []
+    assert messages_of(DOCS / "zh" / "errors.md") == messages
