@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of programs, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test exhaustive live check bench bench-full bench-peers docs clean
+.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers docs clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -33,6 +33,9 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 	$(BIN)/python tools/check_snippets.py
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/budgets.py
+
+release-check: $(VENV)/installed  ## Check wheel, sdist, each Python, oldest and newest dependencies, licences. Needs the network.
+	$(BIN)/python tools/release_check.py
 
 bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
