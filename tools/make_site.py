@@ -18,10 +18,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import site_api
 
@@ -96,8 +97,7 @@ def cookbook() -> dict[str, str]:
     for path in sorted((ROOT / "cookbook").glob("[0-9]*.py")):
         text = path.read_text(encoding="utf-8")
         docstring, code = re.match(r'"""(.*?)"""\n+(.*)', text, re.DOTALL).groups()  # type: ignore[union-attr]
-        title = path.stem.replace("_", " ").capitalize()
-        title = f"{title[:2]} · {title[3:].capitalize()}"
+        title = f"{path.stem[:2]} · {re.split('[:,.]', docstring)[0]}"
         command = f"```sh\npython cookbook/{path.name}\n```"
         pages[f"cookbook/{path.stem}.md"] = (
             f"# {title}\n\n{site_api.markdown(docstring)}\n\n{command}\n\n```python\n{code}```\n"
@@ -133,10 +133,12 @@ def sources() -> dict[str, dict[str, str]]:
 def buttons(text: str) -> str:
     """The landing page, with the line of links as buttons and the picture as wide as the page."""
     found = re.search(r"^\[.+\]\(\S+\)( · \[.+\]\(\S+\))+$", text, re.MULTILINE)
-    links = [f"{one}{{ .md-button }}" for one in found[0].split(" · ")]  # type: ignore[index]
+    api = "[Python API](../api/lazyrag.md)" if "../index.md" in found[0] else "[Python API](api/lazyrag.md)"
+    links = [f"{one}{{ .md-button }}" for one in (*found[0].split(" · "), api)]  # type: ignore[index]
     links[0] = links[0].replace(".md-button", ".md-button .md-button--primary")
     text = text.replace(found[0], "\n".join(links))  # type: ignore[index]
-    return re.sub(r"^(!\[.+\]\(\S+\))$", r"\1{ .film }", text, flags=re.MULTILINE)
+    text = re.sub(r"^(!\[.+\]\(\S+\))$", r"\1{ .film }", text, flags=re.MULTILINE)
+    return f"---\nhide: [navigation]\n---\n\n{text}"
 
 
 def linked(text: str, base: Path, language: str, page: str, texts: dict[str, dict[str, str]]) -> str:
@@ -353,9 +355,47 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?。])\s", whole)[0]
 
 
-def files_of(folder: Path) -> Iterator[Path]:
-    """The HTML files of the site."""
-    yield from sorted(folder.rglob("*.html"))
+class Links(HTMLParser):
+    """What a page of the site refers to, and the anchors that it has."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect ids, links, and what a browser loads by itself."""
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        elif tag == "link" and found.get("rel") not in ("next", "prev") and "href" in found:
+            self.loaded.append(found["href"])
+        self.loaded += [found[name] for name in ("src", "poster", "data-index") if name in found]
+
+
+def problems(folder: Path = SITE) -> list[str]:
+    """Links that lead nowhere, and what a browser would load from elsewhere."""
+    pages = {page: Links(page) for page in sorted(folder.rglob("*.html")) if page.name != "404.html"}
+    found = []
+    for page, parts in pages.items():
+        name = page.relative_to(folder).as_posix()
+        for target in (*parts.links, *parts.loaded):
+            path, _, anchor = unquote(target).partition("#")
+            if re.match(r"(https?:)?//", path):
+                found += [f"{name} loads {target}"] if target in parts.loaded else []
+            elif not re.match(r"[a-z]+:", path):
+                file = (page.parent / path).resolve() if path else page
+                if not file.is_file():
+                    found.append(f"{name} links to {target}")
+                elif anchor and file in pages and anchor not in pages[file].anchors:
+                    found.append(f"{name} links to {target}: no such section")
+    for sheet in folder.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        found += [f"{sheet.name} loads {one}" for one in re.findall(r"url\([\"']?(?:https?:)?//[^)]+", text)]
+    return sorted(set(found))
 
 
 def build() -> None:
@@ -371,7 +411,9 @@ def build() -> None:
         search_index(folder)
         (folder / "sitemap.xml").unlink(missing_ok=True)  # it needs the address of the site
     for_models(texts)
-    count = len([*files_of(SITE)])
+    if found := problems():
+        sys.exit("\n".join(found))
+    count = len([*SITE.rglob("*.html")])
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file())
     print(f"{SITE.relative_to(ROOT)}: {count} pages, {size / 1e6:.1f} MB. Open {SITE / 'index.html'}")
 

@@ -208,4 +208,17 @@ function start() {
   });
 }
 
-if (typeof document !== "undefined") start();
+/** The theme's script makes the copy buttons and the frames of wide tables: name them for assistive technology. */
+function tidy() {
+  for (const one of document.querySelectorAll("nav.md-code__nav")) one.setAttribute("role", "group");
+  for (const one of document.querySelectorAll(".md-typeset__scrollwrap, .highlight pre > code")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+  }
+  document.querySelector("nav.md-path")?.setAttribute("aria-label", document.querySelector("h1")?.innerText ?? "");
+}
+
+if (typeof document !== "undefined") {
+  start();
+  new MutationObserver(tidy).observe(document.querySelector("article"), { childList: true, subtree: true });
+  tidy();
+}
