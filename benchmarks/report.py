@@ -316,6 +316,32 @@ def documentation(runs: Sequence[Run]) -> str:
     return "\n\n".join([markdown(head, lines), provenance(runs)])
 
 
+def near_duplicates(runs: Sequence[Run]) -> str:
+    """What is found of edited copies, and the time."""
+    [run] = runs
+    found = [name for name in run["rows"][0] if name.startswith("found_")]
+    head = ["edit of each third text", "copies", "median similarity", *(f"found, threshold {one[6:]}" for one in found)]
+    due = [f"of the pairs with at least {one[6:]}" for one in found]
+    others = [f"other pairs, {one[6:]}" for one in found]
+    lines = [
+        [
+            f"{LANGUAGES[row['language']]}: {row['edit']}",
+            str(row["copies"]),
+            f"{row['similarity']:.3f}",
+            *(f"{row[one]:.3f}" for one in found),
+            *(f"{row[one.replace('found', 'of_due')]:.4f}" for one in found),
+            *(str(row[one.replace("found", "others")]) for one in found),
+        ]
+        for row in run["rows"]
+    ]
+    time = run["time"]
+    cost = (
+        f"{time['passages']:,} passages of {time['characters']:,} characters in memory, one in fifty a copy: "
+        f"{time['cpu_s']:.1f} s of processor time, {time['clusters']:,} clusters."
+    )
+    return "\n\n".join([markdown([*head, *due, *others], lines), cost, provenance(runs)])
+
+
 def _of(system: str, measure: str) -> Reach:
     return lambda rows: rows[system][measure] if system in rows else None
 
@@ -362,6 +388,7 @@ PAGES: dict[str, Tables] = {
         "halves": halves,
         "parts": parts,
         "documentation": documentation,
+        "near_duplicates": near_duplicates,
         "quality": quality,
     },
 }

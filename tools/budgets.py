@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=43_200, later=37_000),
+    Bound("code lines", now=43_300, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
@@ -104,11 +104,11 @@ BOUNDS = (
 
 LATER_PARTS = {
     "scale": (2_900, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica|postgres)(/.*)?\.py"),
-    "command line": (1_160, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
+    "command line": (1_170, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_720,
+        5_730,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),

@@ -544,12 +544,14 @@ def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, t
 
 @app.command(cls=_Command)
 @_store
-def status(store: Path | None) -> Output:
+@click.option("--duplicates", is_flag=True, help="Also list files with nearly the same text.")
+def status(store: Path | None, duplicates: bool) -> Output:
     """Show what is indexed, what failed, and what has changed since."""
     project = find_project(store)
     with project.open(files=project.folder.is_dir(), embeds=False) as docs:
         found = docs.status()
         changes = docs.sync(dry_run=True)
+        alike = [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
     failed = [{"path": path, "stage": stage} for path, stage in found.failed]
     result = {
         "folder": str(project.folder),
@@ -560,6 +562,7 @@ def status(store: Path | None) -> Output:
         "failed": failed,
         "writer": found.writer,
         "changes": output.report_dict(changes),
+        **({"near_duplicates": alike} if duplicates else {}),
     }
     lines = terminal.wrapped(f"{terminal.home(project.folder)}: {found.documents} files", terminal.width())
     rows = [["group", "passages", "indexes"]]
@@ -581,6 +584,12 @@ def status(store: Path | None) -> Output:
         lines.append(f"and {len(found.failed) - 5} more failed steps")
     if found.failed:
         lines.append("Each sync tries these files again, and says what is wrong with them.")
+    for paths in alike[:20]:
+        lines += terminal.wrapped(
+            f"nearly the same: {terminal.printable(', '.join(paths))}", terminal.width(), rest="  "
+        )
+    lines += [f"and {len(alike) - 20} more"] if len(alike) > 20 else []
+    lines += ["No two files have nearly the same text."] if duplicates and not alike else []
     again = {path for path, _ in found.failed}
     changes = replace(changes, added=tuple(one for one in changes.added if one not in again))
     if output.is_changed(changes):

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
+import numpy as np
+
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
@@ -37,6 +39,7 @@ _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those who
 _GREP_TOGETHER = 32  # documents whose texts it reads together
 _MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
 _MAX_LINE = 200  # characters before and after it
+_SKETCHED_TOGETHER = 1 << 20  # characters of texts
 _MAX_TERMS = 64  # of a node, to find nodes with the same ones
 _ROOT = frozenset([Step(LAZY_ROOT_NAME)])
 
@@ -535,6 +538,25 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
         return snapshot.nodes(node.group, hits, embed_key)
 
     return reader.read(read)
+
+
+def near_duplicates(reader: Reader, group: str, threshold: float, filters: FilterLike | None) -> list[list[DocNode]]:
+    """Return clusters of near-duplicates; see `Document.near_duplicates`."""
+    from lazyrag.text import near_duplicates as texts
+
+    texts.validate_threshold(threshold)
+    reader.bind(filters)  # raises before anything is built
+
+    def read(snapshot: LocalSnapshot) -> list[list[DocNode]]:
+        batches = batches_reaching((node.text for node in snapshot.walk(group, filters)), len, _SKETCHED_TOGETHER)
+        table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
+        pairs = texts.similar_pairs(table, threshold)
+        wanted = set(pairs.flat)
+        nodes = {at: node for at, node in enumerate(snapshot.walk(group, filters)) if at in wanted}
+        found = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
+        return [[nodes[at] for at in own] for own in found]
+
+    return reader.read(read, frozenset([Step(group)]))
 
 
 def _nearest(snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int) -> tuple[Hits, str | None]:

@@ -388,10 +388,12 @@ def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.f
         common = len(old.keys() & new.keys())
         counts = f"{len(old)} and {len(new)} queries, {common} of them in common"
         raise ConfigError(f"The systems were measured on {counts}; a paired test needs the same queries, at least one.")
-    differences = np.array([new[query] - old[query] for query in old], np.float64)
-    if not np.isfinite(differences).all():
-        raise ConfigError("A value is infinite or nan; values of measures must be finite.")
-    return differences
+    pairs = [[_value(query, system[query]) for system in (old, new)] for query in old]
+    return np.array([after - before for before, after in pairs], np.float64)
+
+
+def _value(query: Any, value: Any) -> float:
+    return validate_number(f"The value of the query {query!r:.80}", value, "a finite number", math.isfinite)
 
 
 def _binomial(count: int, least: int) -> float:

@@ -10,6 +10,7 @@ from lazyrag.retrieval.hybrid import WeightedRetriever as WeightedRetriever
 from lazyrag.retrieval.hybrid import retriever_for as retriever_for
 from lazyrag.retrieval.postprocessors import MMR as MMR
 from lazyrag.retrieval.postprocessors import AutoMerge as AutoMerge
+from lazyrag.retrieval.postprocessors import Distinct as Distinct
 from lazyrag.retrieval.postprocessors import RetrievalChain as RetrievalChain
 from lazyrag.retrieval.postprocessors import ScoreThreshold as ScoreThreshold
 from lazyrag.retrieval.postprocessors import Windows as Windows

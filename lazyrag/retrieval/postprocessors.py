@@ -33,6 +33,7 @@ from lazyrag.retrieval.stages import (
     validate_nodes,
     validate_stage,
 )
+from lazyrag.text.near_duplicates import THRESHOLD, distinct, validate_threshold
 from lazyrag.types import Embedding
 from lazyrag.validation import (
     check_call,
@@ -791,6 +792,38 @@ def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
         elif vector is not None:
             row[:] = vector
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Chain step that collapses near-duplicates: of nodes with nearly the same text only the first, the best, stays.
+
+    Texts are compared without regard to case and white space. Scores and order stay the same. To find near-duplicates
+    of a whole group, use `Document.near_duplicates`.
+
+    Args:
+        threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows one
+            replaced word in 20, or one Chinese letter in 40; 1 only other case and white space.
+
+    Raises:
+        ConfigError: If the threshold is out of its range.
+
+    Example:
+        >>> texts = ["Green tea needs 80 degrees.", "Green tea needs  80 degrees.", "Coffee needs 92."]
+        >>> [node.text for node in Distinct()([DocNode(text=text) for text in texts])]
+        ['Green tea needs 80 degrees.', 'Coffee needs 92.']
+    """
+
+    threshold: float = THRESHOLD
+    kind: ClassVar[StageKind] = "cut"
+    reads: ClassVar[bool] = False  # a Document
+
+    def __post_init__(self) -> None:
+        validate_threshold(self.threshold)
+
+    def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
+        """Return the nodes that are no near-duplicate of an earlier one."""
+        return [nodes[at] for at in distinct([node.get_text() for node in nodes], self.threshold)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -679,3 +679,16 @@ def test_messages_of_groups_and_filters(run):
     assert run("search", "tea", "--where", "file_size > 9000")[1] == (
         "Nothing found for 'tea' in those of 2 files that --where allows.\n"
     )
+
+
+def test_status_lists_files_with_nearly_the_same_text(folder, run):
+    """On request, since it reads all texts."""
+    run("index")
+    assert "nearly" not in run("status")[1]
+    assert "No two files have nearly the same text." in run("status", "--duplicates")[1]
+    (folder / "copy.md").write_text(f"# Tea\n\n{TEA}\n\n", encoding="utf-8")
+    run("sync")
+    assert "nearly the same: copy.md, tea.md\n" in run("status", "--duplicates")[1]
+    assert json.loads(run("status", "--duplicates", "--json")[1])["result"]["near_duplicates"] == [
+        ["copy.md", "tea.md"]
+    ]

@@ -109,5 +109,11 @@ def test_two_runs_are_compared_in_a_sentence(golden, tmp_path, run):
     assert f"answer@1: {sentence}" in output
     found = json.loads(run("eval", golden(0.5), "--against", path, "--json")[1])["result"]["against"]["answer@1"]
     assert (found["difference"], found["wins"], found["sentence"]) == (0.5, 1, sentence)
+    changed = tmp_path / "changed.json"
+    changed.write_text(
+        path.read_text(encoding="utf-8").replace('"answer@1": 0.0', '"answer@1": "none"'), encoding="utf-8"
+    )
+    status, _, errors = run("eval", golden(0.5), "--against", changed)
+    assert (status, "must be a finite number; got 'none'" in errors) == (2, True)
     status, _, errors = run("eval", golden(0.5), "--against", tmp_path / "golden.json")
     assert (status, "lazyrag eval --output" in errors) == (2, True)

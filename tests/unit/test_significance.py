@@ -219,7 +219,7 @@ def test_values_must_be_pairs(function):
         function({"a": 1.0, "b": 1.0}, {"a": 0.0})
     with pytest.raises(ConfigError, match="0 and 0 queries"):
         function({}, {})
-    with pytest.raises(ConfigError, match="infinite or nan"):
+    with pytest.raises(ConfigError, match="must be a finite number; got"):
         function({"a": 1.0}, {"a": math.nan})
     with pytest.raises(ConfigError, match="rounds"):
         function({"a": 1.0}, {"a": 0.0}, rounds=0)
