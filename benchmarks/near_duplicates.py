@@ -73,6 +73,7 @@ def measured(language: str) -> list[Row]:
     rows: list[Row] = []
     for kind, edit in edits(language).items():
         copies = {f"{key} copy": edit(text, others, rng) for key, text in list(texts.items())[::3]}
+        copies = {key: text for key, text in copies.items() if text.strip()}  # some have one sentence
         similar = {key: similarity(texts[key.removesuffix(" copy")], text) for key, text in copies.items()}
         row: Row = {"language": language, "edit": kind, "texts": len(texts), "copies": len(copies)}
         row["similarity"] = statistics.median(similar.values())
