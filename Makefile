@@ -44,6 +44,9 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/marks.py --check
 	$(BIN)/python benchmarks/quality.py --pool
 	$(BIN)/python benchmarks/quality.py --halves
+	$(BIN)/python benchmarks/quality.py --parts --sentences
+	$(BIN)/python benchmarks/quality.py --cost --sets cranfield
+	$(BIN)/python benchmarks/gates.py
 	$(BIN)/python benchmarks/near_duplicates.py
 	$(BIN)/python benchmarks/refine.py --questions 1190
 	$(BIN)/python benchmarks/lexical.py --language en zh

@@ -1,4 +1,4 @@
-"""Whether a rule by the scores of a question gains by feedback or by other weights: chosen on one half of the questions.
+"""Whether a rule by the scores of a question gains by feedback or other weights: chosen on one half of the questions.
 
     python benchmarks/gates.py [--sets cranfield xquad-en md-en rst-en]
 

@@ -85,7 +85,7 @@ def measured(language: str) -> list[Row]:
                 due = {key for key, value in similar.items() if value >= threshold}
                 originals = [{key.removesuffix(" copy") for key in own} for own in found]
                 row[f"found_{threshold}"] = len(paired) / len(copies)
-                row[f"of_due_{threshold}"] = len(paired & due) / max(len(due), 1)
+                row[f"of_due_{threshold}"] = len(paired & due) / len(due) if due else None
                 row[f"others_{threshold}"] = sum(len(own) - 1 for own in originals)
         rows.append(row)
         print(row, flush=True)
@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--passages", type=int, default=100_000, help="for the time; 0 leaves it out")
     options = parser.parse_args()
     rows = [row for language in SETS for row in measured(language)]
-    results.save("near_duplicates", rows, time=timed(options.passages) if options.passages else None)
+    results.save("near_duplicates", rows, timed=timed(options.passages) if options.passages else None)
     return 0
 
 

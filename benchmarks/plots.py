@@ -99,6 +99,30 @@ def draw_quality(rows: Sequence[Mapping[str, Any]]) -> None:
     print(Path("build/bench") / f"{name}.svg")
 
 
+SHOWN = {"keyword: bm25_chinese": "bm25", "vector": "vector", "hybrid": "hybrid (default)"}
+SHOWN |= {"hybrid + BM25Reranker": "hybrid + BM25Reranker", "hybrid + MaxSimReranker": "chain: feedback 2 + MaxSim 0.4"}
+
+
+def draw_cost(cost: Sequence[Mapping[str, Any]], sets: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Recall of each choice against the processor time of a query, a panel for each set, into docs/images."""
+    spent = {row["query"]: row["median_cpu_ms"] for row in cost if "query" in row}
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axes, (name, measure) in zip(panels, (("cranfield", "recall@5"), ("xquad-en", "recall@1")), strict=True):
+        found = {row["system"]: row[measure] for row in sets[name]}
+        for query, system in SHOWN.items():
+            label = "chain (MaxSim)" if system.startswith("chain") else query.partition(":")[0]
+            axes.plot(spent[query], found[system], "o", color="tab:blue" if query == "hybrid" else "dimgrey")
+            axes.annotate(label, (spent[query], found[system]), xytext=(0, 6), textcoords="offset points", ha="center")
+        axes.set(xscale="log", xlabel="CPU ms per query", ylabel=measure, title=name)
+        axes.margins(x=0.2, y=0.2)
+        axes.grid(visible=True, alpha=0.3)
+    path = FOLDER.parents[1] / "docs" / "images" / "quality-cost.svg"
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lazyrag"}):
+        figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    print(path)
+
+
 def main() -> int:
     """Draw what there is."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
@@ -123,8 +147,12 @@ def main() -> int:
     for run in load("stages"):
         nodes = run["rows"][0]["nodes"]
         draw_stages(f"stages-{nodes:08}", run["rows"], f"Stages of a question, {nodes:,} nodes")
-    for run in load("quality"):
-        draw_quality(run["rows"])
+    sets = {run["rows"][0]["set"]: run["rows"] for run in load("quality")}
+    for rows in sets.values():
+        draw_quality(rows)
+    for run in load("cost"):
+        if {"cranfield", "xquad-en"} <= sets.keys():
+            draw_cost(run["rows"], sets)
     return 0
 
 

@@ -92,9 +92,7 @@ def default(docs: Document, topk: int = TOPK) -> HybridRetriever:
     return HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=topk)
 
 
-def pair(
-    docs: Document, method: str, words: str = "bm25_chinese", topk: int = TOPK, **keywords: Any
-) -> HybridRetriever:
+def pair(docs: Document, method: str, **keywords: Any) -> HybridRetriever:
     """By meaning and by words, fused."""
     retrievers = by(None)(docs), by("bm25_chinese")(docs)
     return HybridRetriever(*retrievers, fusion_method=method, topk=TOPK, depth=DEPTH, **keywords)

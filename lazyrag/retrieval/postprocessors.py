@@ -802,7 +802,7 @@ class Distinct:
     of a whole group, use `Document.near_duplicates`.
 
     Args:
-        threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows one
+        threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows about one
             replaced word in 20, or one Chinese letter in 40; 1 only other case and white space.
 
     Raises:
