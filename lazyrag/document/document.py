@@ -1162,9 +1162,9 @@ class Document:
 
         Args:
             group: The group; whole documents by default.
-            threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows about one
-                replaced word in 20, or one Chinese letter in 40. Of pairs with just this similarity, one in 5,000 may
-                be missed at 0.8, one in 80 at 0.7, one in 3 at 0.5.
+            threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows about
+                one replaced word in 20, or one Chinese letter in 40. Of pairs with just this similarity, one in 5,000
+                may be missed at 0.8, one in 80 at 0.7, one in 3 at 0.5.
             filters: Only nodes that satisfy these filters.
 
         Returns:
