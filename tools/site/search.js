@@ -81,7 +81,6 @@ const PRIOR = [
   [/^(api|decisions|internals|cookbook)\//, 0.62],
   [/^(changelog|quality|performance|registries|upgrading|spec-\d+|glossary|structured-rag)\.html/, 0.6],
   [/^(guide|figures)\.html/, 0.85], // long: something of everything
-  [/^(tutorials|how-to)\//, 1.1],
 ];
 const prior = (address) => PRIOR.find(([pattern]) => pattern.test(address))?.[1] ?? 1;
 
@@ -218,7 +217,10 @@ function start() {
 
 /** The theme's script makes the copy buttons and the frames of wide tables: name them for assistive technology. */
 function tidy() {
-  for (const one of document.querySelectorAll("nav.md-code__nav")) one.setAttribute("role", "group");
+  document.querySelectorAll("nav.md-code__nav").forEach((one, number) => {
+    const label = `${one.querySelector("button")?.title ?? ""} ${number + 1}`;
+    if (one.ariaLabel !== label) one.ariaLabel = label;
+  });
   for (const one of document.querySelectorAll(".md-typeset__scrollwrap, .highlight pre > code")) {
     if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
   }
