@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of programs, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers docs clean
+.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers docs site clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -32,6 +32,7 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
 	$(BIN)/python tools/check_snippets.py
 	$(BIN)/python tools/make_docs.py --check
+	$(BIN)/python tools/make_diagrams.py --check
 	$(BIN)/python tools/budgets.py
 
 release-check: $(VENV)/installed  ## Check wheel, sdist, each Python, oldest and newest dependencies, licences. Needs the network.
@@ -88,6 +89,9 @@ bench-peers: build/peers/installed  ## Install what the benchmarks compare with,
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.
 	$(BIN)/python tools/make_docs.py
 
+site: $(VENV)/installed-test build/site-env/installed  ## Build the documentation site in build/site, English and Chinese.
+	$(BIN)/python tools/make_site.py
+
 clean:  ## Remove the virtual environment and caches.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build *.egg-info
 
@@ -108,6 +112,12 @@ $(VENV)/installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
 $(VENV)/installed-dev: setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-test
+
+# Its dependencies are pinned, too: the site looks the same wherever it is built.
+build/site-env/installed: tools/site/requirements.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv build/site-env
+	build/site-env/bin/python -m pip install --quiet --disable-pip-version-check -r tools/site/requirements.txt
+	@touch $@
 
 build/peers/installed: benchmarks/peers.txt benchmarks/peers-lazyllm.txt benchmarks/peers-formats.txt | $(VENV)/installed-test
 	$(BIN)/python benchmarks/install_peers.py

@@ -2,13 +2,14 @@
 
     python tools/make_film.py
 
-`lazyrag serve` runs for real over the sample files, with the quoting chat model of the browser tests; Chromium is driven
-as in tests/page. Needs lazyrag[browser] and chromium.
+`lazyrag serve` runs for real over the sample files, with the chat model of cookbook/15_cited_answer.py; Chromium is
+driven as in tests/page. Needs lazyrag[browser] and chromium.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -18,13 +19,15 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "cookbook")]
+
+import quoting_model  # noqa: E402
 
 from tests.page.browsing import Browsing  # noqa: E402
 from tests.page.conftest import CHROMIUM, CORPUS  # noqa: E402
 from tests.server.running import serving  # noqa: E402
 
-QUESTIONS = {"en": "How is the chain dryer maintained?", "zh": "绿茶杀青的温度是多少？"}
+QUESTIONS = {"en": "How often is the chimney of the dryer swept?", "zh": "被毒蛇咬伤以后多久能送到医院？"}
 SIZE = {"width": 1120, "height": 700}
 SHOWN = 960  # px
 
@@ -50,6 +53,7 @@ def frames(page: Page, question: str) -> list[tuple[bytes, int]]:
     page.locator("#turn .answer .cite").first.click()
     page.locator("#source .on").first.wait_for()
     page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(3000)  # the page of the PDF is drawn after its marks
     shot(3600)
     page.goto(f"{page.url.partition('/ask')[0]}/search?q={question}&explain=1&group=FineChunk")
     page.wait_for_load_state("networkidle")
@@ -78,12 +82,13 @@ def film(pictures: list[tuple[bytes, int]], path: Path) -> None:
 
 def main() -> None:
     """Serve the sample files and film the page in both languages."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, quoting_model.served() as url:
+        os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
         shutil.copytree(CORPUS, Path(folder) / "files")
         config = Path(folder) / "serve.toml"
         config.write_text(
             "[server]\nport = 0\nprocesses = 1\n[sets.qingshan]\npath = 'files'\nwatch = false\n"
-            "[models]\nchat = 'tests.page.quoting:chat'\n",
+            "[models]\nchat = 'openai:quoting'\n",
             encoding="utf-8",
         )
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])

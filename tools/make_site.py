@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 import json
 import re
 import shutil
@@ -55,10 +56,10 @@ class Entry(NamedTuple):
     languages: tuple[str, ...]
 
 
-def navigation() -> list[dict[str, Any]]:
-    """Read the sections of the navigation."""
-    found: list[dict[str, Any]] = tomllib.loads((PARTS / "navigation.toml").read_text(encoding="utf-8"))["section"]
-    return found
+@functools.cache
+def settings() -> dict[str, Any]:
+    """The navigation: its sections, and keywords for the search."""
+    return tomllib.loads((PARTS / "navigation.toml").read_text(encoding="utf-8"))
 
 
 def pages_of_docs() -> dict[str, set[str]]:
@@ -76,7 +77,7 @@ def entries(paths: list[str]) -> list[Entry]:
     left = list(paths)
     places = [
         (pattern, number, index, part)
-        for number, section in enumerate(navigation())
+        for number, section in enumerate(settings()["section"])
         for index, part in ((None, section), *enumerate(section.get("group", ())))
         for pattern in part["pages"]
     ]
@@ -204,7 +205,7 @@ def menu(language: str, texts: dict[str, dict[str, str]]) -> list[Any]:
     paths = sorted({*texts["en"], *texts["zh"]} - {"index.md"})
     found: list[Any] = [{{"en": "Home", "zh": "首页"}[language]: "index.md"}]
     places = entries(paths)
-    for number, section in enumerate(navigation()):
+    for number, section in enumerate(settings()["section"]):
         items: list[Any] = []
         for index, part in ((None, section), *enumerate(section.get("group", ()))):
             inside = []
@@ -313,16 +314,18 @@ def plain(html: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", "", text)).split())
 
 
-def search_index(folder: Path) -> None:
-    """Write what the search of the page reads: address, title of the page, title of the section, text."""
+def search_index(folder: Path, language: str) -> None:
+    """Write what the search of the page reads: address, title of the page, title of the section, text, keywords."""
     items = json.loads((folder / "search.json").read_text(encoding="utf-8"))["items"]
     titles = {item["location"]: plain(item["title"]) for item in items if "#" not in item["location"]}
+    words = {f"{path[:-3]}.html": text for path, text in settings()["keywords"][language].items()}
     rows = []
     for item in items:
         page = item["location"].partition("#")[0]
         if page != "404.html":
             title = plain(item["title"])
-            rows.append([item["location"], titles.get(page, title), title, plain(item["text"])])
+            row = [item["location"], titles.get(page, title), title, plain(item["text"])]
+            rows.append([*row, words[page]] if item["location"] in words else row)
     (folder / "search.json").unlink()
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     (folder / "assets" / "search-index.js").write_text(f"globalThis.siteIndex={text};\n", encoding="utf-8")
@@ -333,7 +336,7 @@ def for_models(texts: dict[str, dict[str, str]]) -> None:
     lines = ["# lazyrag", "", f"> {DESCRIPTIONS['en']}", ""]
     full = []
     places = entries(sorted(set(texts["en"]) - {"index.md"}))
-    for number, section in enumerate(navigation()):
+    for number, section in enumerate(settings()["section"]):
         lines += [f"## {section['en']}", ""]
         for entry in places:
             if entry.section == number:
@@ -408,7 +411,7 @@ def build() -> None:
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         folder = SITE if language == "en" else SITE / "zh"
-        search_index(folder)
+        search_index(folder, language)
         (folder / "sitemap.xml").unlink(missing_ok=True)  # it needs the address of the site
     for_models(texts)
     if found := problems():

@@ -7,11 +7,17 @@ const STOP = new Set(
     + "want was we what when where which who why will with you your").split(" "),
 );
 // Words around the subject of a Chinese question; the pairs across them and the subject would be noise.
-const FILLERS = /怎么样|怎么|怎样|如何|什么是|是什么|什么|为什么|哪些|哪个|多少|可以|能不能|能否|是否|有没有|一下|我想|我要|请问|自己的?|[吗呢的了把被给让用]/g;
+const FILLERS = /为什么|怎么样|怎么|怎样|如何|什么是|是什么|什么|哪些|哪个|多少|可以|能不能|能否|这个|那个|是否|有没有|一下|我想|我要|请问|自己的?|[吗呢的了把被给让用]/g;
 const HAN = /\p{Script=Han}+/gu;
 const WEIGHTS = { title: 3.2, heading: 2.4, text: 1 };
 
+const stems = new Map();
 function stem(word) {
+  if (!stems.has(word)) stems.set(word, stemmed(word));
+  return stems.get(word);
+}
+
+function stemmed(word) {
   if (word.length > 4 && word.endsWith("ies")) return `${word.slice(0, -3)}y`;
   for (const end of ["ations", "ation", "ings", "ing", "ers", "ed", "es", "er", "s", "e"]) {
     if (word.length - end.length >= 3 && word.endsWith(end) && !word.endsWith("ss")) {
@@ -45,11 +51,11 @@ function queryTerms(query) {
   return [...new Set(found.length ? found : terms(query))];
 }
 
-/** Index rows of [address, title of the page, title of the section, text]. */
+/** Index rows of [address, title of the page, title of the section, text, keywords]. */
 function build(rows) {
   const postings = new Map();
   const lengths = [];
-  rows.forEach(([address, title, heading, text], number) => {
+  rows.forEach(([address, title, heading, text, keywords = ""], number) => {
     const counts = new Map();
     const add = (value, weight) => {
       const found = terms(value);
@@ -57,8 +63,9 @@ function build(rows) {
       return found.length;
     };
     // The title of a page counts most where the page begins, and a little in each of its sections.
-    add(title, address.includes("#") ? 0.6 : WEIGHTS.title);
+    add(title, address.includes("#") ? 1.1 : WEIGHTS.title);
     if (heading !== title) add(heading, WEIGHTS.heading);
+    add(keywords, WEIGHTS.heading);
     lengths.push(add(text, WEIGHTS.text) + 20);
     for (const [term, count] of counts) {
       if (!postings.has(term)) postings.set(term, []);
@@ -73,7 +80,7 @@ function build(rows) {
 const PRIOR = [
   [/^(api|decisions|internals|cookbook)\//, 0.62],
   [/^(changelog|quality|performance|registries|upgrading|spec-\d+|glossary|structured-rag)\.html/, 0.6],
-  [/^(tutorials|how-to)\//, 1.1],
+  [/^(guide|figures)\.html/, 0.85], // long: something of everything
 ];
 const prior = (address) => PRIOR.find(([pattern]) => pattern.test(address))?.[1] ?? 1;
 
@@ -210,7 +217,10 @@ function start() {
 
 /** The theme's script makes the copy buttons and the frames of wide tables: name them for assistive technology. */
 function tidy() {
-  for (const one of document.querySelectorAll("nav.md-code__nav")) one.setAttribute("role", "group");
+  document.querySelectorAll("nav.md-code__nav").forEach((one, number) => {
+    const label = `${one.querySelector("button")?.title ?? ""} ${number + 1}`;
+    if (one.ariaLabel !== label) one.ariaLabel = label;
+  });
   for (const one of document.querySelectorAll(".md-typeset__scrollwrap, .highlight pre > code")) {
     if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
   }
