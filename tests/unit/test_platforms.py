@@ -131,3 +131,19 @@ def test_names_that_other_systems_refuse(tmp_path):
         docs.export(tmp_path / "export")
     exported = [path.name for path in (tmp_path / "export").rglob("*")]
     assert [name for name in exported if not name.isascii() or {*name} & {*'\\:*?"<>|'}] == []
+
+
+def test_the_store_in_another_case(folder):
+    """Where names have no case, the store that is given as Store.DB is listed as store.db, and is no document."""
+    store = folder / "Store.DB"
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
+    with Document(folder, store_conf=conf) as docs:
+        docs.sync()
+    (folder / "store.db").hardlink_to(store)  # the same file by another name, as such a system shows it
+    (folder / "STORE.DB.txt").write_text("not the store's: no such name there", encoding="utf-8")
+    with Document(folder, store_conf=conf) as docs:
+        report = docs.sync()
+        skipped = dict(report.skipped)
+        assert [skipped.get(name) for name in ("Store.DB", "store.db")] == ["the store's own file"] * 2
+        assert docs.verify() == ()
+        assert sorted({node.path for node in docs.get_nodes("CoarseChunk")}) == ["STORE.DB.txt", "tea.txt"]
