@@ -11,6 +11,7 @@ failed; the others run nevertheless. `--licences` writes the table of licences t
 - same wheel: the sdist builds the same files as the checkout;
 - Python 3.x: the wheel alone in a new environment of each Python on this machine: `lazyrag --version`, the questions of
   the demo, and what is said about missing extras; the first also with the oldest allowed versions of what it needs;
+- upgrade: a store that the code of 0.1.0 writes opens with all its builds, and is then refused by that code;
 - uvx: `lazyrag --version` without an installation;
 - container: hadolint finds nothing in deploy/Dockerfile;
 - lowest, highest: tests with the oldest and the newest allowed versions of all extras;
@@ -71,6 +72,26 @@ SELECTION = (
     "tests/unit/test_xml.py",
     "tests/unit/test_yaml.py",
 )
+# The last commit of 0.1.0, and what a program stores with it.
+EARLIER = "53b6cb0c^"
+STORED = """
+import json, sys, warnings
+import lazyrag
+warnings.simplefilter("ignore")
+said = {"version": lazyrag.__version__}
+try:
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[2]}}}
+    with lazyrag.Document(sys.argv[1], store_conf=conf) as docs:
+        docs.create_node_group("line", transform=str.splitlines)
+        report = docs.sync()
+        said["files"] = [len(report.added), len(report.unchanged)]
+        hits = lazyrag.Retriever(docs, "line", similarity="bm25_chinese", topk=3)("oolong 乌龙茶")
+        said["hits"] = [hit.uid for hit in hits]
+        said["problems"] = [str(problem) for problem in docs.verify()]
+except lazyrag.errors.StoreError as exc:
+    said["error"] = str(exc)
+print(json.dumps(said))
+"""
 # Words of a licence, of which one must occur, and those that may not.
 PERMISSIVE = (
     r"\b(0?BSD|MIT|Apache|ISC|PSF|Python Software|HPND|MPL|Mozilla|Unlicense|CNRI|zlib|CC0|MIT-CMU|Public Domain)"
@@ -290,6 +311,31 @@ class Release:
         """The command without an installation."""
         return run(tool("uv"), "tool", "run", "--quiet", "--from", self.wheel, "lazyrag", "--version").strip()
 
+    def upgrade(self) -> str:
+        """What the code of an earlier release stored is opened and migrated; that code refuses it afterwards."""
+        old = OUT / "earlier"
+        shutil.rmtree(old, ignore_errors=True)
+        old.mkdir()
+        try:
+            run("git", "archive", "--output", old / "code.tar", EARLIER, "lazyrag", cwd=ROOT)
+        except FailedError:
+            return f"NOT CHECKED: the history has no commit {EARLIER}"
+        with tarfile.open(old / "code.tar") as archive:
+            archive.extractall(old, filter="data")
+        interpreter = environment("upgrade", self.pythons[min(self.pythons)], [self.wheel, "charset-normalizer"])
+        told = []
+        for code in (old, None, old):
+            path = {"PYTHONPATH": str(code)} if code else {}
+            said = run(interpreter, "-P", "-c", STORED, ROOT / "cookbook" / "corpus", old / "store.db", cwd=old, **path)
+            told.append(json.loads(said))
+        ensure(told[0]["files"] == [20, 0], f"0.1.0: {told[0]}")
+        ensure(told[1]["files"] == [0, 20] and not told[1]["problems"], f"after the upgrade: {told[1]}")
+        ensure(told[0]["hits"] == told[1]["hits"], f"other hits: {told[0]['hits']}, {told[1]['hits']}")
+        ensure("written by a newer release" in told[2]["error"], f"0.1.0 after the upgrade: {told[2]}")
+        return (
+            f"a store of {told[0]['version']} is up to date; then it says: has {told[2]['error'].partition(' has ')[2]}"
+        )
+
     def container(self) -> str:
         """The file that a container image is built from, by hadolint."""
         run(tool("hadolint"), ROOT / "deploy" / "Dockerfile")
@@ -369,8 +415,8 @@ def licences_table(told: dict[str, str], core: set[str]) -> str:
     lines = [
         "# Licences",
         "",
-        "lazyrag is under the [Apache License 2.0](../LICENSE). This table has the licences of all packages that it and",
-        "its extra `all` install, as their metadata names them; none is GPL or AGPL. It is written by",
+        "lazyrag is under the [Apache License 2.0](../LICENSE). This table has the licences of all packages that it",
+        "and its extra `all` install, as their metadata names them; none is GPL or AGPL. It is written by",
         "`python tools/release_check.py --licences docs/licences.md`.",
         "",
         "| package | licence | installed by |",
@@ -405,6 +451,7 @@ def main() -> int:
     checks |= {"lowest, no extras": release.lowest_core, "uvx": release.uvx, "container": release.container}
     if not options.quick:
         checks |= {
+            "upgrade": release.upgrade,
             "lowest": release.lowest,
             "highest": release.highest,
             "licences": release.licences,

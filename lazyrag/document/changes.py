@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -519,7 +520,14 @@ _STEP_S = 0.05
 
 def is_of_store(path: str, store: str) -> bool:
     """Whether a file is the store's own, or lies beside it: its name goes on with a hyphen or a dot."""
-    return bool(store) and path.startswith(store) and path[len(store) :][:1] in ("", "-", ".")
+    if not store or path[len(store) :][:1] not in ("", "-", "."):
+        return False
+    own = path[: len(store)]
+    if own == store or own.casefold() != store.casefold():
+        return own == store
+    with suppress(OSError):  # macOS and Windows find a file by its name in any case
+        return os.path.samefile(own, store)  # noqa: PTH121  called for each file of a folder
+    return False
 
 
 @dataclass(frozen=True, slots=True)

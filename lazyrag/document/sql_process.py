@@ -101,7 +101,7 @@ def run(source: BinaryIO, target: BinaryIO) -> None:
         with duckdb.connect(":memory:", config=dict(_SETTINGS)) as connection:
             _limit()
             statements = connection.extract_statements(query)
-            if len(statements) != 1 or statements[0].type is not duckdb.StatementType.SELECT:
+            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 send("statement")
                 return
             tree = _syntax(connection, query)

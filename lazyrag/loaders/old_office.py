@@ -17,8 +17,8 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, load_file
 from lazyrag.loaders.detect import decode_lossy, sniff
 
-if sys.platform == "linux":
-    import resource
+with suppress(ImportError):
+    import resource  # not on Windows
 
 _SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
 _OFFICE_SECONDS = 120.0

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.storage.database import flush_file
 
 with suppress(ImportError):
     import fcntl  # not on Windows
@@ -446,7 +447,7 @@ class _Folder:
                 for piece in pieces:
                     file.write(piece)
                 file.flush()
-                os.fsync(file.fileno())
+                flush_file(file.fileno(), os.fsync)
             temporary.replace(self._folder / name)
         except BaseException:
             with suppress(OSError):  # the first error is the one to report

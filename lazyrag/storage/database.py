@@ -18,6 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.validation import validate_number
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -52,6 +57,7 @@ _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an e
 _PAGE_BYTES = 16_384
 _CACHE_KB = 8_192
 
+_FULL = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync leaves data in the drive's own cache
 _flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets no times
 
 _EXPLANATIONS = {
@@ -252,7 +258,7 @@ class Database:
         try:
             log = os.open(f"{os.path.realpath(self.path)}-wal", os.O_RDWR)
             try:
-                _flush_data(log)
+                flush_file(log)
             finally:
                 os.close(log)
         except FileNotFoundError:  # nothing was written since the file was opened
@@ -397,6 +403,9 @@ class Database:
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a file that is still to be made
         self._connection.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
+        if _FULL is not None:
+            self._connection.execute("PRAGMA fullfsync = ON")
+            self._connection.execute("PRAGMA checkpoint_fullfsync = ON")
         newest = self.file_format.version
         with self.reading():
             version = self._version()
@@ -474,6 +483,15 @@ class Database:
     def _error(self, what: str) -> StoreError:
         path = os.fspath(self.path)
         return StoreError(f"The {self.file_format.name} {path!r} {what}", store=path)
+
+
+def flush_file(descriptor: int, flush: Callable[[int], None] | None = None) -> None:
+    """Wait until a file's content is on the disk: by `flush`, which is ``fdatasync``, or what macOS has for it."""
+    if _FULL is not None:
+        with suppress(OSError):  # a file system without it
+            fcntl.fcntl(descriptor, _FULL)
+            return
+    (flush or _flush_data)(descriptor)
 
 
 @functools.lru_cache(maxsize=8)

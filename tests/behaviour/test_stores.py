@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import lazyrag
 from lazyrag import CachedEmbedder, EmbeddingCache
+from lazyrag.errors import StoreError
+from lazyrag.stores.sqlite import STORE_FORMAT
 from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_document
 from tests.behaviour.make_stores import CACHED_TEXTS, KINDS, Wide, open_wide, stored_rows, unpack, wide_rows
 from tests.behaviour.store_kinds import STORES
+from tests.interpreter import ROOT
 
 CASES = (
     "bm25",
@@ -78,6 +85,34 @@ def check_store(tmp_path: Path, kind: str) -> None:
         assert docs.verify() == ()
         goldens.check("stores", stored_rows(docs))
     assert [one.texts for one in embed.values()] == [[], []]
+
+
+def test_reading_does_not_migrate(tmp_path):
+    """The format changes with the first writer; a newer one is refused with the way out, and left as it is."""
+    unpack("v0.1", "sqlite", tmp_path / "sqlite")
+    conf = STORES["sqlite"].conf_of(tmp_path / "sqlite")
+    formats = []
+    with closing(sqlite3.connect(tmp_path / "sqlite" / "store.db")) as shell:
+        for read_only in (True, False):
+            with open_document(tmp_path, conf, read_only=read_only) as docs:
+                assert docs.verify() == ()
+            formats += shell.execute("PRAGMA user_version").fetchone()
+        assert formats == [2, STORE_FORMAT.version]
+        shell.execute("PRAGMA user_version = 4")
+        before = shell.execute("PRAGMA data_version").fetchone()
+        for read_only in (True, False):
+            with pytest.raises(
+                StoreError, match=r"format 4, written by a newer release.* up to format 3\. Install the newer"
+            ):
+                open_document(tmp_path, conf, read_only=read_only)
+        assert shell.execute("PRAGMA data_version").fetchone() == before
+
+
+def test_the_page_has_the_format_of_this_release():
+    """In its table of releases, whose last row is this one."""
+    page = (ROOT / "docs" / "storage-format.md").read_text(encoding="utf-8")
+    *_, last = re.findall(r"^\| (\d+\.\d+\.\d+) \| (\d+) \|", page, re.MULTILINE)
+    assert last == (lazyrag.__version__, str(STORE_FORMAT.version))
 
 
 def test_array_files(tmp_path):
