@@ -3,8 +3,8 @@
     python cookbook/04_models.py [FOLDER]
 
 FOLDER contains an ONNX embedding model, such as all-MiniLM-L6-v2; you can also set LAZYRAG_EMBED_MODEL. Without it the
-second part is skipped. The endpoint speaks OpenAI's protocol and is served by this script: nothing is downloaded,
-nothing leaves the machine. Needs the extras onnx and openai.
+second part is skipped. The endpoint speaks OpenAI's protocol and is served by this script, with the same model or,
+without one, pairs of letters: nothing is downloaded, nothing leaves the machine. Needs the extras onnx and openai.
 """
 
 import json
@@ -12,19 +12,21 @@ import os
 import sys
 import tempfile
 import threading
-import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from embedding import letter_pairs
 
 from lazyrag import CachedEmbedder, Document, HttpEmbedder, OnnxEmbedder, Retriever
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How do I keep a young dog from chasing the hens?"
 folder = (sys.argv[1:] or [os.environ.get("LAZYRAG_EMBED_MODEL", "")])[0]
+local = OnnxEmbedder(folder) if folder else None
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """POST /v1/embeddings. Its model counts pairs of letters: spelling, not meaning."""
+    """POST /v1/embeddings."""
 
     calls = 0
 
@@ -32,8 +34,9 @@ class Endpoint(BaseHTTPRequestHandler):
         """Respond like OpenAI's endpoint."""
         Endpoint.calls += 1
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        rows = [{"index": location, "embedding": pairs(text)} for location, text in enumerate(texts)]
-        body = json.dumps({"data": rows, "model": "pairs"}).encode()
+        vectors = local.embed(texts) if local else map(letter_pairs, texts)
+        rows = [{"index": index, "embedding": vector.tolist()} for index, vector in enumerate(vectors)]
+        body = json.dumps({"data": rows, "model": "small"}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -42,14 +45,6 @@ class Endpoint(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         """Log nothing."""
-
-
-def pairs(text):
-    """Count pairs of neighbouring letters in 256 buckets."""
-    counts = [0.0] * 256
-    for location in range(len(text) - 1):
-        counts[zlib.crc32(text[location : location + 2].lower().encode()) % 256] += 1
-    return counts
 
 
 def ask(title, embed=None):
@@ -67,15 +62,15 @@ ask("bm25")
 
 with tempfile.TemporaryDirectory() as temporary:
     # 2. A local model on the CPU. The cache is one file; a cached vector is never computed again.
-    if folder:
-        ask("ONNX", CachedEmbedder(OnnxEmbedder(folder), Path(temporary, "embeddings.db")))
+    if local:
+        ask("ONNX", CachedEmbedder(local, Path(temporary, "embeddings.db")))
     else:
         print("\nONNX: skipped, pass a folder with a model.")
 
     # 3. A model behind an endpoint: vLLM, Ollama, text-embeddings-inference or a provider; here the class above.
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=server.serve_forever).start()
-    with HttpEmbedder(f"http://127.0.0.1:{server.server_port}/v1", "pairs") as embedder:
+    with HttpEmbedder(f"http://127.0.0.1:{server.server_port}/v1", "small") as embedder:
         cached = CachedEmbedder(embedder, Path(temporary, "embeddings.db"))
         first = ask("endpoint", cached)
         paid = Endpoint.calls

@@ -1,6 +1,7 @@
 """One program, several stores: only ``store_conf`` changes between a laptop and servers, the results do not.
 
-Without arguments it needs nothing. With a package and an option it also uses another store:
+Without arguments it needs nothing; LAZYRAG_EMBED_MODEL names a folder with a real model. With a package and an option
+it also uses another store:
 
     --chroma vectors                                a folder, after pip install "lazyrag[chroma]"
     --milvus vectors.db                             a file, after pip install "lazyrag[milvus]"
@@ -14,15 +15,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from embedding import embedding_model
+
 from lazyrag import Document, Retriever
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTIONS = ("How much rain fell in April?", "采摘工采一公斤单芽能拿多少钱？", "dryer temperature")
-
-
-def embed(text):
-    """Count some letters as a vector. Replace it with your model."""
-    return [1 + text.lower().count(letter) for letter in "aeiounrst茶叶采水火"]
+EMBED = embedding_model()
 
 
 def paragraphs(text):
@@ -32,7 +31,7 @@ def paragraphs(text):
 
 def answers(title, store_conf):
     """Run keyword, vector and filtered searches on a store; return (uid, score) of all hits."""
-    with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf) as docs:
+    with Document(CORPUS, embed=EMBED, name="tea", store_conf=store_conf) as docs:
         docs.create_node_group("paragraph", transform=paragraphs)
         by_words = Retriever(docs, "paragraph", similarity="bm25_chinese", topk=5)
         by_vectors = Retriever(docs, "paragraph", similarity="cosine", topk=5)

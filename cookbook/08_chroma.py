@@ -1,37 +1,36 @@
 """Vectors in Chroma: in a folder or on a server, ranked exactly or by Chroma's own search.
 
-It needs ``pip install "lazyrag[chroma]"``. Without arguments it uses a temporary folder. With the address of a server
-(``chroma run --path data`` starts one) and a ledger file it also uses that, and its data stay there:
+It needs ``pip install "lazyrag[chroma]"``; LAZYRAG_EMBED_MODEL names a folder with a real model. Without arguments it
+uses a temporary folder. With the address of a server (``chroma run --path data`` starts one) and a ledger file it also
+uses that, and its data stay there:
 
     python cookbook/08_chroma.py localhost:8000 tea.db
 """
 
 import sys
 import tempfile
-import zlib
-from itertools import pairwise
 from pathlib import Path
+
+from embedding import embedding_model, letter_pairs
 
 from lazyrag import Document, Retriever
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How often is the chimney of the dryer cleaned?"
+MODEL = embedding_model()
 embedded = []
 
 
-def pairs(text):
-    """Count pairs of characters in 256 buckets. Replace it with your model."""
+def embed(text):
+    """Embed a text, and note it."""
     embedded.append(text)
-    vector = [0.01] * 256
-    for pair in pairwise(" ".join(text.casefold().split())):
-        vector[zlib.crc32("".join(pair).encode()) % 256] += 1
-    return vector
+    return MODEL(text) if MODEL is letter_pairs else MODEL.embed([text])[0]
 
 
 def ask(title, store_conf):
     """Run searches on a store; return the hits and the number of embedded texts."""
     embedded.clear()
-    with Document(CORPUS, embed=pairs, name="tea", store_conf=store_conf) as docs:
+    with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf) as docs:
         exact = Retriever(docs, "FineChunk", topk=5)
         own = Retriever(docs, "FineChunk", topk=5, index="smart_embedding_index")
         found = {

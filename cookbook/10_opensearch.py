@@ -1,7 +1,8 @@
 """Nodes in OpenSearch: the same results as elsewhere, or OpenSearch's own ranking of Chinese and English terms.
 
-It needs ``pip install "lazyrag[opensearch]"``, the address of a cluster (``docker compose up opensearch`` starts one),
-and a ledger file. Its data stay in the cluster; the next run reads no file again:
+Without arguments it shows the results of a Document in memory. With ``pip install "lazyrag[opensearch]"``, the address
+of a cluster (``docker compose up opensearch`` starts one) and a ledger file it compares them with the cluster's. Its
+data stay there; the next run reads no file again:
 
     python cookbook/10_opensearch.py localhost:9200 tea.db
 """
@@ -28,24 +29,27 @@ def ask(title, store_conf, index):
         return found, in_pdfs
 
 
-if len(sys.argv) != 3:
-    sys.exit("Say where a cluster answers and which file lists what is in it: 10_opensearch.py localhost:9200 tea.db")
-address, ledger = sys.argv[1:]
-in_opensearch = {
-    "segment_store": {
-        "type": "opensearch",
-        "kwargs": {
-            "uris": [address],
-            "client_kwargs": {"timeout": 60},
-            # Replicas need a second machine. The terms of both analyzers are indexed, which is the default.
-            "index_kwargs": {"settings": {"number_of_replicas": 0}, "analysers": ["en", "zh"]},
-        },
-    },
-    "ledger": ledger,  # of this machine: which files there are, and what of them is live
-}
+def in_opensearch(address, ledger):
+    """Return a ``store_conf``."""
+    kwargs = {
+        "uris": [address],
+        "client_kwargs": {"timeout": 60},
+        # Replicas need a second machine. The terms of both analyzers are indexed, which is the default.
+        "index_kwargs": {"settings": {"number_of_replicas": 0}, "analysers": ["en", "zh"]},
+    }
+    # The ledger, a file of this machine, lists the files and what is live.
+    return {"segment_store": {"type": "opensearch", "kwargs": kwargs}, "ledger": ledger}
+
+
 in_memory, pdfs = ask("In memory", None, "default")
-there, pdfs_there = ask(f"On {address}", in_opensearch, "default")
-by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", in_opensearch, "native")
+assert {node.path[-4:] for node in pdfs} == {".pdf"}
+if len(sys.argv) != 3:
+    print("To compare with a cluster: python cookbook/10_opensearch.py localhost:9200 tea.db")
+    sys.exit()
+address, ledger = sys.argv[1:]
+conf = in_opensearch(address, ledger)
+there, pdfs_there = ask(f"On {address}", conf, "default")
+by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", conf, "native")
 
 for question, nodes in in_memory.items():
     assert [(node.uid, node.score) for node in there[question]] == [(node.uid, node.score) for node in nodes]

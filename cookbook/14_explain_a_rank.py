@@ -2,15 +2,14 @@
 
 A visitor asks how hot the water should be. The answer is in a table of the shop's brewing guide, but not ranked first.
 So look at the stages, find the missing passage by its uid, improve the retrieval step by step, and see what each step
-did. `letter_pairs` is no model: replace it with a real one.
+did. LAZYRAG_EMBED_MODEL names a folder with a real embedding model.
 """
 
 import json
 import math
-import zlib
 from pathlib import Path
 
-import numpy as np
+from embedding import embedding_model
 
 from lazyrag import Document, HybridRetriever, Reranker, RetrievalChain, Retriever, explain
 from lazyrag.retrieval import MMR, Windows
@@ -19,14 +18,7 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How hot should water for green tea be?"
 
 
-def letter_pairs(text: str) -> np.ndarray:
-    """Count pairs of neighbouring letters in 1,024 buckets."""
-    text = " ".join(text.casefold().split())
-    buckets = [zlib.crc32(text[at : at + 2].encode()) % 1024 for at in range(len(text) - 1)]
-    return np.bincount(np.array(buckets, dtype=int), minlength=1024)
-
-
-docs = Document(CORPUS, embed=letter_pairs)
+docs = Document(CORPUS, embed=embedding_model())
 wanted = next(
     node
     for node in docs.get_nodes("FineChunk", filters={"file_name": ["brewing-guide.html"]})
@@ -52,7 +44,7 @@ chain = RetrievalChain(
     Reranker("KeywordFilter", required_keys=["°C"]),
     MMR(lam=0.8, topk=4),
     Windows(before=0, after=1),
-    topk=3,
+    topk=4,
     fetch=50,
 )
 explanation = chain.explain(QUESTION)

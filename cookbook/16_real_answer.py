@@ -2,13 +2,16 @@
 
     LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python cookbook/16_real_answer.py
 
-Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Needs the
-extra openai.
+Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Without an endpoint a model that
+can only quote takes its place (quoting_model.py). Needs the extra openai.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
+
+from quoting_model import served
 
 from lazyrag import Document, Generator, HttpChatModel, RAGPipeline
 from lazyrag.models import ChatOptions
@@ -16,13 +19,13 @@ from lazyrag.models import ChatOptions
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTIONS = sys.argv[1:] or ["采摘工采一公斤单芽能拿多少钱？", "How hot should water for green tea be?"]
 
-if not (os.environ.get("LAZYRAG_CHAT_URL") and os.environ.get("LAZYRAG_CHAT_MODEL")):
-    sys.exit(
-        "Name an endpoint and its model: set LAZYRAG_CHAT_URL=http://localhost:8000/v1 and LAZYRAG_CHAT_MODEL=qwen3"
-    )
+url, name = os.environ.get("LAZYRAG_CHAT_URL"), os.environ.get("LAZYRAG_CHAT_MODEL", "quoting")
+if not url:
+    print("This model can only quote. For a real one set LAZYRAG_CHAT_URL and LAZYRAG_CHAT_MODEL.")
 
 with (
-    HttpChatModel(os.environ["LAZYRAG_CHAT_URL"], os.environ["LAZYRAG_CHAT_MODEL"], timeout_s=120) as model,
+    contextlib.nullcontext(url) if url else served() as address,
+    HttpChatModel(address, name, timeout_s=120) as model,
     Document(CORPUS) as docs,
 ):
     generator = Generator(model, n=3, options=ChatOptions(temperature=0.7, max_tokens=400))

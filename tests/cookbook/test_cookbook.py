@@ -11,19 +11,22 @@ from tests.interpreter import ROOT, python
 from tests.shared import shared
 
 SCRIPTS = sorted((ROOT / "cookbook").glob("[0-9][0-9]_*.py"))
-# What each needs that is not there; tests/live runs them where it is.
+# What each needs that is not there; tests/live and tests/scale run them where it is.
 ON_STORES = {
     "08_chroma": 'pip install "lazyrag[chroma]"',
     "09_milvus": 'pip install "lazyrag[milvus]"',
-    "10_opensearch": "10_opensearch.py localhost:9200 tea.db",
+    "28_dask": 'pip install "lazyrag[dask]"',
 }
 QUICK = {"05_restart_and_sync"}  # the others are for CI
-REAL_MODEL = "16_real_answer"  # behind an endpoint that the environment names
+WITH_MODEL = ("04_models", "07_from_a_laptop_to_servers", "13_compare_retrievers", "14_explain_a_rank")
+REAL_ANSWER = "16_real_answer"  # from an endpoint that the environment names
 RUN_WITHOUT_CLIENTS = """
-import runpy, sys
+import pathlib, runpy, sys
 
-sys.modules.update(dict.fromkeys(["chromadb", "pymilvus", "opensearchpy"]))  # importing them fails, installed or not
+# Importing them fails, installed or not.
+sys.modules.update(dict.fromkeys(["chromadb", "pymilvus", "opensearchpy", "distributed"]))
 sys.argv = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -34,7 +37,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
     [
         pytest.param(script, marks=[] if script.stem in QUICK else pytest.mark.slow)
         for script in SCRIPTS
-        if script.stem not in {*ON_STORES, REAL_MODEL}
+        if script.stem not in ON_STORES
     ],
     ids=lambda script: script.stem,
 )
@@ -59,33 +62,13 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
 @pytest.mark.share(3)
 @pytest.mark.shared
 @pytest.mark.slow
-def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a model's folder named, its second part embeds the corpus and answers."""
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_a_script_runs_with_a_real_embedding_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a model's folder named, vectors are the model's, and what the script asserts is true of them, too."""
     monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
-    done = python(str(ROOT / "cookbook" / "04_models.py"), cwd=tmp_path)
+    done = python(str(ROOT / "cookbook" / f"{name}.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "ONNX: How" in done.stdout
-
-
-@pytest.mark.share(3)
-@pytest.mark.shared
-@pytest.mark.slow
-def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a model's folder named, it and the default chain over it are lines of the table."""
-    monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
-    done = python(str(ROOT / "cookbook" / "13_compare_retrievers.py"), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "model, default chain" in done.stdout
-
-
-@pytest.mark.slow
-def test_the_script_on_a_real_model_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without an endpoint named it asks nobody, and says which variables name one."""
-    monkeypatch.delenv("LAZYRAG_CHAT_URL", raising=False)
-    done = python(str(ROOT / "cookbook" / f"{REAL_MODEL}.py"), cwd=tmp_path)
-    assert done.returncode == 1
-    assert "LAZYRAG_CHAT_URL" in done.stderr
-    assert "LAZYRAG_CHAT_MODEL" in done.stderr
+    assert {"04_models": "ONNX: How", "13_compare_retrievers": "default chain"}.get(name, "") in done.stdout
 
 
 @pytest.mark.slow
@@ -97,7 +80,7 @@ def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(tmp_path: Pa
     with served() as url:
         monkeypatch.setenv("LAZYRAG_CHAT_URL", url)
         monkeypatch.setenv("LAZYRAG_CHAT_MODEL", "quoting")
-        done = python(str(ROOT / "cookbook" / f"{REAL_MODEL}.py"), cwd=tmp_path)
+        done = python(str(ROOT / "cookbook" / f"{REAL_ANSWER}.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "茶园/采摘须知.txt" in done.stdout
     assert "100% agreement of 3 candidates" in done.stdout

@@ -1,7 +1,7 @@
-"""Your own similarity, embedding and reranker: each is a plain function.
+"""Your own similarity and embedding: each is a plain function.
 
-The four prototypes of a similarity, a Document with two embeddings whose rankings are fused, the two prototypes of a
-reranker, and the two built-in rerankers. `hashed` is no model: it counts letters. Replace it with a real one.
+The four prototypes of a similarity, and a Document with two embeddings whose rankings are fused. `hashed` is no model:
+it counts letters. Replace it with a real one. 19_own_reranker.py has rerankers.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker, register_similarity
+from lazyrag import DocNode, Document, Retriever, register_similarity
 
 
 def grams(text: str, n: int) -> set[str]:
@@ -48,21 +48,6 @@ def distance(query: list[float], node: DocNode, **kwargs) -> float:
     return math.dist(query, node.embedding)
 
 
-@register_reranker(batch=True)
-def by_length(nodes: list[DocNode], **kwargs) -> list[DocNode]:
-    return sorted(nodes, key=lambda node: len(node.get_text()))
-
-
-@register_reranker(batch=False)
-def at_most(node: DocNode, characters: int, **kwargs) -> DocNode | None:
-    return node if len(node.get_text()) <= characters else None  # None drops the node
-
-
-def overlap(query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-    """A rerank model for ModuleReranker: pairs of a document's index and its score, higher is better."""
-    return [(index, len(grams(query, 5) & grams(text, 5))) for index, text in enumerate(documents)]
-
-
 embed = {"pairs": functools.partial(hashed, n=2), "triples": functools.partial(hashed, n=3)}
 docs = Document(Path(__file__).resolve().parent / "corpus", embed=embed)
 question = "How often is the chimney of the dryer cleaned?"
@@ -73,11 +58,6 @@ found["cosine of pairs"] = ask(embed_keys=["pairs"])(question)  # cosine is the 
 found["cosine of both"] = ask()(question)  # all embed keys, their rankings fused
 found["cosine, cut off"] = ask(embed_keys=["triples"], similarity_cut_off=0.275)(question)
 
-candidates = ask("shared_pairs", topk=20)(question)
-found["by_length"] = Reranker("by_length")(candidates, query=question)
-found["at_most"] = Reranker("at_most", characters=500)(candidates, query=question)
-found["ModuleReranker"] = Reranker("ModuleReranker", model=overlap, topk=3)(candidates, query=question)
-found["KeywordFilter"] = Reranker("KeywordFilter", required_keys=["chimney"])(candidates, query=question)
 for name, nodes in found.items():
     print(f"{name:16}{len(nodes):3} nodes  " + "  ".join(f"{n.score:.3f} {n.path.split('/')[-1]}" for n in nodes[:3]))
 
@@ -86,5 +66,3 @@ assert (first.path, "every 300 hours" in first.text) == ("workshop/machine-maint
 assert found["inner_product"] == found["distance"] == ask(embed_keys=["triples"])(question)  # vectors of length 1
 assert 1 / 61 < found["cosine of both"][0].score <= 2 / 61  # from both rankings; rank 1 gives 1 / (60 + 1)
 assert 0 < len(found["cosine, cut off"]) < 5
-assert found["by_length"][: len(found["at_most"])] == sorted(found["at_most"], key=lambda node: len(node.text))
-assert found["ModuleReranker"][0] == found["KeywordFilter"][0] == first
