@@ -179,6 +179,8 @@ def main() -> int:
                 sys.exit(f"{python} cannot import lazyrag, distributed and ray after they were installed.")
         return subprocess.run([str(python), *sys.argv], check=False).returncode
     print(f"seed {given.seed}")
+    if given.kills and "dask" in given.engines:
+        subprocess.run([sys.executable, str(ROOT / "cookbook" / "28_dask.py")], check=True)
     return run(given.engines, given.kills, given.per_run, given.seed)
 
 
