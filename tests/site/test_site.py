@@ -41,7 +41,7 @@ def test_the_questions_of_newcomers_find_their_page_first(browsing, language: st
 
 def test_search_by_keyboard(browsing):
     """A slash opens the search, arrows lead through the results, Enter opens one, whose words are marked before."""
-    page = browsing.open("/zh/guide.html", "zh")
+    page = browsing.open("/zh/fusion.html", "zh")
     page.keyboard.press("/")
     page.keyboard.insert_text("按标题切分")
     page.locator(".site-search-results li").first.wait_for()
@@ -83,10 +83,10 @@ def test_the_language_switch_of_a_page_in_english_alone_leads_home(browsing):
 
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
 def test_pages_in_each_look(browsing, language: str, theme: str, device: str):
-    """Six pages, at 390 and 1,440 px, light and dark: axe finds nothing, nothing comes from elsewhere."""
+    """At 390 and 1,440 px, light and dark, six pages and two in Chinese: axe finds nothing, nothing comes from elsewhere."""
     root = "" if language == "en" else "/zh"
     page = browsing.open(f"{root}/index.html", language, theme, device)
-    for name in PAGES:
+    for name in PAGES if language == "en" else PAGES[:2]:
         page.goto(f"{browsing.url}{root}/{name}.html")
         check_accessible(page)
         picture(page, f"site-{name.replace('/', '-')}-{language}-{theme}-{device}")

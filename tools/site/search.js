@@ -209,6 +209,7 @@ function start() {
     const at = links.indexOf(document.activeElement);
     if (event.key === "ArrowDown" && links.length) (links[at + 1] ?? links[0]).focus();
     else if (event.key === "ArrowUp" && at >= 0) (links[at - 1] ?? input).focus();
+    else if (event.key === "Escape") dialog.close(); // the field would only clear itself
     else if (event.key === "Enter" && document.activeElement === input && links.length) links[0].click();
     else return;
     event.preventDefault();
