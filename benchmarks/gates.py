@@ -2,11 +2,12 @@
 
     python benchmarks/gates.py [--sets cranfield xquad-en md-en rst-en]
 
-Each question is asked by the default hybrid, with feedback of one or two nodes (`FeedbackRetriever`), and with other weights of vector
-search. A rule decides by one signal, above or below a bound, which of two of these answers the question. The rule whose
-even questions of Cranfield and XQuAD gain the most is reported on the odd ones, for feedback and for weights; of the
-trees, with 15 questions a half, it is only reported. The gain is the mean over the sets of the difference from the
-default, each set's over all its measures; a rule by which a set loses more than .002 on its even half is no candidate.
+Each question is asked by the default hybrid, with feedback of one or two nodes (`FeedbackRetriever`), and with other
+weights of vector search. A rule decides by one signal, above or below a bound, which of two of these answers the
+question. The rule whose even questions of Cranfield and XQuAD gain the most is reported on the odd ones, for feedback
+and for weights; of the trees, with 15 questions a half, it is only reported. The gain is the mean over the sets of the
+difference from the default, each set's over all its measures; a rule by which a set loses more than .002 on its even
+half is no candidate.
 
 Signals: the gap of a list, which is 1 - second score / first score, of the hybrid, of vector and of keyword search; the
 cosine of the first node; the share of nodes among the first ten that both lists have; whether both have the same first.
