@@ -2,11 +2,12 @@
 
     python benchmarks/gates.py [--sets cranfield xquad-en md-en rst-en]
 
-Each question is asked by the default hybrid, with feedback (`FeedbackRetriever`), and with other weights of vector
-search. A rule decides by one signal, above or below a bound, which of two of these answers the question. The rule whose
-even questions of Cranfield and XQuAD gain the most is reported on the odd ones, for feedback and for weights; of the
-trees, with 15 questions a half, it is only reported. The gain is the mean over the sets of the difference from the
-default, each set's over all its measures; a rule by which a set loses more than .002 on its even half is no candidate.
+Each question is asked by the default hybrid, with feedback of one or two nodes (`FeedbackRetriever`), and with other
+weights of vector search. A rule decides by one signal, above or below a bound, which of two of these answers the
+question. The rule whose even questions of Cranfield and XQuAD gain the most is reported on the odd ones, for feedback
+and for weights; of the trees, with 15 questions a half, it is only reported. The gain is the mean over the sets of the
+difference from the default, each set's over all its measures; a rule by which a set loses more than .002 on its even
+half is no candidate.
 
 Signals: the gap of a list, which is 1 - second score / first score, of the hybrid, of vector and of keyword search; the
 cosine of the first node; the share of nodes among the first ten that both lists have; whether both have the same first.
@@ -37,6 +38,7 @@ from tests.shared import SHARED
 
 FIGURES = ("recall@1", "recall@5", "nDCG@10")
 SHARES = (0.3, 0.45, 0.75, 0.9)
+FED = (1, 2)
 LEAST = -0.002
 QUANTILES = np.linspace(0.1, 0.9, 9)
 
@@ -72,7 +74,8 @@ def asked(name: str, embedder: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             topk = FIRST if is_tree else TOPK
             hybrid = HybridRetriever.over(docs, group, topk=topk) if is_tree else default(docs)
             vector, keyword = Retriever(docs, group, topk=TOPK), Retriever(docs, group, "bm25_chinese", topk=TOPK)
-            ways: dict[str, Any] = {"default": hybrid, "feedback": FeedbackRetriever(hybrid)}
+            ways: dict[str, Any] = {"default": hybrid}
+            ways |= {f"feedback {nodes}": FeedbackRetriever(hybrid, nodes=nodes) for nodes in FED}
             for share in SHARES:
                 ways[f"vector {share}"] = lambda query, share=share: hybrid(query, weights=[share, 1 - share])
             questions: Any = documentation.questions_of(name) if is_tree else judged_set(name).questions
@@ -135,7 +138,10 @@ def main() -> int:
     embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
     sets = {name: asked(name, embedder) for name in options.sets}
     rows: list[Row] = []
-    for choice, ways in (("feedback", ["feedback"]), ("weights", [f"vector {share}" for share in SHARES])):
+    for choice, ways in (
+        ("feedback", [f"feedback {nodes}" for nodes in FED]),
+        ("weights", [f"vector {share}" for share in SHARES]),
+    ):
         rule = best_rule(ways, sets)
         if rule is None:
             print(f"{choice}: no rule without a set that loses on its even half")
