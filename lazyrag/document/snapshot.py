@@ -979,7 +979,7 @@ def live_hits(
     Raises:
         StoreError: If the store contradicts the ledger.
     """
-    numbers = tree.sets.get(group.name) or tree.live_set(group)
+    numbers = tree.owners.get(group.name) or tree.live_owners(group)
     depth = topk
     while True:
         try:
