@@ -23,12 +23,12 @@ from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.jobs import State, documents_in_work
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
-from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, LocalSnapshot, Snapshot
 from lazyrag.document.sync import DocumentVersion, list_versions
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.indexes.bm25 import BM25
+from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FieldValue

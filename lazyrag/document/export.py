@@ -498,7 +498,7 @@ def _vector_digests(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveI
 
 def _term_counts(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex) -> dict[str, Any]:
     """Return the term frequencies of live nodes, by uid."""
-    live = tree.live_set(group)
+    live = tree.live_owners(group)
     found: dict[str, dict[str, int]] = {}
     for part, _ in indexer.terms.parts(tree, group, space):
         for key, terms in _terms_by_key(part).items():

@@ -37,7 +37,7 @@ from lazyrag.document.changes import Dataset
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
-from lazyrag.document.nodes import NodeStore, batches_reaching
+from lazyrag.document.nodes import NodeStore
 from lazyrag.document.report import Failures, Options, ProgressMeter, raise_if_canceled
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
@@ -58,6 +58,7 @@ from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
+from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.transforms.base import Draft, run_transforms

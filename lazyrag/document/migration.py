@@ -26,12 +26,13 @@ from lazyrag.document.ledger import (
     copy_array_files,
     copy_ledgers,
 )
-from lazyrag.document.nodes import batches_reaching, metric_of
+from lazyrag.document.nodes import metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, during_call, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.storage.arrays import flushed
+from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.config import OpenStores, StoreConf
 from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name, local_path
 from lazyrag.types import SPARSE

@@ -18,6 +18,7 @@ from lazyrag.data.segment import Segment
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
+from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import (
     Approximate,
     ExactWhenSmall,
@@ -356,33 +357,6 @@ class NodeCache:
         self._tables = {key: table for key, table in self._tables.items() if key[0] in live}
         while self._tables and size + sum(table.size for table in self._tables.values()) > self._most_bytes:
             del self._tables[next(iter(self._tables))]
-
-
-def batches_reaching(
-    items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
-) -> Iterator[list[T]]:
-    """Items in batches that end where their weight or number reaches a bound.
-
-    Args:
-        items: Any number.
-        weight: Weight of an item.
-        most: The bound of a batch's weight; the last item may exceed it.
-        most_items: The bound of its number of items.
-
-    Example:
-        >>> list(batches_reaching(["a", "bb", "c"], len, 3))
-        [['a', 'bb'], ['c']]
-    """
-    batch: list[T] = []
-    total = 0
-    for one in items:
-        batch.append(one)
-        total += weight(one)
-        if total >= most or len(batch) >= most_items:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
 
 
 def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:

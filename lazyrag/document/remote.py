@@ -66,6 +66,7 @@ MERGED = 1
 """The build of a merged window, which is not in the tree; that of all other nodes is 0."""
 _LOADED = 40  # with a ranking of so many nodes come the nodes, as most callers want them all
 _LOADED_FIRST = 10  # with a longer one the first ones: it is fused with others, or read by pages
+_MOST_HEADER, _MOST_HEADERS = 16_384, 100  # bytes, lines
 _TOGETHER = 32  # parents or whole documents that come with one that is needed
 _WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
 _ROUTES = "sets/{name}/_{route}"
@@ -156,6 +157,29 @@ def encode_filter(filters: Filter | None) -> Any:
 
 # The client
 
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # for one socket the one that begins fastest
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer. The standard library reads headers as those of a mail, which takes as long as all the rest."""
+
+    fp: Any
+
+    def begin(self) -> None:
+        """Read the status and the headers."""
+        version, self.status, _ = cast("Any", self)._read_status()
+        headers: dict[bytes, bytes] = {}
+        while (line := self.fp.readline(_MOST_HEADER)) not in (b"\r\n", b"\n"):
+            name, _, value = line.lower().partition(b":")
+            headers[name] = value.strip()
+            if not line.endswith(b"\n") or len(headers) > _MOST_HEADERS:
+                raise http.client.HTTPException("the headers of the answer are incomplete or too long")
+        self.chunked, self.chunk_left = headers.get(b"transfer-encoding") == b"chunked", None
+        length = headers.get(b"content-length", b"")
+        self.length = int(length) if length.isdigit() and not self.chunked else None
+        is_open = version == "HTTP/1.1" and headers.get(b"connection") != b"close"
+        self.will_close = not is_open or (self.length is None and not self.chunked)
+
 
 class Connection:
     """HTTP connections to a service, which are kept open. Threads may share it.
@@ -238,7 +262,7 @@ class Connection:
 
     def _receive(self, link: http.client.HTTPConnection) -> tuple[int, bytes]:
         self._wait(link.sock)
-        answer = http.client.HTTPResponse(link.sock, method="POST")
+        answer = _Answer(link.sock, method="POST")
         try:
             answer.begin()
             content = answer.read()
@@ -253,7 +277,7 @@ class Connection:
     def _wait(self, sock: socket.socket) -> None:
         """Wait for an answer, as long as the service runs: one that hangs accepts requests and never answers."""
         until = time.monotonic() + TIMEOUT_S
-        with selectors.DefaultSelector() as ready:
+        with _Selector() as ready:
             ready.register(sock, selectors.EVENT_READ)
             while not ready.select(_CHECK_S):
                 if time.monotonic() > until:
@@ -466,6 +490,7 @@ class RemoteView:
         self.removals = 0
         self.state: str | None = None
         self.segments: dict[tuple[str, str], Segment] = {}
+        self.rows: dict[tuple[str, str], Sequence[Any]] = {}  # of nodes that nobody has read yet
         self.parents: dict[tuple[str, str], Segment] = {}
         self.documents: dict[str, str] = {}
 
@@ -591,8 +616,7 @@ class RemoteSnapshot(LocalSnapshot):
         load = topk if topk <= _LOADED else _LOADED_FIRST
         body = {"by": by, "group": group, "topk": topk, "filters": self._filters(filters), "load": load}
         answer = self._ask("rank", {**body, **more})
-        for row in answer["nodes"]:
-            self._store(row)
+        self._view.rows.update(((group, row[0]), row) for row in answer["nodes"])
         hits: Hits = []
         for uid, document, score in answer["hits"]:
             self._view.documents[uid] = document
@@ -645,7 +669,10 @@ class RemoteSnapshot(LocalSnapshot):
 
     def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
         """See `Snapshot.nodes`."""
-        segments, documents = self._view.segments, self._view.documents
+        segments, documents, rows = self._view.segments, self._view.documents, self._view.rows
+        for (uid, _, _), _ in hits:
+            if (group, uid) in rows:
+                self._store(rows.pop((group, uid)))
         missing = [uid for (uid, _, _), _ in hits if (group, uid) not in segments]
         if missing:
             refs = [(group, documents[uid], uid, None, 0, None) for uid in missing]

@@ -31,11 +31,12 @@ from lazyrag.data.segment import (
     store_key,
 )
 from lazyrag.document.groups import Step
-from lazyrag.document.nodes import PAGE, SearchMode, batches_reaching, ensure_complete, metric_of
+from lazyrag.document.nodes import PAGE, SearchMode, ensure_complete, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
+from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
@@ -979,7 +980,7 @@ def live_hits(
     Raises:
         StoreError: If the store contradicts the ledger.
     """
-    numbers = tree.sets.get(group.name) or tree.live_set(group)
+    numbers = tree.owners.get(group.name) or tree.live_owners(group)
     depth = topk
     while True:
         try:

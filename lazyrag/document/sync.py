@@ -44,7 +44,6 @@ from lazyrag.document.ingest import (
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
-from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import Failure, IngestReport, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.tree import Build
 from lazyrag.errors import (
@@ -63,6 +62,7 @@ from lazyrag.errors import (
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
+from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
 

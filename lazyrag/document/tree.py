@@ -250,7 +250,7 @@ class Tree:
         groups: By name.
         switched: From embed keys to those whose model and vectors serve them, see `lazyrag.document.change_model`.
         numbers: Cache of `live_numbers`.
-        sets: Cache of `live_set`.
+        owners: Cache of `live_owners`.
         order: Cache of `in_order`.
     """
 
@@ -259,7 +259,7 @@ class Tree:
     groups: Mapping[str, LiveGroup] = field(default_factory=dict)
     switched: Mapping[str, str] = field(default_factory=dict)
     numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
-    sets: dict[str, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
+    owners: dict[str, dict[int, str]] = field(default_factory=dict, repr=False, compare=False)
     order: list[list[str]] = field(default_factory=list, repr=False, compare=False)
 
     def in_order(self) -> list[LiveDocument]:
@@ -286,11 +286,11 @@ class Tree:
             self.numbers[group.name] = found
         return found
 
-    def live_set(self, group: LiveGroup) -> frozenset[int]:
-        """The numbers of a group's live builds."""
-        found = self.sets.get(group.name)
+    def live_owners(self, group: LiveGroup) -> Mapping[int, str]:
+        """The numbers of a group's live builds, each with the uid of its document."""
+        found = self.owners.get(group.name)
         if found is None:
-            found = self.sets[group.name] = frozenset(build.number for build in group.builds.values())
+            found = self.owners[group.name] = {build.number: uid for uid, build in group.builds.items()}
         return found
 
 

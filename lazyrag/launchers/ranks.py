@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from lazyrag.data.segment import digest
 from lazyrag.document import Document
-from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.project import Project, label_fields, make_embedder, new_project
 from lazyrag.document.shards import shard_of
 from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.launchers.executors import Results
 from lazyrag.launchers.work import Launcher
 from lazyrag.loaders.directory import FoundFile
+from lazyrag.storage.database import batches_reaching
 
 _BATCH_FILES, _BATCH_BYTES = 256, 8 << 20
 _CONFIG = "ranks.json"

@@ -17,12 +17,12 @@ from lazyrag.data.segment import digest
 from lazyrag.document import Document
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import LEASE_S, Program, select_in
-from lazyrag.document.nodes import batches_reaching
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.document.tree import LiveGroup
 from lazyrag.errors import DatasetPathError, IngestionError, IngestionWarning, StoreError
 from lazyrag.launchers.executors import Results, is_error, unpack_all
 from lazyrag.loaders.directory import FoundFile
+from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import StoreFile
 
 _BATCH_FILES, _BATCH_BYTES = 16, 1 << 18  # small: writers that end together wait for the last one

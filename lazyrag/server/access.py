@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -465,6 +466,7 @@ def check_bind(host: str, access: Access, at: Path) -> None:
     raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin --at {at}")
 
 
+@functools.lru_cache(maxsize=1_024)
 def _is_local(host: str) -> bool:
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[] ")).is_loopback

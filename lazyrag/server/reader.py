@@ -20,7 +20,7 @@ from starlette.responses import Response
 from lazyrag.data.fields import schema_text
 from lazyrag.data.filters import Filter, matches, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Segment, store_key
+from lazyrag.data.segment import Segment, key_build, store_key
 from lazyrag.document import Document
 from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
@@ -160,8 +160,14 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
             count, tokens, frequencies, vocabulary = call.statistics
             common = Statistics(count, tokens, tuple(frequencies), Counter(vocabulary))
         hits = snapshot.rank_terms(group, call.analyser, call.terms, topk, filters, BM25(*call.model), common)
-    nodes = [node.segment for node in snapshot.nodes(group, hits)]
-    rows = [(one.uid, one.document_id, float(hit[1])) for one, hit in zip(nodes, hits, strict=True)]
+    if snapshot.source.scope is not None or len(hits) <= call.load:
+        nodes = [node.segment for node in snapshot.nodes(group, hits)]
+        documents = [one.document_id for one in nodes]
+    else:
+        nodes = [node.segment for node in snapshot.nodes(group, hits[: call.load])]
+        owners = snapshot.state.view.tree.live_owners(snapshot.group(group))
+        documents = [owners[key_build(key)] for (_, _, key), _ in hits]
+    rows = [(uid, document, float(score)) for ((uid, _, _), score), document in zip(hits, documents, strict=True)]
     return {"hits": rows, "nodes": _rows(nodes[: call.load])}
 
 

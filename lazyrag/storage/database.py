@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sqlite3
+import sys
 import threading
 import time
 import weakref
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.validation import validate_number
@@ -25,6 +26,9 @@ except ImportError:  # Windows
 
 if TYPE_CHECKING:
     from typing import Self
+
+
+T = TypeVar("T")
 
 
 class RawText(bytes):
@@ -45,6 +49,33 @@ class DatabaseUrl(str):
 def is_server(path: object) -> bool:
     """Whether it is the URL of a PostgreSQL database, and no path."""
     return isinstance(path, str) and path.startswith(("postgresql://", "postgresql+", "postgres://"))
+
+
+def batches_reaching(
+    items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
+) -> Iterator[list[T]]:
+    """Items in batches that end where their weight or number reaches a bound.
+
+    Args:
+        items: Any number.
+        weight: Weight of an item.
+        most: The bound of a batch's weight; the last item may exceed it.
+        most_items: The bound of its number of items.
+
+    Example:
+        >>> list(batches_reaching(["a", "bb", "c"], len, 3))
+        [['a', 'bb'], ['c']]
+    """
+    batch: list[T] = []
+    total = 0
+    for one in items:
+        batch.append(one)
+        total += weight(one)
+        if total >= most or len(batch) >= most_items:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
 
 
 Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"

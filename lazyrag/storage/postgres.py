@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
-from lazyrag.storage.database import FileFormat, RawText, _statements
+from lazyrag.storage.database import FileFormat, RawText, _statements, batches_reaching
 
 if TYPE_CHECKING:
     from typing import Self
@@ -276,7 +276,11 @@ class Connection:
     def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
         """The first rows of a query for each row of parameters, in order."""
         selects = (f"({_bound(query, row)} LIMIT 1)" for row in rows)
-        return [row for some in _batches(selects, 500) for row in self.run(" UNION ALL ".join(some))]
+        return [
+            row
+            for some in batches_reaching(selects, len, _BATCH, most_items=500)
+            for row in self.run(" UNION ALL ".join(some))
+        ]
 
     def executemany(self, query: str, rows: Iterable[Parameters]) -> None:
         """Run a statement for each row of parameters."""
@@ -285,10 +289,10 @@ class Connection:
         if one_row is not None and not names[0].startswith(":"):
             beginning, values, end = one_row.groups()
             texts = (_bound(values, row) for row in rows)
-            for some in _batches(texts):
+            for some in batches_reaching(texts, len, _BATCH):
                 self.run(_bound(beginning, ()) + ", ".join(some) + end)
         else:
-            for some in _batches(_bound(query, row) for row in rows):
+            for some in batches_reaching((_bound(query, row) for row in rows), len, _BATCH):
                 self.run(";".join(some))
         numbered = _NUMBERED.match(query)
         if numbered is not None and numbered[2]:  # rows that brought their numbers
@@ -298,19 +302,6 @@ class Connection:
 
 def _script(text: str) -> str:
     return "".join(_bound(statement, ()) for statement in _statements(text))
-
-
-def _batches(texts: Iterable[str], most: int = 1 << 20) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _BATCH or len(batch) >= most:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 class PostgresDatabase:
