@@ -556,3 +556,86 @@ def test_statistics_of_an_earlier_read(tmp_path):
             restricted = [one.restricted({"file_name": ["n1.txt", "t1.txt"]}) for one in (docs, remote)]
             found = [ranked(Retriever(one, "FineChunk", similarity="bm25"), query) for one in restricted]
             assert found[0] == found[1]
+
+
+def test_queries_between_changes(tmp_path):
+    """Keyword, vector and hybrid search answer as one index after every change, also with rankings of many nodes."""
+    with ExitStack() as stack:
+        one = built(stack.enter_context(Document(embed=embed)))
+        docs = built(stack.enter_context(Document(embed=embed, shards=2)))
+        addresses = [serve(stack, shard, tmp_path / str(number)) for number, shard in enumerate(docs.shards)]
+        remote = stack.enter_context(Document(url=addresses))
+        retrievers = [
+            [
+                make(each)
+                for make in (
+                    lambda each: Retriever(each, "FineChunk", "bm25", topk=60),
+                    lambda each: Retriever(each, "FineChunk", topk=60),
+                    lambda each: HybridRetriever.over(each, "FineChunk", topk=60),
+                )
+            ]
+            for each in (one, remote)
+        ]
+        for number in range(6):
+            for each in (one, docs):  # the first shards change at one time, the second ones at another
+                each.add_texts({f"n{number}.txt": f"Green leaf {number} and leaf {number}"})
+                if number % 2:
+                    each.delete_files([f"t{number}.txt"])
+            for expected, got in zip(*retrievers, strict=True):
+                for query in QUERIES[:3]:
+                    assert ranked(got, query) == ranked(expected, query)
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 8", b'{"a": 1}'),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked", b'3\r\n{"a\r\n5;x=y\r\n": 1}\r\n0\r\n\r\n'),
+        ("HTTP/1.1 200 OK\r\nconnection: close", b'{"a": 1}'),
+        ("HTTP/1.0 200 OK\r\nCONTENT-LENGTH:8", b'{"a": 1}'),
+    ],
+    ids=["length", "chunks", "close", "1.0"],
+)
+def test_answers_of_proxies(head, body):
+    """A proxy in between may send an answer in each way that HTTP has."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            for _ in range(2):
+                if not links or "1.0" in head or "close" in head:
+                    links.append(listener.accept()[0])
+                data = b""
+                while not data.endswith(b"\r\n\r\n{}"):
+                    data += links[-1].recv(1 << 16)
+                links[-1].sendall(head.encode() + b"\r\nX-Other: a: b\r\n\r\n" + body)
+                if "1.0" in head or "close" in head:
+                    links[-1].close()
+
+        links = []
+        thread = threading.Thread(target=answer)
+        thread.start()
+        connection = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
+        assert [connection.post("x", {}) for _ in range(2)] == [{"a": 1}] * 2
+        thread.join()
+        connection.close()
+        for link in links:
+            link.close()
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200])
+def test_an_answer_without_an_end(answer):
+    """Headers that end early, or are too many, are no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve_once():
+            link = listener.accept()[0]
+            link.recv(1 << 16)
+            link.sendall(answer)
+            link.close()
+
+        thread = threading.Thread(target=serve_once)
+        thread.start()
+        connection = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
+        with pytest.raises(StoreConnectionError, match="headers of the answer"):
+            connection.post("x", {})
+        thread.join()
