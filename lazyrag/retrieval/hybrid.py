@@ -599,7 +599,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
 
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
-        nodes: Towards how many of the first nodes the query is moved, at least 1.
+        nodes: Towards how many of the first nodes the query is moved, at least 1. One measured best without a reranker.
         weight: How far, see `Retriever.with_feedback`.
 
     Raises:
@@ -620,7 +620,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         ['oolong', 'pu-erh', 'soup']
     """
 
-    def __init__(self, retriever: NodeRetriever, *, nodes: int = 2, weight: float = 0.7) -> None:
+    def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
         if not self.retrievers[0].supports_feedback:
             expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"

@@ -174,7 +174,7 @@ class RetrievalChain(BaseRetriever[T_co]):
         if not common:
             return RetrievalChain(hybrid, topk=topk)
         reranker = Reranker("MaxSimReranker", embed_key=common[0])
-        return RetrievalChain(FeedbackRetriever(hybrid), reranker, topk=topk, fetch=max(_RERANKED, topk))
+        return RetrievalChain(FeedbackRetriever(hybrid, nodes=2), reranker, topk=topk, fetch=max(_RERANKED, topk))
 
     @property
     def higher_is_better(self) -> bool | None:

@@ -202,7 +202,7 @@ CASES: dict[str, Case] = {
             chinese(lib), english(lib, topk=2), dense(lib), priorities=["low", "high", "ignore"], topk=4
         )
     ),
-    "Feedback": Case(lambda lib: FeedbackRetriever(dense(lib)), ROUNDED),
+    "Feedback": Case(lambda lib: FeedbackRetriever(dense(lib), nodes=2), ROUNDED),
     "Feedback over hybrid": Case(lambda lib: FeedbackRetriever(hybrid(lib), nodes=1, weight=0.4)),
     "chain": Case(lambda lib: RetrievalChain(english(lib), topk=3)),
     "chain dict": Case(lambda lib: RetrievalChain(english(lib), output_format="dict"), explains=False),
