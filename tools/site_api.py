@@ -92,7 +92,7 @@ def signature(name: str, value: Any) -> str:
     parameters = [
         one.replace(annotation=one.annotation if one.annotation is one.empty else _Bare(one.annotation))
         for one in found.parameters.values()
-        if one.name != "self" and one.name != "cls"
+        if one.name not in {"self", "cls"}
     ]
     returns = found.return_annotation
     found = found.replace(
@@ -103,7 +103,9 @@ def signature(name: str, value: Any) -> str:
     if len(text) > 90 and parameters:
         lines = []
         for index, one in enumerate(parameters):
-            if one.kind is one.KEYWORD_ONLY and all(other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) for other in parameters[:index]):
+            if one.kind is one.KEYWORD_ONLY and all(
+                other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) for other in parameters[:index]
+            ):
                 lines.append("    *,\n")
             lines.append(f"    {one},\n")
         end = f") -> {found.return_annotation!r}" if returns is not inspect.Signature.empty else ")"

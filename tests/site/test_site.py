@@ -22,7 +22,11 @@ FIND = """async (questions) => {
 
 def test_pages_of_both_languages_exist_and_the_files_for_models():
     """The root has llms.txt, whose every link leads to a page, and all pages in one text."""
-    listed = [line.split("](")[1].split(")")[0] for line in (SITE / "llms.txt").read_text("utf-8").splitlines() if "](" in line]
+    listed = [
+        line.split("](")[1].split(")")[0]
+        for line in (SITE / "llms.txt").read_text("utf-8").splitlines()
+        if "](" in line
+    ]
     assert len(listed) > 100
     assert [one for one in listed if not (SITE / one).is_file()] == []
     full = (SITE / "llms-full.txt").read_text("utf-8")
@@ -83,7 +87,7 @@ def test_the_language_switch_of_a_page_in_english_alone_leads_home(browsing):
 
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
 def test_pages_in_each_look(browsing, language: str, theme: str, device: str):
-    """At 390 and 1,440 px, light and dark, six pages and two in Chinese: axe finds nothing, nothing comes from elsewhere."""
+    """At 390 and 1,440 px, light and dark, six pages, and two in Chinese: axe finds nothing."""
     root = "" if language == "en" else "/zh"
     page = browsing.open(f"{root}/index.html", language, theme, device)
     for name in PAGES if language == "en" else PAGES[:2]:
