@@ -17,6 +17,8 @@ import lazyrag
 from lazyrag import errors
 
 ROOT = Path(__file__).resolve().parents[1]
+FIRST = ("Document", "Retriever", "HybridRetriever", "RAGPipeline")
+"""These come before the others, which are in alphabetical order."""
 INTRODUCTION = {
     "lazyrag": "The names that `from lazyrag import ...` gives. The other pages of this section have the rest.",
     "lazyrag.errors": "Every error and warning. All errors derive from `LazyRAGError`.",
@@ -36,7 +38,11 @@ def public() -> dict[str, list[str]]:
             for node in ast.walk(ast.parse(code)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lazyrag."):
                     found[node.module or ""] |= {one.name for one in node.names} - set(lazyrag.__all__)
-    return {module: sorted(names, key=str.lower) for module, names in sorted(found.items()) if names}
+    return {
+        module: sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name.lower()))
+        for module, names in sorted(found.items())
+        if names
+    }
 
 
 def pages() -> dict[str, str]:
