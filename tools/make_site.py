@@ -44,7 +44,8 @@ DESCRIPTIONS = {
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?^ {0,3}\1[`~]*[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-_CODE = re.compile(r"`[^`\n]+`")
+_BROKEN = re.compile(r"^(?!#|\||```)(.*[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", re.MULTILINE)
+"""A line of Chinese that goes on in the next one: a browser would show a space there."""
 
 
 class Entry(NamedTuple):
@@ -127,7 +128,8 @@ def sources() -> dict[str, dict[str, str]]:
     for language, pages in texts.items():
         for path, text in pages.items():
             base = where.get(path) or (DOCS / path if language == "en" else DOCS / "zh" / path)
-            pages[path] = linked(buttons(text) if path == "index.md" else text, base, language, path, texts)
+            page = linked(buttons(text) if path == "index.md" else text, base, language, path, texts)
+            pages[path] = _BROKEN.sub(r"\1", page)
     return texts
 
 
