@@ -2,7 +2,7 @@
 
     python tools/make_diagrams.py [--check]
 
-The tree and the bars show real values: the nodes of a sample file, and the fusion of the two rankings in docs/fusion.md.
+The tree and the bars show real values: the nodes of a sample file, and the fusion of two rankings of docs/fusion.md.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 FONT = "system-ui, 'Segoe UI', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
 STYLE = """
-svg{color-scheme:light dark;--back:#fff;--line:#8a94a3;--text:#1c2430;--soft:#5a6472;--a:#dbe7ff;--b:#d9f2e3;--c:#fdeccb;--d:#f1e4fb;
---strong:#2f5fd0;--second:#14804a}
-@media(prefers-color-scheme:dark){svg{--back:#14171d;--line:#79828f;--text:#e7eaf0;--soft:#aab3c0;--a:#22345c;--b:#1c4530;--c:#4f3d14;
+svg{color-scheme:light dark;--back:#fff;--line:#8a94a3;--text:#1c2430;--soft:#5a6472;
+--a:#dbe7ff;--b:#d9f2e3;--c:#fdeccb;
+--d:#f1e4fb;--strong:#2f5fd0;--second:#14804a}
+@media(prefers-color-scheme:dark){svg{--back:#14171d;--line:#79828f;--text:#e7eaf0;--soft:#aab3c0;
+--a:#22345c;--b:#1c4530;--c:#4f3d14;
 --d:#40295a;--strong:#86a8ff;--second:#62cf94}}
-.back{fill:var(--back)}.a{fill:var(--a)}.b{fill:var(--b)}.c{fill:var(--c)}.d{fill:var(--d)}.none{fill:none}
+.back{fill:var(--back)}.a{fill:var(--a)}.b{fill:var(--b)}.c{fill:var(--c)}.d{fill:var(--d)}
 .box{stroke:var(--line)}.line{stroke:var(--line);fill:none;stroke-width:1.5}.head{fill:var(--line)}
 .strong{fill:var(--strong)}.second{fill:var(--second)}
 text{fill:var(--text);font-size:14px}.soft{fill:var(--soft);font-size:12px}.bold{font-weight:600}
-.mid{text-anchor:middle}.end{text-anchor:end}.mono{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px}
+.mid{text-anchor:middle}
 """
 
 
@@ -43,11 +45,11 @@ class Drawing:
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.pieces = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"',
             f'role="img" font-family="{FONT}">',
             f"<title>{escape(title)}</title><style>{STYLE}</style>",
             f'<rect class="back" width="{width}" height="{height}" rx="10"/>',
-            '<defs><marker id="m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+            '<defs><marker id="m" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">',
             '<path class="head" d="M0 0L8 4L0 8z"/></marker></defs>',
         ]
 
@@ -94,7 +96,9 @@ def tree(zh: bool) -> str:
     with Document(ROOT / "cookbook" / "corpus" / name) as docs:
         docs.create_node_group("paragraph", transform=lambda text: text.replace("\r", "").split("\n\n"))
         docs.create_node_group(
-            "sentence", transform=lambda text: [text[start:end] for start, end in sentence_spans(text)], parent="paragraph"
+            "sentence",
+            transform=lambda text: [text[start:end] for start, end in sentence_spans(text)],
+            parent="paragraph",
         )
         for row, (group, (chinese, english, kind)) in enumerate(labels.items()):
             y = 24 + row * 50
@@ -116,16 +120,28 @@ def tree(zh: bool) -> str:
                 top = 24 + 4 * 50 + 38 if group == "sentence" else 62
                 side = 48 if group == "sentence" else 28
                 drawing.arrow((side, top), (side, y + 10), (left - 4, y + 10), head=False)
-        hint = "检索任何一层；parent 与 children 通向上下各层" if zh else "Search any level; parent and children lead up and down."
+        hint = (
+            "检索任何一层；parent 与 children 通向上下各层"
+            if zh
+            else "Search any level; parent and children lead up and down."
+        )
         drawing.text(380, 336, hint, "mid soft")
     return drawing.svg()
 
 
 def file_life(zh: bool) -> str:
     """From a changed file to live builds."""
-    drawing = Drawing(760, 300, "一个文件的一生：从变化到可以检索" if zh else "The life of a file: from a change to searchable chunks")
+    drawing = Drawing(
+        760, 300, "一个文件的一生：从变化到可以检索" if zh else "The life of a file: from a change to searchable chunks"
+    )
     steps = (
-        [("变化", "大小、时间、哈希"), ("加载器", "文本与位置"), ("转换", "文本块"), ("向量与词项", "按内容缓存"), ("存储", "节点与向量")]
+        [
+            ("变化", "大小、时间、哈希"),
+            ("加载器", "文本与位置"),
+            ("转换", "文本块"),
+            ("向量与词项", "按内容缓存"),
+            ("存储", "节点与向量"),
+        ]
         if zh
         else [
             ("change", "size, time, hash"),
@@ -140,14 +156,31 @@ def file_life(zh: bool) -> str:
         drawing.box(x, 30, 128, 60, head, soft, kind="aabbc"[number])
         if number:
             drawing.arrow((x - 20, 60), (x - 2, 60))
-    drawing.box(500, 140, 240, 60, *(("账本", "一个事务使新版本生效") if zh else ("ledger", "one transaction: the new build is live")), kind="d")
+    drawing.box(
+        500,
+        140,
+        240,
+        60,
+        *(("账本", "一个事务使新版本生效") if zh else ("ledger", "one transaction: the new build is live")),
+        kind="d",
+    )
     drawing.arrow((676, 90), (676, 138))
-    drawing.box(250, 140, 200, 60, *(("生效的版本", "此前一直是旧版本") if zh else ("live version", "until then the previous one")), kind="c")
+    drawing.box(
+        250,
+        140,
+        200,
+        60,
+        *(("生效的版本", "此前一直是旧版本") if zh else ("live version", "until then the previous one")),
+        kind="c",
+    )
     drawing.arrow((500, 170), (452, 170))
     drawing.box(20, 140, 190, 60, *(("查询", "读一个快照") if zh else ("queries", "read one snapshot")), kind="a")
     drawing.arrow((210, 170), (248, 170))
     lines = (
-        ("程序在任何一步被终止：下次启动继续，已完成的部分不再重做。", "文件读取失败：记入报告并说明原因，旧版本仍可检索。")
+        (
+            "程序在任何一步被终止：下次启动继续，已完成的部分不再重做。",
+            "文件读取失败：记入报告并说明原因，旧版本仍可检索。",
+        )
         if zh
         else (
             "Killed at any step: the next start continues and repeats nothing that was finished.",
@@ -159,17 +192,36 @@ def file_life(zh: bool) -> str:
     return drawing.svg()
 
 
+STEPS = (
+    ("question", "rewrite, embed"),
+    ("keyword search", "BM25 term index"),
+    ("vector search", "exact or approximate"),
+    ("fusion", "one ranking"),
+    ("reranker", "a second model"),
+    ("context", "within a token budget"),
+    ("chat model", "writes"),
+    ("answer", "citations checked"),
+)
+CHINESE_STEPS = (
+    ("问题", "改写、嵌入"),
+    ("关键词检索", "BM25 词项索引"),
+    ("向量检索", "精确或近似"),
+    ("融合", "一个排名"),
+    ("重排", "第二个模型"),
+    ("上下文", "不超过 token 预算"),
+    ("对话模型", "生成"),
+    ("回答", "引用已核对"),
+)
+
+
 def query_life(zh: bool) -> str:
     """From a question to a cited answer."""
-    drawing = Drawing(760, 320, "一个查询的一生：从问题到带引用的回答" if zh else "The life of a query: from a question to a cited answer")
-    label = (
-        [("问题", "改写、嵌入"), ("关键词检索", "BM25 词项索引"), ("向量检索", "精确或近似"), ("融合", "一个排名"), ("重排", "第二个模型"),
-         ("上下文", "不超过 token 预算"), ("对话模型", "生成"), ("回答", "引用已核对")]
-        if zh
-        else [("question", "rewrite, embed"), ("keyword search", "BM25 term index"), ("vector search", "exact or approximate"),
-              ("fusion", "one ranking"), ("reranker", "a second model"), ("context", "within a token budget"),
-              ("chat model", "writes"), ("answer", "citations checked")]
-    )  # fmt: skip
+    drawing = Drawing(
+        760,
+        320,
+        "一个查询的一生：从问题到带引用的回答" if zh else "The life of a query: from a question to a cited answer",
+    )
+    label = CHINESE_STEPS if zh else STEPS
     drawing.box(20, 70, 130, 60, *label[0], kind="a")
     drawing.box(200, 24, 170, 60, *label[1], kind="b")
     drawing.box(200, 116, 170, 60, *label[2], kind="b")
@@ -189,7 +241,7 @@ def query_life(zh: bool) -> str:
     hint = (
         "所有步骤读同一个快照；explain() 给出每一步的名次和得分，why_not() 说明少了谁、为什么"
         if zh
-        else "All steps read one snapshot. explain() shows each step's ranks and scores, why_not() what is missing and why."
+        else "All steps read one snapshot. explain() shows each step's ranks and scores, why_not() what is missing."
     )
     drawing.text(380, 304, hint, "mid soft")
     return drawing.svg()
@@ -199,9 +251,14 @@ def fusion(zh: bool) -> str:
     """Reciprocal rank fusion of the two rankings of docs/fusion.md, as bars."""
     vectors = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
     words = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
-    drawing = Drawing(760, 290, "RRF：每个排名对得分的贡献" if zh else "RRF: what each ranking contributes to the score")
+    drawing = Drawing(
+        760, 290, "RRF：每个排名对得分的贡献" if zh else "RRF: what each ranking contributes to the score"
+    )
     for column, (title, ranking, kind) in enumerate(
-        (("向量检索" if zh else "vector search", vectors, "strong"), ("关键词检索" if zh else "keyword search", words, "second"))
+        (
+            ("向量检索" if zh else "vector search", vectors, "strong"),
+            ("关键词检索" if zh else "keyword search", words, "second"),
+        )
     ):
         x = 20 + column * 150
         drawing.bar(x, 20, 12, 12, kind)
@@ -232,9 +289,15 @@ def fusion(zh: bool) -> str:
 
 def shards(zh: bool) -> str:
     """A query over shards, merged into one ranking."""
-    drawing = Drawing(760, 300, "分片：一个查询，多台机器，同一个结果" if zh else "Shards: one query, several machines, the same result")
+    drawing = Drawing(
+        760,
+        300,
+        "分片：一个查询，多台机器，同一个结果" if zh else "Shards: one query, several machines, the same result",
+    )
     drawing.box(20, 115, 120, 60, *(("查询", "前 k 条") if zh else ("query", "top-k")), kind="a")
-    drawing.box(200, 105, 150, 80, *(("协调者", "全局词频统计") if zh else ("coordinator", "global term statistics")), kind="c")
+    drawing.box(
+        200, 105, 150, 80, *(("协调者", "全局词频统计") if zh else ("coordinator", "global term statistics")), kind="c"
+    )
     for number in range(3):
         y = 24 + number * 84
         name = f"分片 {number + 1}" if zh else f"shard {number + 1}"

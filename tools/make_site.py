@@ -44,7 +44,8 @@ DESCRIPTIONS = {
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?^ {0,3}\1[`~]*[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-_CODE = re.compile(r"`[^`\n]+`")
+_BROKEN = re.compile(r"^(?!#|\||```)(.*[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", re.MULTILINE)
+"""A line of Chinese that goes on in the next one: a browser would show a space there."""
 
 
 class Entry(NamedTuple):
@@ -127,7 +128,8 @@ def sources() -> dict[str, dict[str, str]]:
     for language, pages in texts.items():
         for path, text in pages.items():
             base = where.get(path) or (DOCS / path if language == "en" else DOCS / "zh" / path)
-            pages[path] = linked(buttons(text) if path == "index.md" else text, base, language, path, texts)
+            page = linked(buttons(text) if path == "index.md" else text, base, language, path, texts)
+            pages[path] = _BROKEN.sub(r"\1", page)
     return texts
 
 
@@ -192,7 +194,7 @@ def address(
         return None
     if other == language:
         return up + name
-    return f"{up}{'../' if language == 'zh' else 'zh/'}{re.sub(r'README.md$', 'index.md', name)[:-3]}.html"
+    return f"{up}{'../' if language == 'zh' else 'zh/'}{html_of(name)}"
 
 
 def title_of(text: str) -> str:
@@ -201,36 +203,41 @@ def title_of(text: str) -> str:
 
 
 def menu(language: str, texts: dict[str, dict[str, str]]) -> list[Any]:
-    """The navigation as Zensical reads it. Pages in English alone are links to the English site in the Chinese one."""
-    paths = sorted({*texts["en"], *texts["zh"]} - {"index.md"})
+    """The navigation as Zensical reads it."""
+    places = entries(sorted({*texts["en"], *texts["zh"]} - {"index.md"}))
     found: list[Any] = [{{"en": "Home", "zh": "首页"}[language]: "index.md"}]
-    places = entries(paths)
     for number, section in enumerate(settings()["section"]):
         items: list[Any] = []
         for index, part in ((None, section), *enumerate(section.get("group", ()))):
-            inside = []
-            for entry in places:
-                if (entry.section, entry.group) != (number, index):
-                    continue
-                if entry.path in texts[language]:
-                    inside.append({title_of(texts[language][entry.path]): entry.path})
-                elif "zh" not in entry.languages:  # in English alone
-                    if not entry.path.startswith(("api/", "cookbook/", "decisions/", "internals/")) or not inside:
-                        html = f"../{re.sub(r'README.md$', 'index.md', entry.path)[:-3]}.html"
-                        inside.append({f"{title_of(texts['en'][entry.path])}（英文）": html})
-            if index is None:
-                items += inside
-            elif inside:
-                items.append({part[language]: inside})
-        if items:
-            found.append({section[language]: items})
+            here = [entry for entry in places if (entry.section, entry.group) == (number, index)]
+            inside = links(here, language, texts)
+            items += inside if index is None or not inside else [{part[language]: inside}]
+        found.append({section[language]: items})
     return found
+
+
+def links(places: list[Entry], language: str, texts: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Pages as titles and addresses. The Chinese site leads to a page in English alone, of a folder to the first."""
+    found = []
+    for entry in places:
+        if entry.path in texts[language]:
+            found.append({title_of(texts[language][entry.path]): entry.path})
+        elif entry.languages == ("en",) and not ("/" in entry.path and found):
+            found.append({f"{title_of(texts['en'][entry.path])}（英文）": f"../{html_of(entry.path)}"})
+    return found
+
+
+def html_of(path: str) -> str:
+    """The address of a page below its site."""
+    return re.sub(r"README\.md$", "index.md", path).removesuffix(".md") + ".html"
 
 
 def toml(value: Any) -> str:
     """A value as TOML, in one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml(one)}" for key, one in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml(one)}" for key, one in value.items()) + "}"
+        )
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value, ensure_ascii=False)
@@ -275,7 +282,7 @@ def configuration(language: str, texts: dict[str, dict[str, str]]) -> str:
             *(f"{name} = {{}}" for name in ("admonition", "attr_list", "md_in_html", "tables")),
             "toc.permalink = true",
             'toc.slugify = {object = "pymdownx.slugs.slugify", kwds = {case = "lower"}}',
-            'toc.permalink_title = ' + toml({"en": "Link to this section", "zh": "本节链接"}[language]),
+            "toc.permalink_title = " + toml({"en": "Link to this section", "zh": "本节链接"}[language]),
             "pymdownx.highlight = {}",
             "pymdownx.superfences = {}",
             "",
@@ -341,7 +348,7 @@ def for_models(texts: dict[str, dict[str, str]]) -> None:
         for entry in places:
             if entry.section == number:
                 text = texts["en"][entry.path]
-                html = re.sub(r"README.md$", "index.md", entry.path)[:-3] + ".html"
+                html = html_of(entry.path)
                 lines.append(f"- [{title_of(text)}]({html}): {first_sentence(text)}")
                 full.append(f"<!-- {html} -->\n\n{text.strip()}\n")
         lines.append("")

@@ -17,6 +17,8 @@ import lazyrag
 from lazyrag import errors
 
 ROOT = Path(__file__).resolve().parents[1]
+FIRST = ("Document", "Retriever", "HybridRetriever", "RAGPipeline")
+"""These come before the others, which are in alphabetical order."""
 INTRODUCTION = {
     "lazyrag": "The names that `from lazyrag import ...` gives. The other pages of this section have the rest.",
     "lazyrag.errors": "Every error and warning. All errors derive from `LazyRAGError`.",
@@ -36,7 +38,11 @@ def public() -> dict[str, list[str]]:
             for node in ast.walk(ast.parse(code)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lazyrag."):
                     found[node.module or ""] |= {one.name for one in node.names} - set(lazyrag.__all__)
-    return {module: sorted(names, key=str.lower) for module, names in sorted(found.items()) if names}
+    return {
+        module: sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name.lower()))
+        for module, names in sorted(found.items())
+        if names
+    }
 
 
 def pages() -> dict[str, str]:
@@ -92,7 +98,7 @@ def signature(name: str, value: Any) -> str:
     parameters = [
         one.replace(annotation=one.annotation if one.annotation is one.empty else _Bare(one.annotation))
         for one in found.parameters.values()
-        if one.name != "self" and one.name != "cls"
+        if one.name not in {"self", "cls"}
     ]
     returns = found.return_annotation
     found = found.replace(
@@ -103,7 +109,9 @@ def signature(name: str, value: Any) -> str:
     if len(text) > 90 and parameters:
         lines = []
         for index, one in enumerate(parameters):
-            if one.kind is one.KEYWORD_ONLY and all(other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) for other in parameters[:index]):
+            if one.kind is one.KEYWORD_ONLY and all(
+                other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) for other in parameters[:index]
+            ):
                 lines.append("    *,\n")
             lines.append(f"    {one},\n")
         end = f") -> {found.return_annotation!r}" if returns is not inspect.Signature.empty else ")"

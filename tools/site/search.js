@@ -65,7 +65,7 @@ function build(rows) {
     // The title of a page counts most where the page begins, and a little in each of its sections.
     add(title, address.includes("#") ? 1.1 : WEIGHTS.title);
     if (heading !== title) add(heading, WEIGHTS.heading);
-    add(keywords, WEIGHTS.heading);
+    add(keywords, WEIGHTS.title);
     lengths.push(add(text, WEIGHTS.text) + 20);
     for (const [term, count] of counts) {
       if (!postings.has(term)) postings.set(term, []);
