@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of programs, each of which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers docs site clean
+.PHONY: help demo test exhaustive live check release-check bench bench-full bench-peers bench-incremental docs site clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -85,6 +85,10 @@ bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a millio
 	build/peers/bin/python benchmarks/plots.py
 
 bench-peers: build/peers/installed  ## Install what the benchmarks compare with, in environments of their own.
+
+bench-incremental: $(VENV)/installed-test  ## Count what is embedded again after a change, beside LangChain and LlamaIndex.
+	$(BIN)/python benchmarks/install_peers.py --only peers-incremental
+	$(BIN)/python benchmarks/incremental.py
 
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.
 	$(BIN)/python tools/make_docs.py

@@ -17,7 +17,7 @@ from pathlib import Path
 from engine import ENVIRONMENTS
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("peers", "peers-lazyllm", "peers-formats")
+NAMES = ("peers", "peers-lazyllm", "peers-formats", "peers-incremental")
 
 
 def requirements(path: Path) -> list[str]:
