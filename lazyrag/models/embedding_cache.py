@@ -655,9 +655,14 @@ class EmbeddingCache:
     def release(self, collection: str, builds: Sequence[int] | None = None) -> None:
         """Read vectors back from rows that will be deleted: those of some builds, or of the whole collection.
 
-        Raises:
-            StoreError: If the file cannot be read or written.
+        A failure is a `CacheWarning`: these texts will be embedded again.
         """
+        try:
+            self._release(collection, builds)
+        except StoreError as exc:
+            warn_user(f"Could not cache the vectors of deleted rows: {sentence(exc)}", CacheWarning)
+
+    def _release(self, collection: str, builds: Sequence[int] | None) -> None:
         only = "" if builds is None else f"AND build IN ({', '.join(map(str, builds))})"
         with self._database.reading() as connection:
             found = connection.execute(_REFERENCES_OF + only, (collection,)).fetchall()
