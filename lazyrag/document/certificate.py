@@ -385,6 +385,15 @@ class _Scanner:
         return size, found
 
 
+def _other_caches(indexer: Indexer) -> Iterator[str]:
+    """Yield the caches of embedders that are not files of the stores."""
+    for key, one in indexer.embedders.items():
+        if isinstance(one.user_object, CachedEmbedder):
+            yield f"the embedding cache that was given for the embed key {key!r}"
+        if getattr(getattr(one.user_object, "embedder", one.user_object), "token_cache", None) is not None:
+            yield f"the token vectors that the embedder of the embed key {key!r} has stored"
+
+
 def _search(
     indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...]
 ) -> DeletionCertificate:
@@ -412,9 +421,7 @@ def _search(
         missing.append("vectors of fewer than 8 numbers, apart from their keys")
     if not needles.paths:
         missing.append(f"its path, which has fewer than {_SHORTEST_PATH} bytes")
-    for key, one in indexer.embedders.items():
-        if isinstance(one.user_object, CachedEmbedder):
-            missing.append(f"the embedding cache that was given for the embed key {key!r}")
+    missing += _other_caches(indexer)
     if any(place.is_dir() and next(place.rglob("*.parquet"), None) for place, _, _ in scanned):
         missing.append("what the vector store has compressed")
     if any((place / "chroma.sqlite3").exists() for place, _, _ in scanned):

@@ -1518,6 +1518,8 @@ def _open_indexer(
 
             cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
             cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
+            if nodes.are_in(file, vectors=True) and not file.is_server:
+                nodes.cache, cache.source = cache, nodes.vectors
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)

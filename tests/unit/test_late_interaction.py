@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, OnnxEmbedder, Reranker
+from lazyrag import DocNode, EmbeddingCache, OnnxEmbedder, Reranker
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.models import MaxSimModel, RerankModel
 from lazyrag.models.onnx import models as late_interaction
@@ -127,6 +127,43 @@ def test_an_embedder_must_give_token_vectors():
     """A callable that gives one vector for a text cannot."""
     with pytest.raises(ConfigError, match="an embedder with token_embeddings"):
         MaxSimModel(len)
+
+
+def test_token_vectors_are_stored_with_the_vectors_of_texts(tmp_path, monkeypatch):
+    """Another program reranks what the first one embedded: the model reads no passage again, scores hardly differ."""
+    folder = write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"})
+    plain = OnnxEmbedder(folder)
+    storing = OnnxEmbedder(folder, token_cache=tmp_path / "tokens.db")
+    texts = [text for text in DOCUMENTS if text]
+    assert storing.identity == plain.identity
+    assert np.array_equal(storing.embed(texts), plain.embed(texts))
+    computed = dict(MaxSimModel(plain)("green tea", texts))
+    reading = OnnxEmbedder(folder, token_cache=tmp_path / "tokens.db")
+    rows, run = [], reading._model.run
+    monkeypatch.setattr(reading._model, "run", lambda some, output: rows.extend(some) or run(some, output))
+    stored = dict(MaxSimModel(reading, cache_bytes=0)("green tea", texts))
+    assert len(rows) == 1  # the query
+    assert stored == pytest.approx(computed, abs=0.01)
+    assert dict(MaxSimModel(reading, cache_bytes=0)("green tea", ["new frost", *texts])) == pytest.approx(
+        {0: dict(MaxSimModel(plain)("green tea", ["new frost"]))[0]} | {at + 1: score for at, score in stored.items()},
+        abs=0.01,
+    )
+    assert len(rows) == 3  # the query again, and the new passage
+    assert [len(one) for one in reading.token_embeddings(["new frost"])] == [2]
+    assert len(rows) == 3
+
+
+def test_stored_token_vectors_belong_to_their_model(tmp_path):
+    """Another model in the same file has its own; rows have length 1, whether they were computed or read."""
+    cache = EmbeddingCache(tmp_path / "tokens.db")
+    folder = write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"})
+    one, two = (OnnxEmbedder(folder, document_prefix=prefix, token_cache=cache) for prefix in ("", "late "))
+    first = one.token_embeddings(["green tea"])[0]
+    assert np.array_equal(first, one.token_embeddings(["green tea"])[0])
+    np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
+    before = len(cache)
+    two.embed(["green tea"])
+    assert (before, len(cache)) == (1, 2)
 
 
 @pytest.mark.shared

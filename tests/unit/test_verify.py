@@ -399,6 +399,10 @@ def _file_faults():
             )
 
 
+TEXTS = {one for text in FILES.values() for one in (*text.splitlines(), *text.split())}
+"""Of all nodes with vectors."""
+
+
 def _ids(fault):
     return f"{fault.where}: {fault.name}"
 
@@ -425,14 +429,14 @@ def found_and_mended(made, shelf, docs, fault):
     assert docs.verify() == ()
     assert docs.repair() == ()
     assert list(docs.dump()) == made.dump
-    assert shelf.embed.calls == []
+    assert set(shelf.embed.calls) <= (TEXTS if fault.where.endswith("by default") else set())
     assert answers(docs) == made.answers
 
 
 @pytest.mark.sample(25)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
-    """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""
+    """It is found, told with its place, and repaired: the dump is what it was; only lost vectors are embedded again."""
     shelf = made.copied(tmp_path)
     shelf.plant(fault)
     with shelf.open() as docs:
@@ -603,7 +607,7 @@ def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
         assert told(docs.verify()) == {("dimension", "line by default", name) for name in FILES}
         assert "are not finite" in str(docs.verify()[0])
         assert docs.repair() == ()
-        assert shelf.embed.calls == []
+        assert set(shelf.embed.calls) <= TEXTS
         assert list(docs.dump()) == made_in_files.dump
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
+from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, RetrievalError, StoreError, sentence, warn_user
 from lazyrag.models.embedding import (
     UNREAD_SHARE,
     CheckedEmbedder,
@@ -23,6 +24,7 @@ from lazyrag.models.embedding import (
     unknown_share,
     validate_embed_texts,
 )
+from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
 from lazyrag.models.onnx.session import (
     Ids,
     ModelFolder,
@@ -36,9 +38,9 @@ from lazyrag.models.onnx.session import (
     settle,
     windows,
 )
-from lazyrag.models.protocols import EmbeddedBatch, InputType
+from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.types import Matrix
+from lazyrag.types import Matrix, Vector
 from lazyrag.validation import known_arguments, require, sendable, validate_choice, validate_integer
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ class OnnxCrossEncoder:
         distinct = list(dict.fromkeys(found))
         rows = self._rows(query, distinct)
         scores: dict[str, float] = {}
-        for batch in run_batches(rows, self._scores, self._rows_at_once):
+        for batch in run_batches(rows, self._scores, self._rows_at_once, self._model.threads):
             # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
         return checked_ranking(((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self))[
@@ -265,10 +267,13 @@ class OnnxEmbedder:
         batch_size: Maximum number of texts in a batch; None for 32, or 1 for graphs with dynamically quantised
             activations, where texts of a batch affect each other's vectors: larger batches are faster and less exact.
         threads: Number of threads for one call; None for one per core.
+        token_cache: An `EmbeddingCache`, or the path of one, for token vectors of documents, which a `MaxSimReranker`
+            reads: `embed` stores them as well, without further computation, in one byte per number.
 
     Raises:
         ConfigError: If a file is missing, broken or ambiguous, or an argument is invalid.
         MissingDependencyError: If the extra ``onnx`` is not installed.
+        StoreError: If the cache cannot be opened.
 
     Source:
         Averaged windows: OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context length".
@@ -291,6 +296,7 @@ class OnnxEmbedder:
         too_long: TooLong = "split",
         batch_size: int | None = None,
         threads: int | None = None,
+        token_cache: EmbeddingCache | str | os.PathLike[str] | None = None,
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
@@ -313,6 +319,12 @@ class OnnxEmbedder:
             self._recipe.output, self._model.one, batch_size
         )
         self.dimension = self._dimension(dimension)
+        self.token_cache: EmbeddingCache | None = None
+        self._tokens: TokenVectors | None = None
+        if token_cache is not None:
+            self._require_tokens()
+            self.token_cache = token_cache if isinstance(token_cache, EmbeddingCache) else EmbeddingCache(token_cache)
+            self._tokens = TokenVectors(self.token_cache, self.identity)
 
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
@@ -347,8 +359,23 @@ class OnnxEmbedder:
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
-        for batch in self._computed(texts, input_type, self._recipe.of_row):
-            results = [rows if isinstance(rows, EmbeddingError) else self._recipe.of_text(rows) for _, rows in batch]
+        stored = self._tokens if input_type == "document" else None
+
+        def of_row(row: Row, output: Output) -> tuple[tuple[int, Vector], Matrix | None]:
+            return self._recipe.of_row(row, output), None if stored is None else _token_vectors(row, output)
+
+        for batch in self._computed(texts, input_type, of_row):
+            results: list[Embedded] = []
+            tokens: dict[str, Matrix] = {}
+            for position, rows in batch:
+                if isinstance(rows, EmbeddingError):
+                    results.append(rows)
+                    continue
+                results.append(self._recipe.of_text([row for row, _ in rows]))
+                if stored is not None:
+                    tokens[texts[position]] = np.concatenate([one for _, one in rows if one is not None])
+            if stored is not None:
+                stored.put(tokens)
             yield EmbeddedBatch([position for position, _ in batch], results)
 
     def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> list[Matrix]:
@@ -368,11 +395,15 @@ class OnnxEmbedder:
             ConfigError: If the graph gives no vectors of tokens.
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
-        if not self._recipe.hidden:
-            msg = (
-                f"The graph of {self.name!r} gives one vector for each text and none for its tokens. Give another file."
-            )
-            raise ConfigError(msg)
+        self._require_tokens()
+        if self._tokens is not None and input_type == "document":
+            known = self._tokens.get(validate_embed_texts(texts))
+            new = [text for text in dict.fromkeys(texts) if text not in known]
+            known |= self._tokens.put(dict(zip(new, self._token_embeddings(new, input_type), strict=True)))
+            return [known[text] for text in texts]
+        return self._token_embeddings(texts, input_type)
+
+    def _token_embeddings(self, texts: Sequence[str], input_type: InputType) -> list[Matrix]:
         found: dict[int, list[Matrix] | EmbeddingError] = {}
         for batch in self._computed(texts, input_type, _token_vectors):
             found.update(batch)
@@ -383,6 +414,13 @@ class OnnxEmbedder:
                 raise rows
             arrays.append(np.concatenate(rows))
         return arrays
+
+    def _require_tokens(self) -> None:
+        if not self._recipe.hidden:
+            msg = (
+                f"The graph of {self.name!r} gives one vector for each text and none for its tokens. Give another file."
+            )
+            raise ConfigError(msg)
 
     def count_tokens(self, text: str) -> int:
         """Count the tokens of a text, without special tokens, prefix and limit.
@@ -449,7 +487,7 @@ class OnnxEmbedder:
                     yield [(position, line)]
                 else:
                     rows += [(position, row) for row in line]
-            for batch in run_batches(rows, run, self._rows_at_once):
+            for batch in run_batches(rows, run, self._rows_at_once, self._model.threads):
                 yield [(position, _whole(results)) for position, results in batch]
 
     def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
@@ -485,6 +523,49 @@ def _token_vectors(row: Row, output: Output) -> Matrix:
     return normalised(output[row.start : row.stop])
 
 
+class TokenVectors:
+    """Token vectors of documents on disk: a byte for each number, of the largest one in its row 127ths.
+
+    The scale of a row is not stored: only directions count for MaxSim.
+
+    Args:
+        cache: Where they are.
+        identity: Of the model.
+    """
+
+    def __init__(self, cache: EmbeddingCache, identity: str) -> None:
+        self._cache = cache
+        self._space = VectorSpace(f"tokens:{identity}")
+
+    def get(self, texts: Sequence[str]) -> dict[str, Matrix]:
+        """The vectors of those texts that have some: rows of length 1."""
+        found: Mapping[str, Any] = self._cache.get_many(self._space, texts)
+        return {text: _from_codes(codes) for text, codes in found.items()}
+
+    def put(self, vectors: Mapping[str, Matrix]) -> dict[str, Matrix]:
+        """Store vectors; returns them as `get` will. If the file cannot be written, that is a `CacheWarning`."""
+        codes = {text: _codes(rows) for text, rows in vectors.items()}
+        try:
+            self._cache.put_many(self._space, codes)
+        except StoreError as exc:
+            warn_user(f"Could not store token vectors: {sentence(exc)}", CacheWarning)
+        return {text: _from_codes(one) for text, one in codes.items()}
+
+
+def _codes(rows: Matrix) -> bytes:
+    """Rows in one byte per number, behind their length."""
+    scaled = rows * (127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny))
+    whole: bytes = np.rint(scaled).astype(np.int8).tobytes()
+    return struct.pack("<I", rows.shape[1]) + whole
+
+
+def _from_codes(codes: bytes) -> Matrix:
+    [width] = struct.unpack_from("<I", codes)
+    rows = np.frombuffer(codes, np.int8, offset=4).reshape(-1, width).astype(np.float32)
+    rows /= _lengths(rows)[:, None]
+    return rows
+
+
 def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
     """Return the results of a text's rows, or the first error among them."""
     errors = (one for one in results if isinstance(one, EmbeddingError))
@@ -497,6 +578,7 @@ def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError
     return error
 
 
+_BEGINNING = 64  # characters of a document, of which the model knows some if it reads anything of most documents
 _ROWS = 1 << 15  # tokens of documents in one product: 4 MB for 32 tokens of a query
 
 TOKEN_CACHE_BYTES = 128 << 20
@@ -559,10 +641,18 @@ def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
     found = np.empty(len(documents))
     for first, last in _chunks([len(document) for document in documents]):
         some = documents[first:last]
-        cosines = np.clip(asked @ normalised(np.concatenate(some)).T, -1.0, 1.0)
+        tokens = np.concatenate(some)
+        cosines = tokens @ asked.T / _lengths(tokens)[:, None]
         starts = np.cumsum([0, *map(len, some[:-1])])
-        found[first:last] = np.maximum.reduceat(cosines, starts, axis=1).sum(axis=0, dtype=np.float64)
+        best = np.clip(np.maximum.reduceat(cosines, starts), -1.0, 1.0)
+        found[first:last] = best.sum(axis=1, dtype=np.float64)
     return found
+
+
+def _lengths(rows: Matrix) -> Vector:
+    """The rows' lengths, without a copy of them; that of a row of zeros is tiny."""
+    squares: Vector = np.einsum("ij,ij->i", rows, rows)
+    return np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
 
 
 class MaxSimModel:
@@ -632,7 +722,7 @@ class MaxSimModel:
     def _has_tokens(self, document: str) -> bool:
         """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for example."""
         count = getattr(self.embedder, "count_tokens", len)
-        return bool(document.strip()) and count(document) > 0
+        return bool(document.strip()) and (count(document[:_BEGINNING]) > 0 or count(document) > 0)
 
 
 class _Kept:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 import numpy as np
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, missing_package, sentence
+from lazyrag.models.concurrency import map_in_threads
 from lazyrag.models.protocols import InputType, Usage, report_usage
 from lazyrag.types import Matrix, Vector
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer
@@ -743,22 +744,25 @@ def batches(lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TO
 
 
 def run_batches(
-    rows: Sequence[tuple[int, Row]], run: Callable[[Sequence[Row]], Sequence[T]], most_rows: int
+    rows: Sequence[tuple[int, Row]], run: Callable[[Sequence[Row]], Sequence[T]], most_rows: int, workers: int
 ) -> Iterator[list[tuple[int, list[T]]]]:
-    """Compute rows batch by batch.
+    """Compute rows batch by batch, several batches at once.
 
     Args:
         rows: Each with the number of the text that it comes from.
         run: Computes some rows together: one result for each.
         most_rows: At most so many together.
+        workers: Threads that compute batches.
 
     Returns:
         After each batch the texts whose last row was in it, each with the results of all its rows in their order.
     """
     missing = Counter(text for text, _ in rows)
     parts: dict[int, dict[int, T]] = defaultdict(dict)
-    for batch in batches([len(row) for _, row in rows], most_rows):
-        for number, result in zip(batch, run([rows[number][1] for number in batch]), strict=True):
+    found = list(batches([len(row) for _, row in rows], most_rows))
+    computed = map_in_threads(lambda batch: run([rows[number][1] for number in batch]), found, workers)
+    for batch, results in zip(found, computed, strict=True):
+        for number, result in zip(batch, results, strict=True):
             parts[rows[number][0]][number] = result
         done = [
             text for text in dict.fromkeys(rows[number][0] for number in batch) if len(parts[text]) == missing[text]
@@ -939,6 +943,7 @@ class TextModel:
     ) -> None:
         runtime, tokenizers = _packages(what)
         threads = 0 if threads is None else validate_integer("threads", threads, 1)
+        self.threads = threads or os.cpu_count() or 1
         self.path = folder.graph(file)
         vocabulary = folder.file(TOKENIZER)
         self.max_tokens = _max_tokens(folder, max_tokens)
@@ -1143,6 +1148,8 @@ def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
 def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait for work would spin: twice the processor time, taken from other batches and programs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors: what it warns of nobody here can change
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
