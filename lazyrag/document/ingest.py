@@ -629,21 +629,21 @@ class IngestionEngine:
 
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
-        shared: dict[str, str] = {}  # a batch of Chinese texts has a million terms, of ten thousand
+        target.terms.shrink()
         for version in self._uncovered(target, batch):
             batch.meter.tick(target.step)
             segments = version.segments[target.group]
+            texts = self._index_texts(target, version, batch.plan)
+            if not texts:
+                continue
             try:
-                read = map(target.terms_of, self._index_texts(target, version, batch.plan))
-                terms = [list(map(shared.setdefault, one, one)) for one in read]
+                codes, rows = target.terms.encode(texts)
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
-            if not terms:
-                continue
             number = version.current[target.group].number
             keys, fields = [one.key for one in segments], [one.fields for one in segments]
-            version.terms[target.id] = BuildTerms(number, keys, terms, fields)
+            version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
     def _index_texts(self, target: IndexTarget, version: PendingVersion, plan: BuildPlan) -> list[str]:

@@ -391,16 +391,19 @@ class Postings:
     values: NDArray[Any]
 
     @classmethod
-    def of_rows(cls, flat: NDArray[np.int32], lengths: NDArray[np.int32]) -> Postings:
-        """Postings of new rows, with counts.
+    def of_codes(cls, codes: NDArray[np.int64], rows: NDArray[np.int32]) -> tuple[Postings, NDArray[np.int64]]:
+        """Postings of new rows, with counts, and the code of each of their terms.
 
         Args:
-            flat: The term numbers of all rows, one row after the other; every number up to the largest occurs.
-            lengths: How many of them belong to each row.
+            codes: A number from 0 on for each occurrence of a term.
+            rows: The row that it belongs to.
         """
-        pairs = flat.astype(np.int64)  # in place: numpy.unique takes three times the memory
-        pairs <<= 32
-        pairs |= np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        bits = int(rows.max(initial=0)).bit_length()
+        distinct = None
+        if int(codes.max(initial=0)).bit_length() + bits > 63:
+            distinct, codes = np.unique(codes, return_inverse=True)
+        pairs = codes << bits  # sorted in place: numpy.unique takes three times the memory
+        pairs |= rows
         pairs.sort()
         is_new = np.ones(len(pairs), np.bool_)
         np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
@@ -408,7 +411,12 @@ class Postings:
         counts = np.diff(firsts, append=len(pairs))
         pairs = pairs[firsts]
         narrow = counts.astype(np.min_scalar_type(counts.max(initial=1)))
-        return cls(_starts(np.bincount(pairs >> 32)), pairs.astype(np.int32), narrow)
+        of_terms = pairs >> bits
+        starts = np.flatnonzero(np.append(True, of_terms[1:] != of_terms[:-1])) if len(pairs) else firsts
+        found = of_terms[starts]
+        pairs &= (1 << bits) - 1
+        postings = cls(np.append(starts, len(pairs)), pairs.astype(np.int32), narrow)
+        return postings, found if distinct is None else distinct[found]
 
     @classmethod
     def of_weights(
