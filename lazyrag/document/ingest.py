@@ -862,22 +862,30 @@ class FieldReader:
         self._root = root
         self._headings = [one for one in root.locations if one.kind == "heading"]
         self._starts = [one.start for one in self._headings]
+        self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
         words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
         self._path = " ".join(word for word in words if not word.isdecimal())
 
     def read(self, node: Segment, source: Segment | None, text: str) -> str:
         """The fields that a node has, each once, and a text; its headings if its span counts in the root node."""
-        fields = (self._read(name, node, source) for name in self._names)
-        return "\n".join([*dict.fromkeys(filter(None, fields)), text])
+        heading: str | None = None
+        if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
+            at = bisect_right(self._starts, node.span[0]) - 1
+            heading = self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+        prefix = None if node.metadata else self._prefixes.get(heading)
+        if prefix is None:
+            fields = (self._read(name, node, heading) for name in self._names)
+            prefix = "".join(f"{one}\n" for one in dict.fromkeys(filter(None, fields)))
+            if not node.metadata:
+                self._prefixes[heading] = prefix
+        return prefix + text
 
-    def _read(self, name: str, node: Segment, source: Segment | None) -> str:
+    def _read(self, name: str, node: Segment, heading: str | None) -> str:
         if name == "path":
             return self._path
         if name == "headings":
-            if node.span is None or source is None or source.group != LAZY_ROOT_NAME:
-                return str(node.metadata.get("heading", ""))  # of a splitter of source texts
-            at = bisect_right(self._starts, node.span[0]) - 1
-            return self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+            # Without a span in the root node it is of a splitter of source texts.
+            return str(node.metadata.get("heading", "")) if heading is None else heading
         value = node.metadata.get(name, self._root.metadata.get(name))
         return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -99,11 +99,9 @@ class TermIndexes:
             return []
         numbers = np.array([one.build for one in own], np.int64)
         rows = np.array([len(one.keys) for one in own], np.int64)
-        firsts = np.cumsum(rows) - rows
         part = TermPart.of_codes(
             [key for one in own for key in one.keys],
-            np.concatenate([one.codes for one in own]),
-            np.concatenate([one.rows + np.int32(first) for one, first in zip(own, firsts, strict=True)]),
+            [(one.codes, one.rows, len(one.keys)) for one in own],
             own[0].terms.terms,
             [fields for one in own for fields in one.fields],
         )

@@ -14,6 +14,7 @@ import numpy as np
 from lazyrag.data.filters import Filter
 from lazyrag.errors import StoreError
 from lazyrag.indexes.postings import (
+    CodeBlock,
     LiveRows,
     Mask,
     Postings,
@@ -336,14 +337,13 @@ class TermPart(RowPart):
         each = map(numbers.__getitem__, chain.from_iterable(terms))
         codes = np.fromiter(each, np.int64, int(lengths.sum(dtype=np.int64)))
         rows = np.arange(len(terms), dtype=np.int32).repeat(lengths)
-        return cls.of_codes(keys, codes, rows, lambda _: list(numbers), fields)
+        return cls.of_codes(keys, [(codes, rows, len(terms))], lambda _: list(numbers), fields)
 
     @classmethod
     def of_codes(
         cls,
         keys: Sequence[str],
-        codes: NDArray[np.int64],
-        rows: NDArray[np.int32],
+        blocks: Sequence[CodeBlock],
         terms: Callable[[NDArray[np.int64]], list[str]],
         fields: Sequence[Fields] | None = None,
     ) -> TermPart:
@@ -351,13 +351,13 @@ class TermPart(RowPart):
 
         Args:
             keys: n distinct keys.
-            codes: A number from 0 on for each occurrence of a term.
-            rows: The row that it belongs to.
+            blocks: Numbers of their terms, n rows in all.
             terms: Returns the terms with some numbers.
             fields: See `of_rows`.
         """
-        postings, distinct = Postings.of_codes(codes, rows)
-        lengths = np.bincount(rows, minlength=len(keys)).astype(np.int32)
+        postings, distinct = Postings.of_codes(blocks)
+        found = [np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks]
+        lengths = np.concatenate([np.zeros(0, np.int32), *found])
         return cls(RowBlock.of(keys, fields), lengths, Vocabulary(terms(distinct)), postings)
 
     @classmethod
