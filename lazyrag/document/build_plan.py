@@ -17,7 +17,8 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.text.analyzers import analysers, term_function
+from lazyrag.text.analyzers import analysers
+from lazyrag.text.term_codes import TermCodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,14 @@ class TermsTarget:
         id: Its row in the ledger.
         group: Row of its group.
         step: The step that builds it.
-        terms_of: From a text to its terms.
+        terms: Gives its terms numbers.
         text: What it reads of a node.
     """
 
     id: int
     group: int
     step: Step
-    terms_of: Callable[[str], list[str]]
+    terms: TermCodes
     text: IndexText
 
 
@@ -445,7 +446,7 @@ class BuildPlanner:
             return None
         text = self.definitions.index_text(step)
         if index.kind == "terms":
-            return TermsTarget(index.id, group, step, term_function(index.name), text)
+            return TermsTarget(index.id, group, step, TermCodes(index.name), text)
         embedder = self.embedders[index.name]
         return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder, text)
 

@@ -648,21 +648,21 @@ class IngestionEngine:
 
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
-        shared: dict[str, str] = {}  # a batch of Chinese texts has a million terms, of ten thousand
+        target.terms.shrink()
         for version in self._uncovered(target, batch):
             batch.meter.tick(target.step)
             segments = version.segments[target.group]
+            texts = self._index_texts(target, version, batch.plan)
+            if not texts:
+                continue
             try:
-                read = map(target.terms_of, self._index_texts(target, version, batch.plan))
-                terms = [list(map(shared.setdefault, one, one)) for one in read]
+                codes, rows = target.terms.encode(texts)
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
-            if not terms:
-                continue
             number = version.current[target.group].number
             keys, fields = [one.key for one in segments], [one.fields for one in segments]
-            version.terms[target.id] = BuildTerms(number, keys, terms, fields)
+            version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
     def _index_texts(self, target: IndexTarget, version: PendingVersion, plan: BuildPlan) -> list[str]:
@@ -881,22 +881,30 @@ class FieldReader:
         self._root = root
         self._headings = [one for one in root.locations if one.kind == "heading"]
         self._starts = [one.start for one in self._headings]
+        self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
         words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
         self._path = " ".join(word for word in words if not word.isdecimal())
 
     def read(self, node: Segment, source: Segment | None, text: str) -> str:
         """The fields that a node has, each once, and a text; its headings if its span counts in the root node."""
-        fields = (self._read(name, node, source) for name in self._names)
-        return "\n".join([*dict.fromkeys(filter(None, fields)), text])
+        heading: str | None = None
+        if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
+            at = bisect_right(self._starts, node.span[0]) - 1
+            heading = self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+        prefix = None if node.metadata else self._prefixes.get(heading)
+        if prefix is None:
+            fields = (self._read(name, node, heading) for name in self._names)
+            prefix = "".join(f"{one}\n" for one in dict.fromkeys(filter(None, fields)))
+            if not node.metadata:
+                self._prefixes[heading] = prefix
+        return prefix + text
 
-    def _read(self, name: str, node: Segment, source: Segment | None) -> str:
+    def _read(self, name: str, node: Segment, heading: str | None) -> str:
         if name == "path":
             return self._path
         if name == "headings":
-            if node.span is None or source is None or source.group != LAZY_ROOT_NAME:
-                return str(node.metadata.get("heading", ""))  # of a splitter of source texts
-            at = bisect_right(self._starts, node.span[0]) - 1
-            return self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+            # Without a span in the root node it is of a splitter of source texts.
+            return str(node.metadata.get("heading", "")) if heading is None else heading
         value = node.metadata.get(name, self._root.metadata.get(name))
         return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -15,6 +15,7 @@ from lazyrag.errors import StoreError
 from lazyrag.indexes.bm25 import LexicalState, TermPart
 from lazyrag.indexes.tiers import tail_to_join
 from lazyrag.storage.arrays import damage_of
+from lazyrag.text.term_codes import TermCodes
 from lazyrag.types import Fields
 
 if TYPE_CHECKING:
@@ -33,13 +34,17 @@ class BuildTerms:
     Args:
         build: Its number.
         keys: n keys.
-        terms: The terms of each.
-        fields: The filterable fields of each.
+        codes: The numbers of all their terms.
+        rows: For each of these the key that it belongs to, by its place.
+        terms: Gave the terms numbers.
+        fields: The filterable fields of each key.
     """
 
     build: int
     keys: Sequence[str]
-    terms: Sequence[Sequence[str]]
+    codes: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    terms: TermCodes
     fields: Sequence[Fields]
 
 
@@ -85,18 +90,21 @@ class TermIndexes:
     def extended(self, group: int, index: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
         """Make the part of some builds' terms, to be entered into the ledger; small parts before it are merged in.
 
+        The terms of all of them have one numbering.
+
         Array files are on disk when this returns.
         """
         own = [one for one in builds if one.keys]
         if not own:
             return []
-        part = TermPart.of_rows(
-            [key for one in own for key in one.keys],
-            [terms for one in own for terms in one.terms],
-            [fields for one in own for fields in one.fields],
-        )
         numbers = np.array([one.build for one in own], np.int64)
         rows = np.array([len(one.keys) for one in own], np.int64)
+        part = TermPart.of_codes(
+            [key for one in own for key in one.keys],
+            [(one.codes, one.rows, len(one.keys)) for one in own],
+            own[0].terms.terms,
+            [fields for one in own for fields in one.fields],
+        )
         tree = self._ledger.tree
         live = next((one for one in tree.groups.values() if one.id == group), None)
         with self._ledger.reading():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -14,6 +14,7 @@ import numpy as np
 from lazyrag.data.filters import Filter
 from lazyrag.errors import StoreError
 from lazyrag.indexes.postings import (
+    CodeBlock,
     LiveRows,
     Mask,
     Postings,
@@ -334,8 +335,30 @@ class TermPart(RowPart):
         lengths = np.fromiter(map(len, terms), np.int32, len(terms))
         numbers: defaultdict[str, int] = defaultdict(count().__next__)  # a term that is new gets the next number
         each = map(numbers.__getitem__, chain.from_iterable(terms))
-        flat = np.fromiter(each, np.int32, int(lengths.sum(dtype=np.int64)))
-        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(list(numbers)), Postings.of_rows(flat, lengths))
+        codes = np.fromiter(each, np.int64, int(lengths.sum(dtype=np.int64)))
+        rows = np.arange(len(terms), dtype=np.int32).repeat(lengths)
+        return cls.of_codes(keys, [(codes, rows, len(terms))], lambda _: list(numbers), fields)
+
+    @classmethod
+    def of_codes(
+        cls,
+        keys: Sequence[str],
+        blocks: Sequence[CodeBlock],
+        terms: Callable[[NDArray[np.int64]], list[str]],
+        fields: Sequence[Fields] | None = None,
+    ) -> TermPart:
+        """A part of new rows.
+
+        Args:
+            keys: n distinct keys.
+            blocks: Numbers of their terms, n rows in all.
+            terms: Returns the terms with some numbers.
+            fields: See `of_rows`.
+        """
+        postings, distinct = Postings.of_codes(blocks)
+        found = [np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks]
+        lengths = np.concatenate([np.zeros(0, np.int32), *found])
+        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(terms(distinct)), postings)
 
     @classmethod
     def joined(cls, parts: Sequence[TermPart], masks: Sequence[Mask | None]) -> TermPart:

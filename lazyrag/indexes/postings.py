@@ -31,6 +31,9 @@ P = TypeVar("P", bound="VectorPart[Any]")
 Mask: TypeAlias = "NDArray[np.bool_]"
 """One boolean for each row of a part: shape (n,)."""
 
+CodeBlock: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int32], int]"
+"""A number from 0 on for each occurrence of a term, the row that it belongs to, and how many rows there are."""
+
 _MAX_CACHED_MASKS = 64
 
 
@@ -391,24 +394,34 @@ class Postings:
     values: NDArray[Any]
 
     @classmethod
-    def of_rows(cls, flat: NDArray[np.int32], lengths: NDArray[np.int32]) -> Postings:
-        """Postings of new rows, with counts.
-
-        Args:
-            flat: The term numbers of all rows, one row after the other; every number up to the largest occurs.
-            lengths: How many of them belong to each row.
-        """
-        pairs = flat.astype(np.int64)  # in place: numpy.unique takes three times the memory
-        pairs <<= 32
-        pairs |= np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        pairs.sort()
+    def of_codes(cls, blocks: Sequence[CodeBlock]) -> tuple[Postings, NDArray[np.int64]]:
+        """Postings of new rows, with counts, and the code of each of their terms."""
+        bits = sum(count for _, _, count in blocks).bit_length()
+        distinct = None
+        if max((int(codes.max(initial=0)) for codes, _, _ in blocks), default=0).bit_length() + bits > 63:
+            distinct = np.unique(np.concatenate([codes for codes, _, _ in blocks]))
+        pairs = np.empty(sum(len(codes) for codes, _, _ in blocks), np.int64)
+        first = end = 0
+        for codes, rows, count in blocks:
+            start, end = end, end + len(codes)
+            pairs[start:end] = codes if distinct is None else distinct.searchsorted(codes)
+            pairs[start:end] <<= bits
+            pairs[start:end] |= rows + np.int64(first)
+            first += count
+        pairs.sort()  # in place: numpy.unique takes three times the memory
         is_new = np.ones(len(pairs), np.bool_)
         np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
-        firsts = np.flatnonzero(is_new)
-        counts = np.diff(firsts, append=len(pairs))
-        pairs = pairs[firsts]
-        narrow = counts.astype(np.min_scalar_type(counts.max(initial=1)))
-        return cls(_starts(np.bincount(pairs >> 32)), pairs.astype(np.int32), narrow)
+        counts = np.diff(np.flatnonzero(is_new), append=len(pairs))
+        counts = counts.astype(np.min_scalar_type(counts.max(initial=1)))
+        pairs = pairs[is_new]
+        rows = (pairs & ((1 << bits) - 1)).astype(np.int32)
+        pairs >>= bits
+        is_new = np.ones(len(pairs), np.bool_)
+        np.not_equal(pairs[1:], pairs[:-1], out=is_new[1:])
+        starts = np.flatnonzero(is_new)
+        found = pairs[starts]
+        postings = cls(np.append(starts, len(pairs)), rows, counts)
+        return postings, found if distinct is None else distinct[found]
 
     @classmethod
     def of_weights(
@@ -485,7 +498,7 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return starts
 
 
-_JOINED_AT_ONCE = 1 << 20  # postings
+_JOINED_AT_ONCE = 1 << 18  # postings
 _GROUP_SIZE = 64
 
 _scratch = threading.local()

@@ -13,7 +13,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -301,19 +301,66 @@ token_counters.register("estimate", EstimatedTokenCounter())
 token_counters.register("utf8", Utf8TokenCounter())
 
 
-class _BisectingCounter:
+class BisectingCounter:
     """Finds by bisection how much text fits, with a counter that only counts."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self.name = counter.name
         self.count = counter.count
+        self._length = 4.0  # of a token, in characters: about
+
+    def last_end(self, text: str, start: int, limit: int, ends: array[int]) -> int:
+        """The last of some ascending positions with ``count(text[start:end]) <= limit``; 0 if none is.
+
+        It counts two or three times, as the length of tokens hardly varies.
+        """
+        first = bisect_right(ends, start)
+        at = self._search(lambda one: text[start : ends[one]], limit, range(first, len(ends)), ends, start)
+        return ends[at] if at >= first else 0
+
+    def first_start(self, text: str, end: int, limit: int, starts: array[int], least: int) -> int:
+        """The first of ascending positions, from a least one on, with ``count(text[start:end]) <= limit``; or end."""
+        places = range(bisect_left(starts, end) - 1, bisect_left(starts, least) - 1, -1)
+        at = self._search(lambda one: text[starts[one] : end], limit, places, starts, end)
+        return starts[at] if at in places else end
 
     def fit_forward(self, text: str, start: int, limit: int) -> int:
-        most = len(text) - start
-        return start + _gallop(lambda length: self.count(text[start : start + length]) <= limit, most, limit)
+        """See `FittingTokenCounter`."""
+        places = range(start + 1, len(text) + 1)
+        return self._search(lambda end: text[start:end], limit, places, range(len(text) + 1), start)
 
     def fit_backward(self, text: str, end: int, limit: int) -> int:
-        return end - _gallop(lambda length: self.count(text[end - length : end]) <= limit, end, limit)
+        """See `FittingTokenCounter`."""
+        return self._search(lambda start: text[start:end], limit, range(end - 1, -1, -1), range(end), end)
+
+    def _search(
+        self, part: Callable[[int], str], limit: int, places: range, positions: Sequence[int], origin: int
+    ) -> int:
+        """The last place whose part fits; the one before the first if none does. Parts grow with their places.
+
+        The cost depends on the answer, not on the number of places.
+        """
+        low, high, attempts = -1, len(places), 0
+        length = limit * self._length
+        while high - low > 1:
+            at = bisect_right(places, length, key=lambda one: abs(positions[one] - origin)) - 1
+            if attempts >= _GUESSES and high < len(places):
+                at = (low + high) // 2
+            at = min(max(at, low + 1), high - 1)
+            some = part(places[at])
+            tokens = self.count(some)
+            of_token = len(some) / max(tokens, 1)
+            self._length = min(of_token, _LONGEST_TOKEN)
+            if tokens <= limit:
+                low, length = at, min(len(some) + (limit - tokens + 1) * of_token, 2 * len(some))
+            else:
+                high, length = at, len(some) + (limit - tokens) * of_token
+            attempts += 1
+        return places.start + low * places.step
+
+
+_GUESSES = 4  # before halving
+_LONGEST_TOKEN = 8.0  # that is guessed, in characters
 
 
 def with_fit_methods(counter: TokenCounter) -> FittingTokenCounter:
@@ -327,23 +374,7 @@ def with_fit_methods(counter: TokenCounter) -> FittingTokenCounter:
         >>> with_fit_methods(Words()).fit_forward("one two three", 0, 2)
         8
     """
-    return counter if isinstance(counter, FittingTokenCounter) else _BisectingCounter(counter)
-
-
-def _gallop(fits: Callable[[int], bool], most: int, guess: int) -> int:
-    """The largest length in [0, most] that fits, for a monotone test; the cost depends on the answer, not on most."""
-    low, high = 0, min(most, max(1, 4 * guess))
-    while high < most and fits(high):
-        low, high = high, min(most, 2 * high)
-    if fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    return counter if isinstance(counter, FittingTokenCounter) else BisectingCounter(counter)
 
 
 # tiktoken downloads a vocabulary that is not on the machine. To prevent that, the file must exist in tiktoken's cache.

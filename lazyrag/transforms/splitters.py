@@ -27,7 +27,7 @@ from lazyrag.text.sentences import (
     sentence_ends,
     sentence_spans,
 )
-from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
+from lazyrag.text.tokens import BisectingCounter, TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -531,6 +531,11 @@ class Packer:
 
     def _next(self, text: str, levels: Sequence[array[int]], start: int, done: int) -> Span:
         """Return the next span: from ``start``, or from ``done`` if that keeps a part or a character whole."""
+        if isinstance(self._fitting, BisectingCounter):  # whole parts are found with less counting
+            for ends in levels:
+                whole = self._fitting.last_end(text, start, self.size, ends)
+                if whole > done:
+                    return start, whole
         limit = max(self._fitting.fit_forward(text, start, self.size), start + 1)
         for ends in levels:
             whole = _last_at_most(ends, limit)
@@ -549,6 +554,11 @@ class Packer:
         """Return where the next span begins: in (start, end], within the overlap."""
         if not self.overlap or end == len(text):
             return end
+        if isinstance(self._fitting, BisectingCounter):
+            for starts in levels:
+                part = self._fitting.first_start(text, end, self.overlap, starts, start + 1)
+                if part < end:
+                    return part
         earliest = max(self._fitting.fit_backward(text, end, self.overlap), start + 1)
         for ends in levels:
             part = ends[bisect_left(ends, earliest)]

@@ -379,3 +379,38 @@ def _leaves(value):
 def _joined(leaves):
     """Leaves as one text, for which it does not matter where texts are cut."""
     return "".join(one if isinstance(one, str) else json.dumps(one) for one in leaves)
+
+
+class Counted:
+    """The counter of bytes without its way to fit; it notes how much it counts."""
+
+    name = "utf8"
+
+    def __init__(self):
+        self.characters = 0
+
+    def count(self, text: str) -> int:
+        """A third of the bytes."""
+        self.characters += len(text)
+        return UTF8.count(text)
+
+
+@pytest.mark.parametrize("kind", [SentenceSplitter, SectionSplitter, RecursiveSplitter, TokenSplitter])
+@given(
+    st.lists(st.sampled_from([*"aé 茶。.!,\n👩", "Green tea. ", "绿茶。", "\n\n", " " * 40, "x" * 90]), max_size=60),
+    st.integers(1, 40),
+    st.integers(0, 39),
+)
+def test_a_counter_that_only_counts_gives_the_same_chunks(kind, parts, size, overlap):
+    """Guessing where a chunk ends changes nothing about where it ends."""
+    text, overlap = "".join(parts), min(overlap, size - 1)
+    expected = kind(chunk_size=size, chunk_overlap=overlap, counter="utf8").split(text)
+    assert kind(chunk_size=size, chunk_overlap=overlap, counter=Counted()).split(text) == expected
+
+
+@pytest.mark.parametrize("sentence", ["Green tea is steeped at 80 degrees. ", "绿茶用八十度的水冲泡。"])
+def test_a_text_is_counted_a_few_times(sentence):
+    """Halving by characters counted it 25 times."""
+    counter, text = Counted(), sentence * 500
+    assert len(SentenceSplitter(256, 50, counter=counter).split(text)) > 10
+    assert counter.characters < 6 * len(text)

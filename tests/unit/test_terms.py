@@ -6,6 +6,7 @@ import importlib
 import random
 import re
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from lazyrag.loaders import load_file
 from lazyrag.text import analyzers
 from lazyrag.text.analyzers import analysers, chinese_terms, english_terms
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.text.term_codes import TermCodes
 from tests.shared import read_squad, shared
 
 BOTH = pytest.mark.parametrize("terms", [english_terms, chinese_terms], ids=["en", "zh"])
@@ -199,6 +201,29 @@ def test_a_sentence_is_found_by_its_own_words(terms, text):
     whole = set(terms(text))
     for piece in text.replace("。", "，").split("，"):
         assert set(terms(piece)) <= whole
+
+
+_CODED = "茶叶合作社中国科学院是否什么哪吗谁多少カナ한글𠀀\u9fd6\u3400，。…～’' abTHE9_é\u0301\ud800ﬁ－Ａ々\n"
+
+
+@pytest.mark.parametrize(("name", "terms"), [("en", english_terms), ("zh", chinese_terms)])
+@given(st.lists(st.text(st.sampled_from(_CODED), max_size=30) | st.text(max_size=30), max_size=6))
+def test_the_numbers_of_an_index_stand_for_the_terms(name, terms, texts):
+    """Each text gets its own terms, as often as it has them, in any script; also of texts that come later."""
+    codes = TermCodes(name)
+    for some in (texts, texts[::-1]):
+        numbers, rows = codes.encode(some)
+        found = Counter(zip(rows.tolist(), codes.terms(numbers), strict=True))
+        assert found == Counter((at, term) for at, text in enumerate(some) for term in terms(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["a''b c", "'tis the dogs' rock'n'roll '' '", "DON'T_x\x1cy\x00z"], ids=["double", "around", "control"]
+)
+def test_numbers_of_ascii_words_with_apostrophes(text):
+    """They are found by splitting at spaces, where the analyser uses a pattern."""
+    numbers, _ = (codes := TermCodes("en")).encode([text])
+    assert codes.terms(numbers) == english_terms(text)
 
 
 def test_jiebas_words_are_the_text():

@@ -15,10 +15,10 @@ from lazyrag import ContextBuilder
 from lazyrag.data.result import Hit
 from lazyrag.text.tokens import (
     AverageTokenCounter,
+    BisectingCounter,
     EstimatedTokenCounter,
     FittingTokenCounter,
     Utf8TokenCounter,
-    _BisectingCounter,
     token_counters,
     with_fit_methods,
 )
@@ -123,7 +123,7 @@ def test_an_estimate_fits_in_long_texts(limit):
 
     parts = ["Tea ", "HTTPServer", "x" * 40_000, "1234567", "\n\n", "绿茶。", "-" * 50, "  \t", "a.b==c, ", "É", "\x1f"]
     text = "".join(random.Random(4).choices(parts, [9, 5, 0.01, 5, 2, 5, 1, 1, 5, 1, 1], k=20_000))
-    counter, searched = EstimatedTokenCounter(), _BisectingCounter(Searched())
+    counter, searched = EstimatedTokenCounter(), BisectingCounter(Searched())
     start = 0
     for _ in range(30):
         end = counter.fit_forward(text, start, limit)

@@ -1,0 +1,210 @@
+"""The terms of many texts as numbers: what an index is made of, without a text for each occurrence of a term."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyrag.text.analyzers import (
+    QUESTION_WORDS,
+    analysers,
+    ascii_words,
+    chinese_segmenter,
+    chinese_terms,
+    english_terms,
+    longer_terms,
+    normal_words,
+    stem_of,
+    term_function,
+)
+from lazyrag.text.sentences import CJK_LETTERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SHIFT = 21  # bits of a character
+_STRINGS = 1 << 2 * _SHIFT  # the code of the first term that is no character and no pair
+_AT_ONCE = 1 << 17  # characters; bounds the memory of their words
+_MOST_NUMBERS = 1 << 18
+_SEVERAL = -2
+# Small letters for capitals, spaces for what belongs to no word: a third of the time of a pattern.
+_LETTERS = (
+    bytes(code if chr(code).isalnum() or chr(code) == "'" else ord(" ") for code in range(128)).lower().ljust(256)
+)
+_FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FD5  # jieba's Chinese letters
+
+
+class _Numbers(dict["str | bytes", int]):
+    """Number of a word's term, -1 without one; a term that is new gets the next number.
+
+    A word in bytes may have apostrophes around it, and `_SEVERAL` words may come as one.
+
+    Args:
+        term_of: The term of a word; None for none.
+        terms: The terms by number.
+    """
+
+    def __init__(self, term_of: Callable[[str], str | None], terms: dict[str, int]) -> None:
+        super().__init__()
+        self._term_of, self._terms = term_of, terms
+
+    def __missing__(self, word: str | bytes) -> int:
+        words = [word] if isinstance(word, str) else ascii_words(word.decode())
+        number = _SEVERAL
+        if len(words) < 2:
+            term = self._term_of(words[0]) if words else None
+            number = -1 if term is None else self._terms.setdefault(term, len(self._terms))
+        self[word] = number
+        return number
+
+
+class _Longer(dict[str, tuple[int, ...]]):
+    """Numbers of the terms of a Chinese word of three characters and more."""
+
+    def __init__(self, terms: dict[str, int]) -> None:
+        super().__init__()
+        self._terms = terms
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        terms = longer_terms([word], chinese_segmenter())
+        found = self[word] = tuple(self._terms.setdefault(term, len(self._terms)) for term in terms)
+        return found
+
+
+class TermCodes:
+    """Gives terms numbers. Those of one object go together; it is made for documents that are indexed together.
+
+    The terms are those of the analyser. A Chinese, Japanese or Korean character, and a pair of them, has a number that
+    follows from it, so that a text of them is taken apart in whole arrays.
+
+    Args:
+        analyser: Name of the analyser.
+
+    Raises:
+        NotRegisteredError: If no analyser has the name.
+
+    Example:
+        >>> codes = TermCodes("zh")
+        >>> numbers, rows = codes.encode(["绿茶 teas", "tea"])
+        >>> list(zip(rows.tolist(), codes.terms(numbers)))
+        [(0, 'tea'), (1, 'tea'), (0, '绿'), (0, '茶'), (0, '绿茶')]
+    """
+
+    def __init__(self, analyser: str) -> None:
+        self._terms_of = term_function(analyser)
+        terms = analysers[analyser].terms
+        self._is_built_in = terms in (english_terms, chinese_terms)
+        self._strings: dict[str, int] = {}
+        self._numbers = _Numbers(_sifted if self._is_built_in else str, self._strings)
+        self._longer = _Longer(self._strings)
+        self._is_chinese = terms is chinese_terms
+
+    def shrink(self) -> None:
+        """Forget numbers that were given before, if they are many: those that are in use become invalid."""
+        if len(self._numbers) + len(self._strings) > _MOST_NUMBERS:
+            for one in (self._numbers, self._longer, self._strings):
+                one.clear()
+
+    def encode(self, texts: Sequence[str], *, splits: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The numbers of the terms of some texts, in no particular order, and to which of the texts each belongs.
+
+        Args:
+            texts: Any number.
+            splits: Split ASCII texts at spaces; else by the analyser's pattern, which finds the same.
+
+        Raises:
+            TransformError: If the analyser raises, or returns anything but a list of texts.
+        """
+        numbers, sizes = array("q"), array("q")
+        wide: list[tuple[int, str]] = []
+        for at, text in enumerate(texts):
+            words: Sequence[str | bytes]
+            if not self._is_built_in:
+                words = self._terms_of(text)
+            elif text.isascii():
+                words = text.encode().translate(_LETTERS).split() if splits else ascii_words(text)
+            else:
+                normal, words = normal_words(text)
+                wide.append((at, normal))
+            numbers.extend(map(self._numbers.__getitem__, words))
+            sizes.append(len(words))
+        flat = np.frombuffer(numbers, np.int64) if numbers else np.zeros(0, np.int64)
+        if splits and flat.min(initial=0) == _SEVERAL:
+            return self.encode(texts, splits=False)
+        rows = np.arange(len(texts), dtype=np.int32).repeat(sizes)
+        kept = flat >= 0
+        found = [(flat[kept] + _STRINGS, rows[kept])]
+        for some in _slices(wide):
+            found += self._encode_wide(*some)
+        return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+
+    def _encode_wide(self, text: str, rows: NDArray[np.int32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """The numbers and rows of what is written in Chinese, Japanese and Korean letters."""
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+        is_letter = _is_cjk().take(codes)
+        if not is_letter.any():
+            return
+        if self._is_chinese:
+            is_han = (codes >= _FIRST_HAN) & (codes <= _LAST_HAN)
+            lines = np.where(is_han, codes, ord("\n")).astype("<u4").tobytes().decode("utf-32-le")
+            words = chinese_segmenter().cut(lines)
+            lengths = np.fromiter(map(len, words), np.int64, len(words))
+            ends = np.cumsum(lengths)
+            asking = np.fromiter(map(QUESTION_WORDS.__contains__, words), np.bool_, len(words)).nonzero()[0]
+            for end, length in zip(ends[asking].tolist(), lengths[asking].tolist(), strict=True):
+                is_letter[end - length : end] = False
+            is_long = lengths > 2
+            is_long[asking] = False
+            at = is_long.nonzero()[0]
+            terms = [self._longer[words[one]] for one in at.tolist()]
+            of_words = np.fromiter(chain.from_iterable(terms), np.int64)
+            yield of_words + _STRINGS, rows[ends[at] - 1].repeat(np.fromiter(map(len, terms), np.int64, len(terms)))
+        yield codes[is_letter], rows[is_letter]
+        first = (is_letter[:-1] & is_letter[1:]).nonzero()[0]
+        yield codes[first] << _SHIFT | codes[first + 1], rows[first]
+
+    def terms(self, codes: NDArray[np.int64]) -> list[str]:
+        """The terms with some numbers."""
+        is_string, is_one = codes >= _STRINGS, codes < 1 << _SHIFT
+        strings, pairs = list(self._strings), codes[~is_string & ~is_one]
+        ones = codes[is_one].astype("<u4").tobytes().decode("utf-32-le")
+        both = np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1).astype("<u4").tobytes().decode("utf-32-le")
+        sources = {
+            0: iter(ones),
+            1: map(operator.add, both[::2], both[1::2]),
+            2: map(strings.__getitem__, (codes[is_string] - _STRINGS).tolist()),
+        }
+        return [next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()]
+
+
+def _sifted(word: str) -> str | None:
+    return stem_of(word) or None
+
+
+def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.int32]]]:
+    """Numbered texts, joined with an end of line behind each up to a size; with the number at each character."""
+    some: list[tuple[int, str]] = []
+    size = 0
+    for at, text in enumerate(texts, start=1):
+        some.append(text)
+        size += len(text[1])
+        if size >= _AT_ONCE or at == len(texts):
+            rows = np.array([row for row, _ in some], np.int32).repeat([len(one) + 1 for _, one in some])
+            yield "".join(f"{one}\n" for _, one in some), rows
+            some, size = [], 0
+
+
+@functools.cache
+def _is_cjk() -> NDArray[np.bool_]:
+    """(0x110000,) whether a character is one of `CJK_LETTERS`."""
+    table = np.zeros(0x110000, np.bool_)
+    for first, last in re.findall("(.)(?:-(.))?", CJK_LETTERS):
+        table[ord(first) : ord(last or first) + 1] = True
+    return table
