@@ -8,11 +8,12 @@ import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, missing_package
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

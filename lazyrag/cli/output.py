@@ -6,11 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
 from lazyrag.errors import ConfigError
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.data.filters import Filter

@@ -8,11 +8,11 @@ import enum
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
+from lazyrag.values import dataclass
 
 # First words of the sentences with which errors of this package name the way out.
 _REMEDIES = frozenset(

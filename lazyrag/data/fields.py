@@ -8,13 +8,13 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import FieldValue, Scalar
 from lazyrag.validation import known_arguments, require, validate_integer
+from lazyrag.values import dataclass
 
 
 class DataType(enum.Enum):

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import (
@@ -34,6 +33,7 @@ from lazyrag.data.fields import (
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.types import Fields, FieldValue
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 _SYMBOLS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "in range", "contains", "exists")

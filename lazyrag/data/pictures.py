@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING
+
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

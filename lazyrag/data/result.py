@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError, count, known_names, preview
 from lazyrag.validation import require, validate_number
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode

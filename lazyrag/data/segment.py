@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import Fields
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,9 +7,10 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 from lazyrag.data.segment import TABLE, Location
+from lazyrag.values import dataclass
 
 _NUMBER = re.compile(r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+")
 _YEAR = re.compile(r"(?:19|20)\d\d")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import schema_text
@@ -18,6 +18,7 @@ from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers, term_function
+from lazyrag.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import itertools
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -33,6 +33,7 @@ from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FieldValue
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.values import dataclass
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together

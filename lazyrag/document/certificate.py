@@ -11,7 +11,7 @@ import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,7 @@ from lazyrag.stores.protocol import local_path
 from lazyrag.stores.sqlite import VECTOR_PARTS
 from lazyrag.types import Embedding
 from lazyrag.validation import validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

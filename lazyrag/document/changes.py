@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +19,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_pa
 from lazyrag.loaders.directory import IGNORE_FILES, FoundFile, Listing, Selection, Signature, find_files, signature_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.validation import require, validate_number, validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile

@@ -17,7 +17,6 @@ import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +35,7 @@ from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

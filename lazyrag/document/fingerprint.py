@@ -26,11 +26,12 @@ import time
 import types
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Any
 
 from lazyrag.data.segment import digest
+from lazyrag.values import dataclass
 
 _MAX_ATTEMPTS = 20
 _DEFINITIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -7,13 +7,14 @@ import shutil
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from lazyrag.errors import LoadError, MissingDependencyError
 from lazyrag.loaders.base import Reading, find_reader, loaders
 from lazyrag.loaders.media import SUFFIXES
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.document.load_files import Loading

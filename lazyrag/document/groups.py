@@ -11,7 +11,6 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from lazyrag.data.fields import Schema
@@ -36,6 +35,7 @@ from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
 from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
+from lazyrag.values import dataclass
 
 _revisions = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.data.node import ShownHits, show_all
@@ -38,6 +38,7 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.models.embedding_cache import EmbeddingCache

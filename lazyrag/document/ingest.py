@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
@@ -64,6 +64,7 @@ from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 R = TypeVar("R")

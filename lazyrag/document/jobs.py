@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
@@ -32,6 +31,7 @@ from lazyrag.document.report import Progress, during_call, pages, raise_if_cance
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document

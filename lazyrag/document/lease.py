@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

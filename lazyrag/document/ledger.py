@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from lazyrag.data.segment import root_uid
@@ -20,6 +20,7 @@ from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
+from lazyrag.values import dataclass
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
 Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
@@ -39,6 +39,7 @@ from lazyrag.loaders.base import (
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
 from lazyrag.validation import known_keywords, require
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
 from lazyrag.data.pictures import write_png
@@ -17,6 +16,7 @@ from lazyrag.loaders.ocr import OcrWord, word_glyphs
 from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
 from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
 from lazyrag.validation import validate_integer
+from lazyrag.values import dataclass
 
 _MAX_WIDTH = 10_000
 _BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes

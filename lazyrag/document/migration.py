@@ -6,7 +6,6 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,6 +36,7 @@ from lazyrag.stores.config import OpenStores, StoreConf
 from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name, local_path
 from lazyrag.types import SPARSE
 from lazyrag.validation import is_list_of, known_keywords, require
+from lazyrag.values import dataclass
 
 R = TypeVar("R", Segment, VectorRow)
 

@@ -6,7 +6,6 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

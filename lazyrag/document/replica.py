@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -38,6 +38,7 @@ from lazyrag.errors import ConfigError, StaleNodeError, StoreError
 from lazyrag.models.embedding import length_of
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require, validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.document.indexer import Indexer

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from lazyrag.errors import CanceledError, IngestionError, IngestionWarning, NoRe
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from typing import Self

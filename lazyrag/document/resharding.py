@@ -14,7 +14,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.stores.config import StoreConf
 from lazyrag.types import Embedding
 from lazyrag.validation import known_keywords, require, validate_integer
+from lazyrag.values import dataclass
 
 _CACHE = ".embeddings"
 _BESIDE = (".d", ".graphs", ".selection", ".results", f"{_CACHE}-wal", f"{_CACHE}-shm", _CACHE, "-wal", "-shm", "")

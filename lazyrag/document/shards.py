@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -47,6 +47,7 @@ from lazyrag.storage.arrays import sync_folder
 from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
 from lazyrag.validation import require, validate_integer, validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from typing import Self

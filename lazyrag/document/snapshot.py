@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -38,6 +38,7 @@ from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.document.indexer import Indexer

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
@@ -65,6 +65,7 @@ from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
+from lazyrag.values import dataclass
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached

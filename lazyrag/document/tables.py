@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -24,6 +24,7 @@ from lazyrag.document import sql_process
 from lazyrag.document.sql_process import MEMORY, ROW_BITS
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.validation import validate_integer, validate_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from lazyrag.indexes.bm25 import LexicalState, TermPart
 from lazyrag.indexes.tiers import tail_to_join
 from lazyrag.storage.arrays import damage_of
 from lazyrag.types import Fields
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

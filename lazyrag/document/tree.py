@@ -6,7 +6,7 @@ import functools
 import json
 import sqlite3
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, store_key
 from lazyrag.errors import StoreError
 from lazyrag.stores.sqlite import read_text
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

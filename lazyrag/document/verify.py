@@ -8,7 +8,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +33,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
 from lazyrag.types import SPARSE, Embeddings
+from lazyrag.values import dataclass
 
 _PATIENCE_S = 10.0
 _MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged

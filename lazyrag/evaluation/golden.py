@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from html import escape
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -33,6 +33,7 @@ from lazyrag.validation import (
     validate_text,
     validate_texts,
 )
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

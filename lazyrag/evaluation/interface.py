@@ -10,7 +10,7 @@ import numbers
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
@@ -23,6 +23,7 @@ from lazyrag.retrieval.base import check_retrievers
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, callable_name, check_query, retrieve_nodes
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from ragas import EvaluationDataset, SingleTurnSample

@@ -6,7 +6,6 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lazyrag.document.document import Document
@@ -16,6 +15,7 @@ from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel
 from lazyrag.text.sentences import sentence_spans
 from lazyrag.validation import known_keywords, validate_integer
+from lazyrag.values import dataclass
 
 _LETTERS = 12, 300  # of a sentence that is asked
 _APART = 4  # sentences between two that are asked, so that the text around each stays

@@ -6,7 +6,6 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +15,7 @@ from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, replace_m
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
 from lazyrag.validation import is_list_of, require, validate_integer
+from lazyrag.values import dataclass
 
 # Claims
 

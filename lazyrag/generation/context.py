@@ -7,7 +7,6 @@ import math
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.node import DocNode
@@ -24,6 +23,7 @@ from lazyrag.validation import (
     validate_integer,
     validate_text,
 )
+from lazyrag.values import dataclass
 
 _LONG = 1000  # characters
 _FULL_STOPS = (".", "!", "?", "。", "！", "？", "…", "．")

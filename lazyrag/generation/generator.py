@@ -11,7 +11,6 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
@@ -30,6 +29,7 @@ from lazyrag.models.protocols import (
 )
 from lazyrag.text.sentences import CJK_LETTERS, Language, ResolvedLanguage, resolve_language
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 # Confidence
 

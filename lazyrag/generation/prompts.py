@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
@@ -14,6 +13,7 @@ from lazyrag.models.chat import conversation_text
 from lazyrag.models.protocols import Message, as_messages
 from lazyrag.text.sentences import ResolvedLanguage
 from lazyrag.validation import require, validate_template
+from lazyrag.values import dataclass
 
 SYSTEM_EN = (
     "You answer questions from the reference material that the user gives you. Use only what stands in the material. "

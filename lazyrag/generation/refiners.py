@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
@@ -37,6 +36,7 @@ from lazyrag.validation import (
     required_names,
     validate_integer,
 )
+from lazyrag.values import dataclass
 
 # Shared
 

@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -23,6 +23,7 @@ from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

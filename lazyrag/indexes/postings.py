@@ -8,7 +8,7 @@ import threading
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

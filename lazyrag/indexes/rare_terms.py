@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from lazyrag.indexes.postings import Mask, Postings, kth_largest, sorted_order
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -33,6 +33,7 @@ from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
 from lazyrag.storage.database import batches_reaching
 from lazyrag.validation import validate_integer
+from lazyrag.values import dataclass
 
 Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from lazyrag.errors import LoadError
+from lazyrag.values import dataclass
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

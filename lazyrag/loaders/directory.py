@@ -10,13 +10,14 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.validation import require, validate_boolean, validate_texts
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

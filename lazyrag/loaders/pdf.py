@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,7 @@ from lazyrag.validation import (
     validate_seconds,
     validate_texts,
 )
+from lazyrag.values import dataclass
 
 _OCR_DOTS_PER_INCH = 200
 _MAX_PAGES_NAMED = 20

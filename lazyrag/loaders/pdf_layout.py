@@ -8,7 +8,7 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -26,6 +26,7 @@ from lazyrag.loaders.pdf_lines import (
     logical_text,
     respace,
 )
+from lazyrag.values import dataclass
 
 # PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
 # without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.

@@ -9,12 +9,13 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from lazyrag.loaders.bidi import has_right_to_left, logical_order, mirrored
+from lazyrag.values import dataclass
 
 CELL_GAP = 1.0
 """Width from which a gap parts cells, in font sizes."""

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Value as JsonValue
 from lazyrag.text.structure import json_values, xml_elements
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_texts
+from lazyrag.values import dataclass
 
 MAX_LOCATED_DEPTH = 50
 """Nesting of located values."""

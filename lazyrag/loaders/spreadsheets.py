@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,6 +35,7 @@ from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
 from lazyrag.validation import known_arguments
+from lazyrag.values import dataclass
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
 """The value of a cell."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
+from lazyrag.values import dataclass
 
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20

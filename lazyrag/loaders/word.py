@@ -6,7 +6,7 @@ import codecs
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from docx.document import Document as WordDocument

@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,7 @@ from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputTyp
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.types import Embedding, Matrix
 from lazyrag.validation import known_arguments, require, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from typing import Self

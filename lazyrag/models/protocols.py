@@ -6,12 +6,13 @@ import inspect
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import Embedding, Matrix
 from lazyrag.validation import is_list_of, require, validate_boolean, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.errors import EmbeddingError

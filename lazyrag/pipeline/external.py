@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
 from lazyrag.pipeline.search import RetrievedItems
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
 _DOCUMENT_FIELDS = ("document_id", "doc_id", "file_id")

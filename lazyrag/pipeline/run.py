@@ -8,7 +8,7 @@ import inspect
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import FilterLike
@@ -30,6 +30,7 @@ from lazyrag.retrieval.query_rewriting import read_queries, standalone_prompt
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import require, validate_integer
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

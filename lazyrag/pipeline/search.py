@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
@@ -16,6 +15,7 @@ from lazyrag.errors import RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import check_retrievers, hits_of
 from lazyrag.retrieval.stages import callable_name
+from lazyrag.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import math
 import numbers
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
@@ -27,6 +26,7 @@ from lazyrag.validation import (
     validate_number,
     validate_text,
 )
+from lazyrag.values import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)

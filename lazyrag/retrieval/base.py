@@ -7,7 +7,7 @@ import math
 import numbers
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from lazyrag.data.filters import Filter, FilterLike, parse_filter
@@ -29,6 +29,7 @@ from lazyrag.retrieval.stages import (
     validate_stage,
 )
 from lazyrag.validation import check_call, keyword_names, known_keywords, require, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.data.result import Hit

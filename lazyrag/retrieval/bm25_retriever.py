@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
+from lazyrag.values import dataclass
 
 _IDS = ("id", "doc_id")
 _TEXTS = ("text", "content")

@@ -6,7 +6,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, overload
 
 from lazyrag.data.encoding import to_dict
@@ -15,6 +15,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
 from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind
+from lazyrag.values import dataclass
 
 _WIDTH = 100
 _TEXT_SHOWN = 200

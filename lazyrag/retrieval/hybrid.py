@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
@@ -53,6 +53,7 @@ from lazyrag.validation import (
     validate_integer,
     validate_number,
 )
+from lazyrag.values import dataclass
 
 Combine: TypeAlias = Callable[[list[list[DocNode]]], Sequence[DocNode]]
 """From the nodes of each retriever, in the retrievers' order, to the result."""

@@ -9,7 +9,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
@@ -52,6 +52,7 @@ from lazyrag.validation import (
     validate_number,
     validate_texts,
 )
+from lazyrag.values import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 T_co = TypeVar("T_co", covariant=True)

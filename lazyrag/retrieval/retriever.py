@@ -7,7 +7,7 @@ import enum
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
@@ -50,6 +50,7 @@ from lazyrag.retrieval.similarity import (
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.types import Embedding, Fields
 from lazyrag.validation import is_list_of, require, validate_choice, validate_number, validate_texts
+from lazyrag.values import dataclass
 
 T_co = TypeVar("T_co", covariant=True)
 

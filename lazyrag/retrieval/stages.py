@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from lazyrag.data.encoding import to_dict
@@ -13,6 +13,7 @@ from lazyrag.data.segment import EMPTY
 from lazyrag.errors import RetrievalError
 from lazyrag.models.concurrency import settle
 from lazyrag.validation import is_list_of, require
+from lazyrag.values import dataclass
 
 StageKind: TypeAlias = Literal[
     "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "mapping", "step"

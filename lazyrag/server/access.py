@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import SCOPES, Principal, Service
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.validation import require, validate_choice, validate_texts
+from lazyrag.values import dataclass
 
 COOKIE = "lazyrag_session"
 SESSION_S = 43_200

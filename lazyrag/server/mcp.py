@@ -14,7 +14,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
-from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -41,6 +40,7 @@ from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOpt
 from lazyrag.server.service import Principal, Service
 from lazyrag.server.uploads import Call
 from lazyrag.validation import require
+from lazyrag.values import dataclass
 
 log = logging.getLogger("lazyrag.server")
 

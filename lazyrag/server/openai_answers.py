@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, Optional, TypeVar
 from urllib.parse import quote
 
@@ -41,6 +41,7 @@ from lazyrag.server.routes_answers import Book, Notebook
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.uploads import Call, reply
 from lazyrag.text.tokens import EstimatedTokenCounter
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ import re
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -26,6 +25,7 @@ from lazyrag.server.routes_search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.service import Principal, Service, needs, service_of
 from lazyrag.server.sets import made_sets
 from lazyrag.server.uploads import Call, reply
+from lazyrag.values import dataclass
 
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05

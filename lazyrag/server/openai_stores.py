@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -32,6 +32,7 @@ from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.uploads import Call, reply, stored_path
+from lazyrag.values import dataclass
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 

@@ -12,7 +12,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
@@ -41,6 +41,7 @@ from lazyrag.server.routes_search import MAX_QUERY, Name, Scope, SearchOptions
 from lazyrag.server.uploads import Call, Reading, Writing
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language, sentence_spans
+from lazyrag.values import dataclass
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 

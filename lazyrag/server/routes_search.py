@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -28,6 +27,7 @@ from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, St
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.values import dataclass
 
 router = APIRouter()
 sets = APIRouter(prefix="/api/v1/sets/{set}", tags=["search"])

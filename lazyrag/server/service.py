@@ -6,7 +6,6 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.telemetry import Metrics
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode

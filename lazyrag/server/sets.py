@@ -10,7 +10,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +26,7 @@ from lazyrag.server.routes_search import Body
 from lazyrag.server.service import Principal, Service, file_name, needs, service_of
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode

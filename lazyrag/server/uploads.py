@@ -17,7 +17,6 @@ import time
 import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -40,6 +39,7 @@ from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.values import dataclass
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 

@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeAlias
 
@@ -22,6 +22,7 @@ from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import OrderedFields, RecordValue, Selection, SoughtFields, leaves
 from lazyrag.validation import known_arguments, require, validate_texts
+from lazyrag.values import dataclass
 
 
 class FetchError(LoadError):

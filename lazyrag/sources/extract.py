@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePath
 from typing import Any, Unpack
 
@@ -18,6 +18,7 @@ from lazyrag.sources.http import WebOptions
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.web import WebsiteSource
 from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_text
+from lazyrag.values import dataclass
 
 _REQUIRED = {"upload_file": "upload_file", "notion_import": "notion_info", "website_crawl": "url"}
 _NOTION_KINDS = {"page": "pages", "database": "databases", "data_source": "data_sources"}

@@ -20,7 +20,6 @@ import unicodedata
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -49,6 +48,7 @@ from lazyrag.validation import (
     validate_text,
     validate_texts,
 )
+from lazyrag.values import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import NamedTuple, Unpack
 
@@ -20,6 +19,7 @@ from lazyrag.loaders.detect import decode
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem, digest
 from lazyrag.sources.http import HttpResponse, WebClient, WebOptions, WebUrl, make_client, web_url
 from lazyrag.validation import validate_boolean, validate_integer, validate_number, validate_seconds, validate_texts
+from lazyrag.values import dataclass
 
 MAX_LINKS = 10_000
 """Links of one page that are followed."""

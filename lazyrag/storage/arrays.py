@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +25,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.storage.database import flush_file
+from lazyrag.values import dataclass
 
 with suppress(ImportError):
     import fcntl  # not on Windows

@@ -12,12 +12,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.validation import validate_number
+from lazyrag.values import dataclass
 
 try:
     import fcntl

@@ -15,7 +15,6 @@ import uuid
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -63,6 +62,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
 from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

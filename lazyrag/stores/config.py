@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.validation import check_keywords, require, required_names, validate_mapping, validate_number
+from lazyrag.values import dataclass
 
 T = TypeVar("T", SegmentStore, VectorStore)
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -69,6 +69,7 @@ from lazyrag.types import (
     Vector,
 )
 from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_seconds
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -43,6 +42,7 @@ from lazyrag.stores.protocol import (
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
 from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts
+from lazyrag.values import dataclass
 
 T = TypeVar("T")
 

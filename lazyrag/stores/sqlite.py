@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -56,6 +55,7 @@ from lazyrag.stores.protocol import (
     state_of,
 )
 from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from typing import Self

@@ -8,11 +8,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+
+from lazyrag.values import dataclass
 
 MakeStore: TypeAlias = Callable[[Path], Any]
 """Create a closed store. Use the path, or its last component as a name on a server. Must be empty for a new path."""

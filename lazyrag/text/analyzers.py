@@ -11,7 +11,6 @@ import threading
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import Stemmer
@@ -20,6 +19,7 @@ from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import known_keywords, require, validate_mapping, validate_texts
+from lazyrag.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

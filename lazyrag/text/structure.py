@@ -8,10 +8,11 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from lazyrag.data.segment import Location
+from lazyrag.values import dataclass
 
 
 class Heading(NamedTuple):

@@ -9,7 +9,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from fnmatch import fnmatchcase
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -26,6 +26,7 @@ from lazyrag.errors import (
 )
 from lazyrag.registry import Registry
 from lazyrag.validation import function_name, is_list_of, known_arguments, known_keywords, require, validate_integer
+from lazyrag.values import dataclass
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
 """Selects documents: an ``fnmatch`` pattern, case-insensitive, or a predicate on the path."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, overload
 
 from lazyrag.data.node import DocNode
@@ -27,6 +26,7 @@ from lazyrag.validation import (
     validate_choice,
     validate_integer,
 )
+from lazyrag.values import dataclass
 
 _REMOVERS: Mapping[str, Callable[[str], list[Span]]] = {
     "remove_urls_emails": web_addresses,  # before the spaces, as it leaves some

@@ -8,7 +8,7 @@ import numbers
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.fields import DataType, Schema
@@ -24,6 +24,7 @@ from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
 from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 MAX_TOP_K = 100
 """Maximum number of documents of a search (spec 004, section 9)."""

@@ -11,7 +11,7 @@ import enum
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.validation import known_arguments, known_keywords, require
+from lazyrag.values import dataclass
 
 
 class EmbeddingInputType(str, enum.Enum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +34,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
 from lazyrag.validation import known_arguments, known_keywords, require, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 
 class RerankMode(str, enum.Enum):

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +24,7 @@ from lazyrag.errors import ConfigError, DatasetPathError, known_names, missing_p
 from lazyrag.models.protocols import InputType, Usage, report_usage
 from lazyrag.types import Matrix, Vector
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ import urllib.parse
 import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
@@ -35,6 +35,7 @@ from lazyrag.validation import (
     validate_integer,
     validate_seconds,
 )
+from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     import httpx2

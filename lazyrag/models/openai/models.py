@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import EmbeddingError, GenerationError, RetrievalError
@@ -41,6 +40,7 @@ from lazyrag.models.protocols import (
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
 from lazyrag.validation import require, sendable, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.values import dataclass
 
 
 class _HttpModel:
