@@ -2,7 +2,8 @@
 
 The standard library compiles up to six methods for each class, half a millisecond on Python 3.11, and more than a
 hundred classes are made before the first query. Here `__init__` alone is compiled, when it is first used; the other
-methods are closures over the names of the fields. In all else the classes are dataclasses: `fields`, `replace`, `asdict`, copies and subclasses.
+methods are closures over the names of the fields. In all else the classes are dataclasses: `fields`, `replace`,
+`asdict`, copies and subclasses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+__all__ = ["dataclass"]
 
 _set = object.__setattr__
 
@@ -29,39 +32,45 @@ def _dataclass(
     """Make a class a dataclass, as `dataclasses.dataclass` does."""
     if cls is None:
         return lambda cls: _dataclass(cls, repr=repr, eq=eq, frozen=frozen, slots=slots)
-    if dataclasses.is_dataclass(cls):  # by inheritance, which has rules of its own
+    if hasattr(cls, "__dataclass_fields__"):  # by inheritance, which has rules of its own
         return dataclasses.dataclass(repr=repr, eq=eq, frozen=frozen, slots=slots)(cls)
     has_hash = vars(cls).get("__hash__") is not None
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
     parameters = cls.__dataclass_params__
     parameters.init, parameters.repr, parameters.eq, parameters.frozen = True, repr, eq, frozen
     fields = dataclasses.fields(cls)
-    if "__init__" not in vars(cls):
-        cls.__init__ = _Init(cls, fields, frozen)
-    made = []
-    if repr:
-        made.append(_repr([one.name for one in fields if one.repr]))
+    names = [one.name for one in fields]
+    made = [_repr([one.name for one in fields if one.repr])] if repr else []
     if eq:
-        compared = [one for one in fields if one.compare]
-        made.append(_eq(_values_of([one.name for one in compared])))
-        if not has_hash and frozen:
-            cls.__hash__ = _hash(_values_of([one.name for one in compared if one.hash is not False]))
-        elif not has_hash:
-            cls.__hash__ = None
-    if frozen:
-        names = [one.name for one in fields]
-        made += [*_frozen(cls, frozenset(names)), *(_state(names) if slots else ())]
+        made.append(_eq(_values_of([one.name for one in fields if one.compare])))
+        if not has_hash:
+            hashed = [one.name for one in fields if one.compare and one.hash is not False]
+            cls.__hash__ = _hash(_values_of(hashed)) if frozen else None
+    made += _frozen(cls, frozenset(names)) if frozen else ()
+    made += _state(names) if frozen and slots else ()
     for method in made:
         if method.__name__ not in vars(cls):
             method.__qualname__, method.__module__ = f"{cls.__qualname__}.{method.__name__}", cls.__module__
             setattr(cls, method.__name__, method)
+    if "__init__" not in vars(cls):
+        cls.__init__ = _Init(cls, fields, frozen)
     return cls
 
 
 if TYPE_CHECKING:  # the original, which type checkers know
-    from dataclasses import dataclass as dataclass
+    from dataclasses import dataclass
 else:
     dataclass = _dataclass
+
+
+class _Absent:
+    """The default of a field with a factory, as signatures show it."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_ABSENT = _Absent()
 
 
 class _Init:
@@ -78,14 +87,14 @@ class _Init:
 
 def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Any:
     missing = dataclasses.MISSING
-    known: dict[str, Any] = {"_set": _set, "_missing": missing}
+    known: dict[str, Any] = {"_set": _set, "_absent": _ABSENT}
     parameters, body = ["self"], []
     for one in fields:
         name, value = one.name, one.name
         if one.default_factory is not missing:
             known[f"_make_{name}"] = one.default_factory
-            value = f"_make_{name}() if {name} is _missing else {name}" if one.init else f"_make_{name}()"
-            parameters += [f"{name}=_missing"] if one.init else []
+            value = f"_make_{name}() if {name} is _absent else {name}" if one.init else f"_make_{name}()"
+            parameters += [f"{name}=_absent"] if one.init else []
         elif one.default is not missing:
             known[f"_default_{name}"] = one.default
             parameters += [f"{name}=_default_{name}"] if one.init else []
@@ -100,7 +109,7 @@ def _init(cls: Any, fields: Sequence[Any], frozen: bool) -> Any:
     text = f"def make({', '.join(known)}):\n def __init__({', '.join(parameters)}):\n  "
     text += "\n  ".join(body or ["pass"]) + "\n return __init__"
     made: dict[str, Any] = {}
-    exec(text, vars(sys.modules[cls.__module__]), made)
+    exec(text, vars(sys.modules[cls.__module__]), made)  # noqa: S102  as the standard library does
     init = made["make"](**known)
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {**{one.name: one.type for one in fields if one.init}, "return": None}
@@ -135,7 +144,7 @@ def _hash(values: Callable[[Any], tuple[Any, ...]]) -> Any:
     return __hash__
 
 
-def _frozen(cls: type, names: frozenset[str]) -> tuple[Any, Any]:
+def _frozen(cls: Any, names: frozenset[str]) -> tuple[Any, Any]:
     def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")

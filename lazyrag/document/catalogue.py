@@ -10,7 +10,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
-from lazyrag.document.jobs import State, documents_in_work
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, LocalSnapshot, Snapshot
@@ -34,6 +33,9 @@ from lazyrag.text.analyzers import term_function
 from lazyrag.types import FieldValue
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
 from lazyrag.values import dataclass
+
+if TYPE_CHECKING:
+    from lazyrag.document.jobs import State
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
@@ -241,6 +243,8 @@ def _parsed(text: str) -> Any:
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
+    from lazyrag.document.jobs import documents_in_work  # not needed to search
+
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:
         failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]

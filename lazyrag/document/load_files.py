@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.pictures import PICTURES
@@ -43,6 +42,7 @@ from lazyrag.values import dataclass
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from queue import LifoQueue
 
 
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
@@ -255,8 +255,6 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
     def of_file(file: FoundFile) -> str:
-        from lazyrag.loaders.detect import sniff
-
         path = file.path
         for reader in named:
             if matches(reader.pattern, (file.identity, path.name)):
@@ -264,6 +262,8 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         suffix = known_suffix(path)
         if suffix in loaders:
             return of_suffix(suffix)
+        from lazyrag.loaders.detect import sniff  # slow to import, and few files have an unknown suffix
+
         try:
             found = sniff(path)
         except OSError:  # loading reports it
@@ -345,6 +345,8 @@ class Loading:
         if not self.processes or not count or self._idle is not None:
             yield
             return
+        from queue import LifoQueue
+
         idle: LifoQueue[LoadingProcess | None] = LifoQueue()
         for _ in range(self.processes):
             idle.put(None)
