@@ -14,6 +14,7 @@ bounds that do not grow with the nodes. Results go to build/bench.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
@@ -36,7 +37,7 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval import MMR, AutoMerge, auto_merge
 from lazyrag.retrieval.base import Query
 
-DEPTH, TOPK = 50, 10
+DEPTH, TOPK, MANY = 50, 10, 1_000
 FILES, PART = 100, 10
 HYBRIDS = {
     "hybrid, rrf": {"fusion_method": "rrf"},
@@ -108,6 +109,8 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
     candidates = {question: hybrids["hybrid, rrf"](question, topk=DEPTH) for question in questions}
     rows = {question: vectors_of(nodes) for question, nodes in candidates.items()}
     listed = {question: [(node.uid, node.score) for node in nodes] for question, nodes in candidates.items()}
+    lines = docs.get_nodes("line")
+    uids = [node.uid for node in random.Random(0).sample(lines, min(MANY, len(lines)))]
     fuse_rrf, fuse_weighted = fusions["rrf"], fusions["weighted"]
     return {
         f"vector ranking, {DEPTH}": lambda question: ranking(vector, question),
@@ -117,6 +120,8 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
         f"reading {TOPK} nodes": lambda question: docs.reader.read(
             lambda snapshot: snapshot.nodes("line", found[question][1][:TOPK])
         ),
+        f"{MANY:,} nodes by uid": lambda _: docs.get_nodes("line", uids=uids),
+        f"{MANY:,} nodes by uid, with parents": lambda _: docs.find_parent("part")(docs.get_nodes("line", uids=uids)),
         "vector Retriever": vector,
         "bm25 Retriever": bm25,
         **hybrids,
