@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=43_350, later=37_000),
+    Bound("code lines", now=43_560, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
@@ -87,13 +87,13 @@ BOUNDS = (
     Bound("BM25 query, file: own calls", now=110, later=130),
     Bound("BM25, own calls per hit, memory", now=6, later=6),
     Bound("BM25, own calls per hit, file", now=6, later=6),
-    Bound("hybrid query, memory: modules", now=22, later=22),
+    Bound("hybrid query, memory: modules", now=23, later=22),
     Bound("hybrid query, memory: own calls", now=250, later=300),
     Bound("hybrid query, file: modules", now=25, later=25),
     Bound("hybrid query, file: own calls", now=280, later=360),
     Bound("hybrid, own calls per hit, memory", now=6, later=6),
     Bound("hybrid, own calls per hit, file", now=6, later=6),
-    Bound("one .txt into a store file: modules", now=30, later=30),
+    Bound("one .txt into a store file: modules", now=31, later=30),
     Bound("one .txt into a store file: own calls", now=1_620, later=1_600),
     Bound("names at the top level", now=50, later=50),
     Bound("test lines with public imports only", later=0.7, is_share=True, at_least=True),
@@ -108,7 +108,7 @@ LATER_PARTS = {
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_730,
+        5_760,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
