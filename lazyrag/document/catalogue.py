@@ -10,7 +10,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -30,12 +30,9 @@ from lazyrag.indexes.bm25 import BM25
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import FieldValue
+from lazyrag.types import FieldValue, State
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
 from lazyrag.values import dataclass
-
-if TYPE_CHECKING:
-    from lazyrag.document.jobs import State
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
