@@ -1,6 +1,6 @@
 """What each stage of a question takes: p50, p95 and p99 at 100,000 nodes with 384 numbers each, on a file.
 
-    python benchmarks/stages.py [--nodes 100000] [--queries 200] [--rounds 3] [--check]
+    python benchmarks/stages.py [--nodes 100000] [--queries 200] [--rounds 3] [--check] [--threads]
 
 Nodes are those of corpus.py, lines of files with ten to a part; their vectors are those of vectors.py. The model's
 work is left out: a question's vector is looked up in a table, so the times are those of retrieval alone. The
@@ -8,16 +8,19 @@ question's words come from one node and its vector from a question of the shared
 different nodes, which is more work for what follows than agreement. Stages take turns, query by query, as in the other
 benchmarks. Before the clock starts, the vector ranking is compared with numpy's products, and the hybrids with fusions
 of what its retrievers return. With --check nothing is timed: answers are compared, and what a query calls is held to
-bounds that do not grow with the nodes. Results go to build/bench.
+bounds that do not grow with the nodes. With --threads one thread and two take turns with the same retrievers: queries
+a second, the processor's time for each, and how many processors the process had. Results go to build/bench.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval import MMR, AutoMerge, auto_merge
 from lazyrag.retrieval.base import Query
 
-DEPTH, TOPK = 50, 10
+DEPTH, TOPK, MANY = 50, 10, 1_000
 FILES, PART = 100, 10
 HYBRIDS = {
     "hybrid, rrf": {"fusion_method": "rrf"},
@@ -108,6 +111,8 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
     candidates = {question: hybrids["hybrid, rrf"](question, topk=DEPTH) for question in questions}
     rows = {question: vectors_of(nodes) for question, nodes in candidates.items()}
     listed = {question: [(node.uid, node.score) for node in nodes] for question, nodes in candidates.items()}
+    lines = docs.get_nodes("line")
+    uids = [node.uid for node in random.Random(0).sample(lines, min(MANY, len(lines)))]
     fuse_rrf, fuse_weighted = fusions["rrf"], fusions["weighted"]
     return {
         f"vector ranking, {DEPTH}": lambda question: ranking(vector, question),
@@ -117,6 +122,8 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
         f"reading {TOPK} nodes": lambda question: docs.reader.read(
             lambda snapshot: snapshot.nodes("line", found[question][1][:TOPK])
         ),
+        f"{MANY:,} nodes by uid": lambda _: docs.get_nodes("line", uids=uids),
+        f"{MANY:,} nodes by uid, with parents": lambda _: docs.find_parent("part")(docs.get_nodes("line", uids=uids)),
         "vector Retriever": vector,
         "bm25 Retriever": bm25,
         **hybrids,
@@ -169,7 +176,27 @@ def most_calls(ask: Mapping[str, Answer], questions: Sequence[str]) -> dict[str,
     }
 
 
-def run(count: int, asked: int, rounds: int) -> list[Row]:
+def in_threads(ask: Mapping[str, Answer], questions: Sequence[str], rounds: int) -> list[Row]:
+    """What one thread and two answer in a second with the same retrievers; the best round of each."""
+    rows: list[Row] = []
+    for name, answer in ask.items():
+        best: dict[int, tuple[float, float, float]] = {}
+        for _ in range(rounds):
+            for count in (1, 2):
+                with ThreadPoolExecutor(count) as pool:
+                    started, cpu = time.perf_counter(), time.process_time()
+                    list(pool.map(answer, questions))
+                    took, cpu = time.perf_counter() - started, time.process_time() - cpu
+                measured = len(questions) / took, 1000 * cpu / len(questions), cpu / took
+                best[count] = max(best.get(count, measured), measured)
+        for count, (speed, cpu, processors) in best.items():
+            row = {"stage": name, "threads": count, "queries_s": speed, "cpu_ms": cpu, "processors": processors}
+            rows.append({**row, "x": speed / best[1][0]})
+    print(table(rows, ("stage", "threads", "queries_s", "cpu_ms", "processors", "x")))
+    return rows
+
+
+def run(count: int, asked: int, rounds: int, *, threads: bool = False) -> list[Row]:
     """Measure all stages at one size; without rounds, compare answers and count calls.
 
     Returns:
@@ -177,10 +204,11 @@ def run(count: int, asked: int, rounds: int) -> list[Row]:
     """
     texts = make_corpus("en", count).texts()
     questions = list(dict.fromkeys(make_words(make_corpus("en", count), asked)))
-    vectors, real = make_vectors(count) if rounds else (drawn(count), 0)
+    is_drawn = threads or not rounds  # what is found does not matter
+    vectors, real = (drawn(count), 0) if is_drawn else make_vectors(count)
     # Of lines with the same text, the first one's vector.
     vector_of = dict(zip(reversed(texts), vectors[::-1], strict=True))
-    asked_vectors = make_query_vectors(len(questions)) if rounds else drawn(len(questions), seed=1)
+    asked_vectors = drawn(len(questions), seed=1) if is_drawn else make_query_vectors(len(questions))
     vector_of.update(zip(questions, asked_vectors, strict=True))
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -188,6 +216,8 @@ def run(count: int, asked: int, rounds: int) -> list[Row]:
             compare(docs, questions[:10], vector_of)
             print(f"built, and compared with numpy, in {time.perf_counter() - started:.0f} s", flush=True)
             ask = stages(docs, questions)
+            if threads:
+                return in_threads({name: ask[name] for name in BOUNDS}, questions, rounds)
             if not rounds:
                 found = most_calls({name: ask[name] for name in BOUNDS}, questions)
                 return [{"stage": name} for name in counting.over(found, BOUNDS)]
@@ -215,11 +245,12 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--check", action="store_true", help="compare answers, count calls, and time nothing")
+    parser.add_argument("--threads", action="store_true", help="compare one thread with two, and time nothing else")
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
-    rows = run(options.nodes, options.queries, 0 if options.check else options.rounds)
+    rows = run(options.nodes, options.queries, 0 if options.check else options.rounds, threads=options.threads)
     return int(options.check and bool(rows))
 
 

@@ -1,11 +1,12 @@
 """What keeping a store in step costs: many small files ingested, synced, changed, and opened again.
 
-    python benchmarks/sync.py [--files 10000] [--lines 10] [--profile] [--check]
+    python benchmarks/sync.py [--files 10000] [--lines 10] [--profile] [--check] [--watch]
 
 Every file has so many lines, and every line is a node with a BM25 index over it. Beside the whole stand its pieces: the
 listing of the folder and the reading of the files, so that one sees where the time goes. With ``--profile`` the
 steps are run under cProfile, which makes them slower, and the functions that took most of the time are printed. With
-``--check`` nothing is timed: what a sync and a restart call and open is held to bounds.
+``--check`` nothing is timed: what a sync and a restart call and open is held to bounds. With ``--watch`` a program
+watches the files instead: the time from a saved file to the first query that finds it, and the syncs of 200 files.
 """
 
 from __future__ import annotations
@@ -176,6 +177,40 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
     return statistics.median(nothing), ratio
 
 
+def watch(clock: Clock, dataset: Path, store: Path) -> None:
+    """The time from a lone save to the first query that finds it, and the syncs that 200 files written at once take."""
+    saved, burst = dataset / "000" / "00042.txt", dataset / "burst"
+    burst.mkdir()
+    with open_document(os.fspath(dataset), os.fspath(store)) as docs, docs.watch() as watcher:
+        ask = Retriever(docs, "line", similarity="bm25")
+        watcher.wait_for_sync()
+
+        def save(word: str) -> None:
+            saved.write_text(word, encoding="utf-8")
+            while not ask(word):
+                time.sleep(0.005)
+
+        seconds = []
+        for number in range(9):
+            time.sleep(1.0)
+            began = time.perf_counter()
+            save(f"unheard{number}")
+            seconds.append(time.perf_counter() - began)
+        clock.tell("watch: a lone save to the query that finds it", statistics.median(seconds))
+        time.sleep(1.0)
+        before, began = watcher.syncs, time.perf_counter()
+        for number in range(200):
+            (burst / f"{number}.txt").write_text("together", encoding="utf-8")
+        while len(ask("together", topk=300)) < 200:
+            time.sleep(0.005)
+        found = time.perf_counter() - began
+        time.sleep(2.0)  # for a sync that may follow
+        clock.tell("watch: 200 files written at once", found, f"{watcher.syncs - before} syncs")
+        cpu = time.process_time()
+        time.sleep(5.0)
+        clock.tell("watch: processor time of a second without changes", (time.process_time() - cpu) / 5)
+
+
 def restart(clock: Clock, dataset: Path, store: Path, mode: str) -> float:
     """New processes: import, open, first hit, the next."""
     rounds = []
@@ -258,6 +293,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--check", action="store_true", help="hold calls and files read to bounds, and time nothing")
+    parser.add_argument("--watch", action="store_true", help="time the watching of the files alone")
     given = parser.parse_args()
     clock = Clock(profile=given.profile)
     with tempfile.TemporaryDirectory() as folder:
@@ -267,6 +303,9 @@ def main() -> int:
         print(f"{given.files:,} files, {size / 1e6:.1f} MB, {given.files * given.lines:,} nodes")
         if given.check:
             return check(dataset, root, given.files, given.lines)
+        if given.watch:
+            watch(clock, dataset, store)
+            return 0
         with ingest(clock, dataset, store, given.files) as docs:
             sync_changes(clock, docs, dataset, root, given.lines)
         print(f"store file {store.stat().st_size / 1e6:.1f} MB")

@@ -45,3 +45,6 @@ Ranking: TypeAlias = "list[tuple[str, float]]"
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
 """How close two vectors are: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Higher is closer."""
+
+State: TypeAlias = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
+"""State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED at the end."""

@@ -21,7 +21,6 @@ from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
 from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
-from lazyrag.document.jobs import State, documents_in_work
 from lazyrag.document.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import Hits, LocalSnapshot, Snapshot
@@ -31,7 +30,7 @@ from lazyrag.indexes.bm25 import BM25
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import FieldValue
+from lazyrag.types import FieldValue, State
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
 
 _SCANNED = 500  # documents that a filter looks at together
@@ -240,6 +239,8 @@ def _parsed(text: str) -> Any:
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
+    from lazyrag.document.jobs import documents_in_work  # not needed to search
+
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:
         failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]

@@ -633,7 +633,8 @@ class Document:
         change; a failed sync is retried after 1 s, 2 s, 4 s ... up to a minute.
 
         Args:
-            debounce_s: Start a sync after this many seconds without a change, at least 0.
+            debounce_s: Start a sync after this many seconds without a change, at least 0. A lone change, after as many
+                seconds without any, is synced after a twentieth of a second.
             max_wait_s: Longest time that a change waits in a busy folder, at least ``debounce_s`` seconds.
             poll_s: Compare all files every ``poll_s`` seconds, more than 0, instead of using file system events: for
                 network folders, which have none, and for links whose targets are elsewhere.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import closing
@@ -134,6 +133,8 @@ def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
 def _program(names: tuple[str, ...]) -> tuple[How, str]:
     if not names:
         return "text", "as .rtf"
+    import shutil  # slow to import
+
     found = next(filter(shutil.which, names), None)
     return ("program", found) if found else ("not readable", f"no program: install {' or '.join(names)}")
 

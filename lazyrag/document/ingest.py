@@ -10,10 +10,10 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.node import DocNode
@@ -64,6 +64,9 @@ from lazyrag.stores.sqlite import MapFileSegmentStore
 from lazyrag.transforms.base import Draft, run_transforms
 from lazyrag.types import Embedding, Fields
 from lazyrag.validation import require
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -1439,16 +1442,12 @@ _SURELY_WORTH_ONE_S = 0.05
 _owners = threading.local()
 
 
-class _Workers(ThreadPoolExecutor):
-    """Threads that know their owner, and the event that stops them."""
+_stop_events: WeakKeyDictionary[Executor, threading.Event] = WeakKeyDictionary()
 
-    def __init__(self, workers: int, owner: object) -> None:
-        self.stopping = threading.Event()
-        super().__init__(workers, "lazyrag ingestion", initializer=self._set_up, initargs=(owner,))
 
-    def _set_up(self, owner: object) -> None:
-        _owners.owner = owner
-        set_stop_event(self.stopping)
+def _set_up(owner: object, stopping: threading.Event) -> None:
+    _owners.owner = owner
+    set_stop_event(stopping)
 
 
 @contextmanager
@@ -1457,11 +1456,15 @@ def worker_pool(workers: int, count: int, owner: object) -> Iterator[ThreadPoolE
     if workers == 1 or count < 2:
         yield None
         return
-    executor = _Workers(workers, owner)
+    from concurrent.futures import ThreadPoolExecutor  # 8 ms, which a start without changes saves
+
+    stopping = threading.Event()
+    executor = ThreadPoolExecutor(workers, "lazyrag ingestion", initializer=_set_up, initargs=(owner, stopping))
+    _stop_events[executor] = stopping
     try:
         yield executor
     except BaseException:
-        executor.stopping.set()
+        stopping.set()
         raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
@@ -1526,8 +1529,8 @@ def _map_in_threads(
                 if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):  # somebody insists
                     raise
                 interrupt = interrupt or exc
-                if isinstance(executor, _Workers):
-                    executor.stopping.set()
+                if executor in _stop_events:
+                    _stop_events[executor].set()
                 waiting = deque(pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc)))
                 continue
             item, _ = waiting.popleft()

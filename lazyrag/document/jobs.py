@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import content_text, digest, root_uid
@@ -31,14 +31,12 @@ from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.text.tokens import token_counters
+from lazyrag.types import State
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
     from lazyrag.document.indexer import Indexer
-
-State: TypeAlias = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
-"""State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED at the end."""
 
 DOCUMENTS_OF = {
     "sync": "",

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import LifoQueue
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.pictures import PICTURES
@@ -42,6 +41,7 @@ from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from queue import LifoQueue
 
 
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
@@ -254,8 +254,6 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
     def of_file(file: FoundFile) -> str:
-        from lazyrag.loaders.detect import sniff
-
         path = file.path
         for reader in named:
             if matches(reader.pattern, (file.identity, path.name)):
@@ -263,6 +261,8 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         suffix = known_suffix(path)
         if suffix in loaders:
             return of_suffix(suffix)
+        from lazyrag.loaders.detect import sniff  # slow to import, and few files have an unknown suffix
+
         try:
             found = sniff(path)
         except OSError:  # loading reports it
@@ -344,6 +344,8 @@ class Loading:
         if not self.processes or not count or self._idle is not None:
             yield
             return
+        from queue import LifoQueue
+
         idle: LifoQueue[LoadingProcess | None] = LifoQueue()
         for _ in range(self.processes):
             idle.put(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode, NodeSource
-from lazyrag.data.segment import Segment
+from lazyrag.data.segment import Segment, store_key
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
@@ -93,14 +93,21 @@ class NodeStore:
         ensure_complete(build, len(found))
         return found
 
-    def of_builds(self, collection: str, builds: Sequence[Build]) -> list[list[Segment]]:
-        """The nodes of several builds."""
-        keys = [key for build in builds for key in build.keys]
-        found = {segment.key: segment for segment in self.segments.get(collection, keys)}
+    def of_builds(
+        self, collection: str, builds: Sequence[Build], uids: Collection[str] | None = None
+    ) -> list[list[Segment]]:
+        """The nodes of several builds; with uids only these."""
+        wanted = [
+            build.keys if uids is None else [store_key(uid, build.number) for uid in build.uids if uid in uids]
+            for build in builds
+        ]
+        found = {
+            segment.key: segment for segment in self.segments.get(collection, [*itertools.chain.from_iterable(wanted)])
+        }
         nodes = []
-        for build in builds:
-            own = [found[key] for key in build.keys if key in found]
-            ensure_complete(build, len(own))
+        for build, keys in zip(builds, wanted, strict=True):
+            own = [found[key] for key in keys if key in found]
+            ensure_complete(build, len(build.uids) - len(keys) + len(own))
             nodes.append(own)
         return nodes
 

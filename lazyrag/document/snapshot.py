@@ -66,6 +66,7 @@ OUTSIDE = -1
 _FIRST_CHILDREN = 32
 _MOST_PARENTS = 64  # roots that a read keeps: they have the texts of whole files
 _FEW = 1_000
+_WALKED = 2_000  # nodes that a walk reads at once: its reader may need few
 _MAX_HANDLES = 4_096
 _TRIES = 3
 _LOCK_S = 0.1
@@ -462,7 +463,11 @@ class LocalSnapshot(Snapshot):
             filters: Narrow what is returned.
             wanted: Allowed values of ``document_id``, ``uid`` and ``number``.
         """
-        pages = self._read_pages(self.group(group), self._wanted(filters), documents=wanted.get("document_id"))
+        uids = wanted.get("uid")
+        size = _WALKED if uids is None else PAGE  # few of a page's nodes may have one of the uids
+        pages = self._read_pages(
+            self.group(group), self._wanted(filters), size=size, documents=wanted.get("document_id"), uids=uids
+        )
         nodes = itertools.chain.from_iterable(pages)
         return (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
 
@@ -622,20 +627,24 @@ class LocalSnapshot(Snapshot):
         From the node up to the lowest group above both, from there down to all nodes of the target group. Results are
         memoized per ancestor.
         """
-        line = self.source.line
-        target_line = line(target)
+        target_line = self.source.line(target)
+        tops = [self.checked(node) for node in nodes]
+        by_group: dict[str, list[int]] = {}
+        for position, top in enumerate(tops):
+            by_group.setdefault(top.group, []).append(position)
+        for group, positions in by_group.items():
+            for name in self.source.line(group):
+                if name in target_line:
+                    break
+                self.prefetch_parents([tops[position] for position in positions])
+                for position in positions:
+                    tops[position] = self.parent(tops[position]) or tops[position]
         reached: dict[tuple[str, str], list[Segment]] = {}
-        found = []
-        for node in nodes:
-            top = self.checked(node)
-            own_line = line(node.group)
-            shared = next(group for group in own_line if group in target_line)
-            for _ in own_line[: own_line.index(shared)]:
-                top = self.parent(top) or top
-            if (top.uid, shared) not in reached:
-                reached[top.uid, shared] = self._descendants(top, target_line[: target_line.index(shared)][::-1])
-            found.append(reached[top.uid, shared])
-        return found
+        for top in tops:
+            if (top.uid, top.group) not in reached:
+                below = target_line[: target_line.index(top.group)][::-1]
+                reached[top.uid, top.group] = self._descendants(top, below)
+        return [reached[top.uid, top.group] for top in tops]
 
     def windows(
         self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
@@ -789,10 +798,11 @@ class LocalSnapshot(Snapshot):
         vector_index: LiveIndex | None = None,
         size: int = 0,
         documents: Collection[Any] | None = None,
+        uids: Collection[Any] | None = None,
     ) -> Iterator[list[DocNode]]:
         builds_in_order = self.state.view.tree.builds(live, documents)
         for builds in batches_reaching(builds_in_order, lambda build: build.size, size or PAGE):
-            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
+            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds, uids))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:
                 yield [DocNode.from_segment(one, self.source) for one in segments]

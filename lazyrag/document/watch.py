@@ -28,7 +28,8 @@ _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
 _CHECK_S = 0.1  # time between checks for waiting callers within a pause
 _MAX_ERRORS = 100
-_MIN_TICK_S, _MAX_TICK_S = 0.05, 0.2
+_TICK_S = 0.05
+_SETTLE_S = 0.05  # without a further change, after a lone one
 _LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, and close() waits no longer than this
 
 
@@ -59,12 +60,11 @@ def open_watcher(
         is_plain = callable(function) and not inspect.iscoroutinefunction(function)
         require(function is None or is_plain, name, function, "a function of one argument that is not asynchronous")
     dataset, watched = indexer.dataset, WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
-    tick_s = min(max(debounce_s / 2, _MIN_TICK_S), _MAX_TICK_S)
 
     def events(stop: threading.Event) -> Iterator[bool]:
         if poll_s is None:
-            return file_events(watched, stop, tick_s)
-        return poll_files(dataset, watched, stop, tick_s, poll_s)
+            return file_events(watched, stop, _TICK_S)
+        return poll_files(dataset, watched, stop, _TICK_S, poll_s)
 
     def sync_now() -> IngestReport:
         return sync(max_deleted=max_deleted, wait_s=_LEASE_WAIT_S)
@@ -86,7 +86,8 @@ class Watcher:
         name: Name of the Document, for messages.
         sync: Ingests what changed.
         events: Reports changes.
-        debounce_s: Seconds without a change before a sync, at least 0.
+        debounce_s: Seconds without a change before a sync, at least 0. A lone change, after as many seconds without
+            any, is synced as soon as it has settled.
         max_wait_s: Longest time from a change to its sync in a busy folder, in seconds.
         on_report: Called with the report of every sync, in the watcher's thread.
         on_error: Called with every error, in the same thread.
@@ -126,6 +127,8 @@ class Watcher:
         self._notified = False
         self._first_change: float | None = None
         self._last_change = 0.0
+        self._wait_s = debounce_s  # from the last change to its sync
+        self._quiet_since = time.monotonic()  # no change, and no sync that may have hidden some
         self._failed_at = 0.0
         self._pause_s = 0.0  # 0 if the last sync succeeded
         self._is_watching = threading.Event()
@@ -266,8 +269,10 @@ class Watcher:
         if self._notified:
             self._notified, changed = False, True
         if changed:
-            self._last_change = now
+            is_lone = self._first_change is None and now >= self._quiet_since + self._debounce_s
+            self._wait_s = min(_SETTLE_S, self._debounce_s) if is_lone else self._debounce_s
             self._first_change = now if self._first_change is None else self._first_change
+            self._last_change = self._quiet_since = now
         if is_first or self._requested > self._begun or self._is_due(now):
             self._first_change = None
             self._sync_now()
@@ -277,7 +282,7 @@ class Watcher:
             return True
         if self._first_change is None or (self._pause_s and now < self._failed_at + _FIRST_PAUSE_S):
             return False
-        return now >= self._last_change + self._debounce_s or now >= self._first_change + self._max_wait_s
+        return now >= self._last_change + self._wait_s or now >= self._first_change + self._max_wait_s
 
     def _sync_now(self) -> None:
         with self._state:
@@ -294,6 +299,7 @@ class Watcher:
         else:
             self._pause_s = 0.0
             self._last_report = outcome
+        self._quiet_since = time.monotonic()
         with self._state:
             self._outcome = outcome
             self._ended = self._begun

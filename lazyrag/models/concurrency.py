@@ -1,7 +1,8 @@
 """A private event loop for coroutines of this package, and threads for blocking work.
 
-`asyncio` is imported on first use, since it is slow to import. The threads are the package's own: `asyncio.run` waits
-at its end for the loop's default threads, so a cancelled query would wait for its retriever.
+`asyncio` and `concurrent.futures` are imported on first use, since they are slow to import. The threads are the
+package's own: `asyncio.run` waits at its end for the loop's default threads, so a cancelled query would wait for its
+retriever.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -228,12 +229,16 @@ def map_in_threads(function: Callable[[S], T], items: Sequence[S], workers: int)
     if workers == 1 or len(items) < 2:
         yield from map(function, items)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     contexts = [copy_context() for _ in items]
     with ThreadPoolExecutor(min(workers, len(items)), "lazyrag call") as pool:
         yield from pool.map(lambda context, item: context.run(function, item), contexts, items)
 
 
 def _pool(level: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
     with _starting:
         while len(_pools) <= level:
             _pools.append(ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix=f"lazyrag-work-{len(_pools)}"))

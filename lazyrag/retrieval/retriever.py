@@ -20,7 +20,6 @@ from lazyrag.document.groups import group_name as normal_group_name
 from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, read, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.models.concurrency import map_in_threads
-from lazyrag.ranking.fusion import fusions, rank_by_sum
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,
@@ -291,6 +290,8 @@ class Retriever(BaseRetriever[T_co]):
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
+        from lazyrag.ranking.fusion import fusions, rank_by_sum  # for several embed keys alone
+
         contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
         fused = LazyStage("fusion", "rrf", rank_by_sum(contributions), snapshot, self.group, inputs=tuple(rankings))
         fused.contributions = contributions

@@ -18,7 +18,6 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
-from lazyrag.document.jobs import State
 from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server import uploads
 from lazyrag.server.problems import ProblemError
@@ -26,6 +25,7 @@ from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import Limit, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
+from lazyrag.types import State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
 

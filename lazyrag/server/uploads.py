@@ -31,7 +31,7 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.document.jobs import State, documents_of
+from lazyrag.document.jobs import documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.guard import BOOK, job_key
@@ -40,6 +40,7 @@ from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.types import State
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 

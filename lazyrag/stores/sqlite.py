@@ -769,8 +769,9 @@ _GOT_AT_ONCE = 64  # rows of one statement, which takes half the time of one for
 def _get(count: int) -> str:
     """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the outer loop."""
     wanted = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
+    number = "(SELECT id FROM segment_collection WHERE name = ?)"
     return _SELECT.replace(
-        "FROM segment WHERE collection = ?", f"FROM {wanted} CROSS JOIN segment ON collection = ?"
+        "FROM segment WHERE collection = ?", f"FROM {wanted} CROSS JOIN segment ON collection = {number}"
     ) + (" AND build = wanted.column1 AND key = wanted.column2")
 
 
@@ -879,14 +880,16 @@ class MapFileSegmentStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
-        with self._reading(collection) as (connection, number):
+        with self.file.reading() as connection:
             rows: list[Any] = []
             if self.file.is_server:  # promises no order of joins
-                rows = self.file.fetch_each(connection, _get(1), ((*_placed(key), number) for key in keys))
+                rows = self.file.fetch_each(connection, _get(1), ((*_placed(key), collection) for key in keys))
             else:
                 for at in range(0, len(keys), _GOT_AT_ONCE):
                     placed = [value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)]
-                    rows += connection.execute(_get(len(placed) // 2), [*placed, number])
+                    rows += connection.execute(_get(len(placed) // 2), [*placed, collection])
+            if not rows:
+                _number(connection, collection)  # raises where there is no collection
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 

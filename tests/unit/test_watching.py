@@ -103,6 +103,7 @@ def test_no_gap_between_the_first_sync_and_the_first_event(shelf, how):
 def test_a_burst_of_writes_is_few_syncs(shelf):
     """Two hundred files that are written at once take some syncs, not two hundred."""
     with watched(shelf, debounce_s=0.3) as (docs, watcher):
+        time.sleep(0.4)  # so that the first of them is alone
         before = watcher.syncs
         for number in range(200):
             shelf.write({f"{number}.txt": f"tea {number}"})
@@ -182,6 +183,33 @@ def test_a_change_waits_for_quiet():
         assert watcher.syncs == 1
         assert watcher.wait_for_sync(PATIENCE_S) == IngestReport()
         assert watcher.syncs == 2
+
+
+def test_a_lone_change_is_synced_at_once(monkeypatch):
+    """After quiet a change waits until it has settled; further changes, and those during a sync, wait for quiet."""
+    now = [0.0]
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
+    hand = Hand()
+    watcher = Watcher("the test", hand.sync, hand.events, 10.0, 100.0)
+    watcher._step(False)
+
+    def synced(at, changed):
+        now[0], before = at, watcher.syncs
+        watcher._step(changed)
+        return watcher.syncs > before
+
+    assert not synced(5.0, True)  # soon after the first sync
+    assert not synced(14.9, False)
+    assert synced(15.0, False)
+    assert not synced(25.0, True)  # alone
+    assert synced(25.1, False)
+    assert not synced(25.2, True)  # seen during the sync
+    assert not synced(35.1, False)
+    assert synced(35.2, False)
+    assert not synced(50.0, True)  # the first of many
+    assert not synced(50.04, True)
+    assert not synced(60.0, False)
+    assert synced(60.04, False)
 
 
 def test_the_longest_wait_ends_before_quiet_does():
