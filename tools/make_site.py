@@ -155,7 +155,8 @@ def linked(text: str, base: Path, language: str, page: str, texts: dict[str, dic
         found = address((base.parent / path).resolve(), language, page, texts, is_picture=bool(mark))
         if found is None:
             return label
-        return f"{mark}[{label}]({found}{'#' + anchor if anchor else ''})"
+        is_list = path.endswith("README.md") and (base.parent / path).resolve().parent in (DOCS, DOCS / "zh")
+        return f"{mark}[{label}]({found}{'#' + anchor if anchor and not is_list else ''})"
 
     pieces, at = [], 0
     for block in _FENCED.finditer(text):
