@@ -6,13 +6,11 @@
 This script does both with the questions of the demo, and shows that the gate closes when somebody breaks the retrieval.
 """
 
-import contextlib
-import io
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
-
-from lazyrag.cli.commands import run
 
 HERE = Path(__file__).resolve().parent
 QUESTIONS = json.loads((HERE / "questions.json").read_text(encoding="utf-8"))
@@ -35,10 +33,11 @@ def golden(retriever):
 
 def evaluate(*arguments):
     """Run `lazyrag eval` as a CI job does; return its exit status and what it prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        status = run(["eval", *map(str, arguments)])
-    return status, printed.getvalue()
+    command = [sys.executable, "-m", "lazyrag", "eval", *map(str, arguments)]
+    done = subprocess.run(
+        command, text=True, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.returncode, done.stdout
 
 
 with tempfile.TemporaryDirectory() as temporary:

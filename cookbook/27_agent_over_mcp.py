@@ -5,18 +5,15 @@ client is a loop of thirty lines; `decide` takes the place of a chat model that 
 """
 
 import asyncio
-import contextlib
-import io
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-
-from lazyrag.cli.commands import run
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How often is the chimney of the dryer swept?"
@@ -66,8 +63,8 @@ async def main(folder):
 
 with tempfile.TemporaryDirectory() as temporary:
     folder = Path(shutil.copytree(CORPUS, Path(temporary, "tea")))
-    with contextlib.redirect_stdout(io.StringIO()):
-        run(["index", str(folder)])  # as `lazyrag index ~/tea`; the server only reads
+    # The server only reads.
+    subprocess.run([sys.executable, "-m", "lazyrag", "index", str(folder)], check=True, stdout=subprocess.DEVNULL)
     tools, answer, steps, unknown = asyncio.run(main(folder))
 
 assert {"search", "fetch", "grep", "outline", "read"} <= set(tools)

@@ -379,8 +379,8 @@ class IngestionEngine:
         for target in batch.plan.vectors:
             keys: dict[str, str] = {}
             for version in batch.versions:
-                texts = batch.embedded.get((target.id, version.row.id), ())
-                if version.flipped and (target.id, version.current[target.group].number) in version.covered:
+                texts = batch.embedded.get((target.id, version.row.id))
+                if texts and version.flipped and (target.id, version.current[target.group].number) in version.covered:
                     keys.update(zip(texts, [one.key for one in version.segments[target.group]], strict=True))
             if keys and isinstance(target.embedder.embedder, CachedEmbedder):
                 target.embedder.embedder.refer(target.collection, keys)
