@@ -7,7 +7,6 @@
     ├── NotRegisteredError(KeyError)
     ├── AlreadyRegisteredError(ValueError)
     ├── MissingDependencyError(ImportError)
-    ├── NotBuiltError(NotImplementedError)   named by a specification, not part of this release
     ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's scope
     ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
@@ -71,10 +70,6 @@ class AlreadyRegisteredError(LazyRAGError, ValueError):
 
 class MissingDependencyError(LazyRAGError, ImportError):
     """An optional package is needed and not installed."""
-
-
-class NotBuiltError(LazyRAGError, NotImplementedError):
-    """A part that a specification names and that this release does not contain."""
 
 
 class StaleNodeError(LazyRAGError, LookupError):

@@ -46,7 +46,6 @@ from lazyrag.errors import (
     LazyRAGError,
     LoadError,
     NoReaderError,
-    NotBuiltError,
     StaleNodeError,
     StoreBusyError,
     StoreError,
@@ -76,7 +75,7 @@ _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 _BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
-_BATCH_ERRORS = (IngestionError, NotBuiltError, StoreError)  # after which no other file would do better
+_BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
 
 
 class Root(NamedTuple):

@@ -19,7 +19,6 @@ from lazyrag.errors import (
     EmbeddingError,
     IngestionError,
     MissingDependencyError,
-    NotBuiltError,
     StoreError,
 )
 from lazyrag.models.concurrency import map_in_threads
@@ -44,7 +43,7 @@ _TOGETHER_S = 1.0
 UNREAD_SHARE = 0.2
 """A model that does not know this share of a query's letters cannot rank by it: docs/quality.md."""
 
-NON_TEXT_ERRORS = (CanceledError, IngestionError, MissingDependencyError, NotBuiltError, StoreError)
+NON_TEXT_ERRORS = (CanceledError, IngestionError, MissingDependencyError, StoreError)
 """Errors of an embedder that no other text would avoid."""
 
 

@@ -25,7 +25,6 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.ReadOnlyError: 409,
     all_errors.ConfigError: 400,
     all_errors.MissingDependencyError: 501,
-    all_errors.NotBuiltError: 501,
     all_errors.UnsupportedError: 501,
     all_errors.LoadError: 422,
     all_errors.StoreBusyError: 503,

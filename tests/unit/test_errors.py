@@ -17,7 +17,6 @@ BUILTIN_BASES = {
     "NotRegisteredError": KeyError,
     "AlreadyRegisteredError": ValueError,
     "MissingDependencyError": ImportError,
-    "NotBuiltError": NotImplementedError,
     "StaleNodeError": LookupError,
     "StoreConnectionError": ConnectionError,
     "UnsupportedError": NotImplementedError,
