@@ -315,7 +315,63 @@ def shards(zh: bool) -> str:
     return drawing.svg()
 
 
-DIAGRAMS = {"tree": tree, "file": file_life, "query": query_life, "fusion": fusion, "shards": shards}
+def versions(zh: bool) -> str:
+    """What readers see while a new version of a document is written."""
+    drawing = Drawing(
+        760,
+        290,
+        "写入、切换与清理：读者看到旧版本或新版本"
+        if zh
+        else "Write, flip, purge: readers see one version or the other",
+    )
+    steps = (
+        (("写入", "新构建，写在旁边"), ("确认", "各存储已收到"), ("切换", "一个事务"), ("清理", "十秒之后"))
+        if zh
+        else (
+            ("write", "new builds beside"),
+            ("acknowledge", "all stores"),
+            ("flip", "one transaction"),
+            ("purge", "after 10 s"),
+        )
+    )
+    drawing.text(20, 62, "写入的程序" if zh else "writer", "bold")
+    for number, step in enumerate(steps):
+        drawing.box(120 + number * 160, 28, 140, 60, *step, kind="aadc"[number])
+        if number:
+            drawing.arrow((100 + number * 160, 58), (118 + number * 160, 58))
+    drawing.text(20, 146, "查询" if zh else "queries", "bold")
+    drawing.box(120, 116, 386, 50, "构建 7" if zh else "build 7", kind="b")
+    drawing.box(514, 116, 226, 50, "构建 8" if zh else "build 8", kind="c")
+    drawing.text(20, 222, "被终止之后" if zh else "after a kill", "bold")
+    drawing.box(
+        120,
+        192,
+        386,
+        50,
+        *(("构建 7 有效", "下次启动继续") if zh else ("build 7 is live", "the next start goes on")),
+        kind="b",
+    )
+    drawing.box(
+        514,
+        192,
+        226,
+        50,
+        *(("构建 8 有效", "下次同步清理旧的") if zh else ("build 8 is live", "a later sync purges 7")),
+        kind="c",
+    )
+    drawing.arrow((510, 88), (510, 254), head=False)
+    drawing.text(510, 274, "切换的提交" if zh else "the commit of the flip", "mid soft")
+    return drawing.svg()
+
+
+DIAGRAMS = {
+    "tree": tree,
+    "file": file_life,
+    "versions": versions,
+    "query": query_life,
+    "fusion": fusion,
+    "shards": shards,
+}
 
 
 def main() -> int:
