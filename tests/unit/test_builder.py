@@ -320,7 +320,9 @@ def test_all_files_fail_to_load(folder):
 
 def test_the_only_file_fails_to_load(folder):
     """A folder of one file names that file, without a count."""
-    with pytest.raises(IngestionError, match=r"^The only file failed to load: a\.xyz \(load\): No loader.*retry_failed"):
+    with pytest.raises(
+        IngestionError, match=r"^The only file failed to load: a\.xyz \(load\): No loader.*retry_failed"
+    ):
         Document(str(folder({"a.xyz": b"\0"}))).search("x")
 
 
