@@ -32,8 +32,9 @@ def quote(prompt: str) -> str:
             sentence = " ".join(text[start:end].split())
             shared = len(terms & set(chinese_terms(sentence)))
             if shared and sentence.endswith((".", "。", "；")):  # no heading
-                found.append((-shared, len(found), f"{sentence.rstrip('.。')} [{number}]."))
-    return " ".join(sentence for *_, sentence in sorted(found)[:SENTENCES]) or "The sources do not say."
+                stop = ". " if sentence.endswith(".") else "。"
+                found.append((-shared, len(found), f"{sentence.rstrip('.。；')} [{number}]{stop}"))
+    return "".join(sentence for *_, sentence in sorted(found)[:SENTENCES]).strip() or "The sources do not say."
 
 
 class Endpoint(BaseHTTPRequestHandler):

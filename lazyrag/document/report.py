@@ -195,7 +195,9 @@ class Failures:
         done = count_done()
         total = done + len(failed)
         if not done and any(not isinstance(failure.error, NoReaderError) for failure in failed):
-            msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"
+            many = f"All {total} files failed to {step}. The first:"
+            which = many if total > 1 else f"The only file failed to {step}:"
+            msg = f"{which} {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
         without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]

@@ -318,6 +318,14 @@ def test_all_files_fail_to_load(folder):
     assert len(docs.last_report.failed) == 2
 
 
+def test_the_only_file_fails_to_load(folder):
+    """A folder of one file names that file, without a count."""
+    with pytest.raises(
+        IngestionError, match=r"^The only file failed to load: a\.xyz \(load\): No loader.*retry_failed"
+    ):
+        Document(str(folder({"a.xyz": b"\0"}))).search("x")
+
+
 def test_all_files_fail_in_a_transform(folder):
     """If a transform fails for every file each call for its group says so; other groups answer."""
     transform = Lines("e")

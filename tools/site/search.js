@@ -6,8 +6,9 @@ const STOP = new Set(
   ("a an and are as at be by can do does for from how i if in is it my of on or should so that the this to use using "
     + "want was we what when where which who why will with you your").split(" "),
 );
-// Words around the subject of a Chinese question; the pairs across them and the subject would be noise.
-const FILLERS = /为什么|怎么样|怎么|怎样|如何|什么是|是什么|什么|哪些|哪个|多少|可以|能不能|能否|这个|那个|是否|有没有|一下|我想|我要|请问|自己的?|[吗呢的了把被给让用]/g;
+// Words around the subject of a Chinese question; the pairs across them and the subject would be noise. Single characters
+// that are parts of words (引用, 使用, 了解, 给定) count only where a question has them: after such a word, or at the beginning.
+const FILLERS = /为什么|怎么样|(?:怎么|怎样|如何)[用把给让]?|^[用把给让](?=.{2})|什么是|是什么|什么|哪些|哪个|多少|可以|能不能|能否|这个|那个|是否|有没有|一下|我想|我要|请问|自己的?|[吗呢的被]|了(?!解)/g;
 const HAN = /\p{Script=Han}+/gu;
 const WEIGHTS = { title: 3.2, heading: 2.4, text: 1 };
 
