@@ -240,7 +240,7 @@ class Connection:
             try:
                 found = json.loads(content.decode("utf-8", "surrogatepass"))
             except ValueError:
-                found = {}
+                raise problem_error(status, None, self.url) from None
             if status == HTTPStatus.OK:
                 return found
             raise problem_error(status, found, self.url)

@@ -59,7 +59,9 @@ def test_links_lead_to_pages_of_the_site(texts):
     assert "../CHANGELOG.md" not in texts["en"]["upgrading.md"]
     assert "](changelog.md)" in texts["en"]["upgrading.md"]
     assert "](../quality.html)" in texts["zh"]["index.md"]
-    assert "](../interop.md" in texts["en"]["internals/retrieval.md"] + "](../interop.md"
+    assert "[Apache License 2.0](" not in texts["en"]["licences.md"]
+    assert "Apache License 2.0" in texts["en"]["licences.md"]
+    assert "](../performance.md)" in texts["en"]["internals/indexes.md"]
 
 
 def test_the_api_has_every_public_name_with_its_docstring():

@@ -622,9 +622,17 @@ def test_answers_of_proxies(head, body):
             link.close()
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200])
-def test_an_answer_without_an_end(answer):
-    """Headers that end early, or are too many, are no answer."""
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "headers of the answer"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200, "headers of the answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "status 200, and not as a service of lazyrag"),
+    ],
+    ids=["end early", "too many", "sign-in page of a proxy"],
+)
+def test_what_is_no_answer(answer, message):
+    """Headers that end early, or are too many, and a body that is no JSON."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve_once():
@@ -636,6 +644,6 @@ def test_an_answer_without_an_end(answer):
         thread = threading.Thread(target=serve_once)
         thread.start()
         connection = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}", None)
-        with pytest.raises(StoreConnectionError, match="headers of the answer"):
+        with pytest.raises(StoreConnectionError, match=message):
             connection.post("x", {})
         thread.join()

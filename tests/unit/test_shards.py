@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever
+from lazyrag import LAZY_ROOT_NAME, DataType, DocField, Document, HybridRetriever, Retriever
 from lazyrag.document import ShardedDocument, Worker, change_model, reshard, resharding, shard_of
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError, IngestionWarning
 from lazyrag.retrieval import (
@@ -465,14 +465,28 @@ class TestWhole:
 
     INHERITED = (
         "CoarseChunk FineChunk MediumChunk activate_group add_reader create_node_group embed_keys fields find "
-        "find_children find_parent get_nodes get_window_nodes groups jobs last_report reader related search shards sql "
-        "tables url watch window"
+        "find_children find_parent get_nodes get_window_nodes groups jobs last_report near_duplicates reader related "
+        "search shards sql tables url watch window"
     ).split()
 
     def test_each_method_works_on_shards(self):
         """A method of a Document is one of the shards together, or works through `reader`, as these do."""
         members = {name for name in dir(Document) if not name.startswith("_")}
         assert members - set(vars(ShardedDocument)) == set(self.INHERITED)
+
+    def test_near_duplicates_in_different_shards(self):
+        """They are found as in one index, also in a restricted view."""
+        tea = "绿茶需要八十度的水，请先让水壶冷却再加水，每次只烧一次水。"
+        texts = {f"{at}": tea + "。" * at for at in range(5)} | {"salt": "Salt"}
+        with Document() as one, Document(shards=3) as docs:
+            one.add_texts(texts)
+            docs.add_texts(texts)
+            assert sum(len(shard.get_nodes(LAZY_ROOT_NAME)) > 0 for shard in docs.shards) > 1
+            for group in (LAZY_ROOT_NAME, "FineChunk"):
+                found = [[node.path for node in own] for own in docs.near_duplicates(group)]
+                assert found == [[node.path for node in own] for own in one.near_duplicates(group)] == [[*"01234"]]
+            some = docs.restricted({"file_name": ["1", "3"]})
+            assert [[node.path for node in own] for own in some.near_duplicates()] == [["1", "3"]]
 
     @pytest.mark.slow
     def test_it_is_served(self, folder):
