@@ -1145,6 +1145,27 @@ def test_what_is_deleted_returns_without_embedding(tmp_path, monkeypatch):
     assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
 
 
+def test_what_is_deleted_without_embedders_returns_as_well(tmp_path, monkeypatch):
+    """A program that only deletes needs no model, and costs none of them anything."""
+    monkeypatch.setattr("lazyrag.document.document._GRACE_S", 0.0)
+    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
+    with opened(tmp_path, embedder) as docs:
+        docs.add_texts(TEXTS)
+        expected = ask(docs)
+    with opened(tmp_path, None) as docs:
+        docs.delete_files(["one", "three"])
+        docs.sync()
+    assert raw(cache, KINDS) == [(0, 1), (2, 1)]
+    with opened(tmp_path, embedder) as docs:
+        docs.add_texts(TEXTS)
+        assert ask(docs) == expected
+    assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
+    with opened(tmp_path, None) as docs:
+        docs.delete_files(["two"])
+        docs.compact()
+    assert raw(cache, KINDS) == [(2, 1)]
+
+
 class Rows(dict):
     """Vectors by key, as a store has them."""
 
