@@ -672,6 +672,7 @@ class EmbeddingCache:
             rows = [(vectors[collection, key], row) for row, key in some if (collection, key) in vectors]
             with self._database.writing() as connection:
                 connection.executemany(_RELEASE, rows)
+                self._evict(connection)
 
     def release_all(self) -> None:
         """Read all vectors back, for a copy of the file that will be used without `source`."""

@@ -27,7 +27,7 @@ from lazyrag.text.sentences import (
     sentence_ends,
     sentence_spans,
 )
-from lazyrag.text.tokens import BisectingCounter, TokenCounter, resolve_counter, with_fit_methods
+from lazyrag.text.tokens import BisectingCounter, FittingTokenCounter, TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -484,7 +484,6 @@ class Packer:
             chunk_overlap = min(200, self.size // 5)
         self.overlap = validate_integer("chunk_overlap (below chunk_size)", chunk_overlap, 0, self.size - 1)
         self.counter = resolve_counter(counter)
-        self._fitting = with_fit_methods(self.counter)
         self.from_clauses = False  # whether an overlap begins with a clause, if it has one
 
     @property
@@ -508,58 +507,63 @@ class Packer:
             begins at or before the end of the previous one and ends after it; together they cover the text.
         """
         spans: list[Span] = []
+        fitting = with_fit_methods(self.counter)  # of its own: its guesses may not depend on the texts before
         starts = [*headings] if headings else []
         start = end = 0
         while end < len(text):
             passed = bisect_right(starts, end)
-            found = self._next(text, levels, start, end)
+            found = self._next(fitting, text, levels, start, end)
             while found[0] > start and 2 * self.overlap > self.size and start < end:
                 # The part after so large an overlap does not fit: a smaller one leaves room for it.
-                start = self._overlap_start(text, levels, start, end)
-                found = self._next(text, levels, start, end)
+                start = self._overlap_start(fitting, text, levels, start, end)
+                found = self._next(fitting, text, levels, start, end)
             start, end = found
             inside = starts[passed : bisect_right(starts, end)]
             if headings and inside and end < len(text):
-                least = self._fitting.fit_forward(text, start, math.ceil(_FULL_ENOUGH * self.size) - 1)
+                least = fitting.fit_forward(text, start, math.ceil(_FULL_ENOUGH * self.size) - 1)
                 full = [one for one in inside if one > least]
                 end = min(full, key=lambda one: (headings[one], -one), default=end)
             spans.append((start, end))
-            start = self._overlap_start(text, levels, start, end)
+            start = self._overlap_start(fitting, text, levels, start, end)
             if inside := [one for one in inside if one <= end]:
                 start = max(start, inside[-1])
         return spans
 
-    def _next(self, text: str, levels: Sequence[array[int]], start: int, done: int) -> Span:
+    def _next(
+        self, fitting: FittingTokenCounter, text: str, levels: Sequence[array[int]], start: int, done: int
+    ) -> Span:
         """Return the next span: from ``start``, or from ``done`` if that keeps a part or a character whole."""
-        if isinstance(self._fitting, BisectingCounter):  # whole parts are found with less counting
+        if isinstance(fitting, BisectingCounter):  # whole parts are found with less counting
             for ends in levels:
-                whole = self._fitting.last_end(text, start, self.size, ends)
+                whole = fitting.last_end(text, start, self.size, ends)
                 if whole > done:
                     return start, whole
-        limit = max(self._fitting.fit_forward(text, start, self.size), start + 1)
+        limit = max(fitting.fit_forward(text, start, self.size), start + 1)
         for ends in levels:
             whole = _last_at_most(ends, limit)
             if whole > done:
                 return start, whole
         if start == done:
             return start, last_break(text, done, limit)
-        fresh = self._next(text, levels, done, done)
+        fresh = self._next(fitting, text, levels, done, done)
         # The overlap fills the span, or cuts a part.
         if limit <= done or any(_last_at_most(ends, fresh[1]) == fresh[1] for ends in levels):
             return fresh
         cut = last_break(text, done, limit)
         return (start, cut) if is_boundary(text, cut) else fresh
 
-    def _overlap_start(self, text: str, levels: Sequence[array[int]], start: int, end: int) -> int:
+    def _overlap_start(
+        self, fitting: FittingTokenCounter, text: str, levels: Sequence[array[int]], start: int, end: int
+    ) -> int:
         """Return where the next span begins: in (start, end], within the overlap."""
         if not self.overlap or end == len(text):
             return end
-        if isinstance(self._fitting, BisectingCounter):
+        if isinstance(fitting, BisectingCounter):
             for starts in levels:
-                part = self._fitting.first_start(text, end, self.overlap, starts, start + 1)
+                part = fitting.first_start(text, end, self.overlap, starts, start + 1)
                 if part < end:
                     return part
-        earliest = max(self._fitting.fit_backward(text, end, self.overlap), start + 1)
+        earliest = max(fitting.fit_backward(text, end, self.overlap), start + 1)
         for ends in levels:
             part = ends[bisect_left(ends, earliest)]
             if part < end:

@@ -12,6 +12,7 @@ import uuid
 import zlib
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
+from lazyrag.data.segment import store_key
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError
 from lazyrag.models import embedding_cache as cache_module
 from lazyrag.models.embedding_cache import (
@@ -1141,6 +1143,52 @@ def test_what_is_deleted_returns_without_embedding(tmp_path, monkeypatch):
         docs.create_node_group("line", transform=str.splitlines, replace=True)
         assert ask(docs) == expected
     assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
+
+
+def test_what_is_deleted_without_embedders_returns_as_well(tmp_path, monkeypatch):
+    """A program that only deletes needs no model, and costs none of them anything."""
+    monkeypatch.setattr("lazyrag.document.document._GRACE_S", 0.0)
+    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
+    with opened(tmp_path, embedder) as docs:
+        docs.add_texts(TEXTS)
+        expected = ask(docs)
+    with opened(tmp_path, None) as docs:
+        docs.delete_files(["one", "three"])
+        docs.sync()
+    assert raw(cache, KINDS) == [(0, 1), (2, 1)]
+    with opened(tmp_path, embedder) as docs:
+        docs.add_texts(TEXTS)
+        assert ask(docs) == expected
+    assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
+    with opened(tmp_path, None) as docs:
+        docs.delete_files(["two"])
+        docs.compact()
+    assert raw(cache, KINDS) == [(2, 1)]
+
+
+class Rows(dict):
+    """Vectors by key, as a store has them."""
+
+    def get(self, collection, keys):
+        """See `VectorSource`."""
+        return [SimpleNamespace(key=key, vector=self[key]) for key in keys]
+
+
+def test_what_returns_stays_within_the_bound(path):
+    """References count little; vectors that take their places evict what was used least recently."""
+    space, size = VectorSpace("long", dimension=256), ROW_BYTES + 4 * 256
+    rows = Rows({store_key(str(at), at): np.full(256, at, np.float32) for at in range(9)})
+    with EmbeddingCache(path, max_bytes=6 * size) as cache:
+        cache.source = rows
+        for text, (key, vector) in zip("abcdefghi", rows.items(), strict=True):
+            cache.put_many(space, {text: vector})
+            cache.refer(space, "letters", {text: key})
+        assert len(cache) == 9
+        cache.release("letters")
+        assert cache.size_bytes <= cache.max_bytes
+        assert set(cache.get_many(space, [*"abcdefghi"])) == {*"efghi"}
+        rows.clear()
+        assert len(cache.get_many(space, [*"efghi"])) == 5
 
 
 def test_a_reference_without_its_row_is_a_miss(tmp_path):

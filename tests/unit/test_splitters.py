@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 
 import pytest
 from hypothesis import example, given
@@ -315,3 +316,24 @@ def test_a_counter_may_be_named():
         NotRegisteredError, match=r"No token counter is registered as 'gpt'\. Known: average, estimate, utf8"
     ):
         SentenceSplitter(10, 0, counter="gpt")
+
+
+class Merges:
+    """Counts as byte pair encoding does: a longer text may have fewer tokens."""
+
+    name = "merges"
+
+    def count(self, text: str) -> int:
+        """Tokens of a text of the first letters."""
+        return len(re.findall("abcdefgh|abcd|ab|茶叶合作社|.", text))
+
+
+def test_chunks_do_not_depend_on_the_texts_before():
+    """What a splitter has learnt of a counter's tokens does not move the end of a chunk."""
+    rng = random.Random(1)
+    pieces = ["茶叶合作社", "茶", "叶合", "abcd", "ab", "c"]
+    texts = ["".join(rng.choices(pieces + ["abcdefgh"] * rng.randrange(9), k=100)) for _ in range(90)]
+    used = TokenSplitter(chunk_size=5, chunk_overlap=1, counter=Merges())
+    for text in texts:
+        fresh = TokenSplitter(chunk_size=5, chunk_overlap=1, counter=Merges())
+        assert run_transform(used, DocNode(text=text)) == run_transform(fresh, DocNode(text=text))

@@ -588,6 +588,27 @@ def test_nothing_is_indexed_twice(made, tmp_path, group):
         assert answers(docs) == made.answers
 
 
+def test_of_a_damaged_file_of_vectors_the_others_are_kept(made_in_files, tmp_path, monkeypatch):
+    """One wrong number: its vector is embedded again, and no other."""
+    monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
+    shelf = made_in_files.copied(tmp_path)
+
+    def plant(file):
+        with file.reading() as connection:
+            _, _, name = connection.execute(_PARTS["vectors"][0], ("line",)).fetchone()
+        number = file.arrays.open(name)["matrix"][0, :1].tobytes()
+        path = file.arrays.folder / name
+        content = path.read_bytes()
+        path.write_bytes(_flipped(content, content.index(number)))
+
+    shelf.plant(Fault("", plant, "", ""))
+    with shelf.open() as docs:
+        assert told(docs.verify()) == {("damaged", "line by default", "")}
+        assert docs.repair() == ()
+        assert len(shelf.embed.calls) == 1
+        assert list(docs.dump()) == made_in_files.dump
+
+
 def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
     """A vector with nan in it, which no store takes but a broken disk may give, is told as one, and made anew."""
     monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
