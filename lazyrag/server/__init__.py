@@ -20,7 +20,7 @@ def load(module: str, what: str) -> Any:
         MissingDependencyError: If a package of the extra ``server``, or ``mcp``, is not installed.
     """
     # Some are imported later, in other processes.
-    for package in ("fastapi", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
+    for package in ("fastapi", "httptools", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
         if find_spec(package) is None and (package != "mcp" or module == "mcp"):
             raise missing_package(what, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server")
     return importlib.import_module(f"lazyrag.server.{module}")

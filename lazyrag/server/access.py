@@ -19,11 +19,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-import h11
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError, known_names
 from lazyrag.server.config import make_state
@@ -66,6 +65,7 @@ _QUERIES = re.compile(  # they change nothing
 )
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
+_MAX_UNREAD = 32_768  # bytes of headers, before they are complete
 _DENIED = (401, 403, 421)
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = {
@@ -721,10 +721,11 @@ def _limited(receive: Any, limit: float) -> Callable[[], Any]:
     return limited
 
 
-class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with a time limit for the headers of a request, which uvicorn has not."""
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with limits for the time and the size of a request's headers, which uvicorn has not."""
 
     _timer: Any = None
+    _unread = 0  # bytes since the last part of a message that was complete
 
     def connection_made(self, transport: Any) -> None:
         """See asyncio."""
@@ -733,8 +734,26 @@ class TimedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
+        self._unread += len(data)
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if self._unread > _MAX_UNREAD and not self.transport.is_closing():
+            self.send_400_response(f"The headers have more than {_MAX_UNREAD:,} bytes.")
+        elif not self._unread:
             self._timer = self._timer and self._timer.cancel()
-        elif self._timer is None:
+        elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._timer = self.loop.call_later(READ_S, self.timeout_keep_alive_handler)
+
+    def on_headers_complete(self) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_message_complete()

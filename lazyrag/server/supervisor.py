@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lazyrag.server")
 
-_HEADERS_BYTES = 32 << 10
+_MESSAGE_BYTES = 32 << 10  # of a failed process
 _BIND_WAIT_S = 10.0  # the processes of a killed supervisor may still hold the port
 _STEADY_S = 10.0  # a process that ran this long starts again at once
 _MAX_PAUSE_S = 5.0
@@ -56,7 +56,7 @@ _PRELOADED = (
     "lazyrag.document.document",
     "lazyrag.document.jobs",
     "lazyrag.server.app",
-    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.http.httptools_impl",
 )
 """Modules that import what the processes need."""
 _NO_STORE = "The writer process has not made the store of a set yet."
@@ -138,7 +138,7 @@ class _Child:
             return
         has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         with suppress(BlockingIOError):  # a letter when it is ready, or why its configuration cannot work
-            found = os.read(self.pipe, _HEADERS_BYTES).decode(errors="replace")
+            found = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
             self.is_ready, self.is_open = self.is_ready or found in ("+", "o"), self.is_open or found == "o"
             self.refusal = found if len(found) > 1 else ""
         if has_ended:
@@ -336,7 +336,7 @@ def child(role: str, ready: str | int, listener: str | int) -> None:
     except StoreError as exc:  # the next attempt may work
         log.error("%s", exc)  # noqa: TRY400
     except LazyRAGError as exc:
-        os.write(pipe, str(exc).encode(errors="replace")[:_HEADERS_BYTES])
+        os.write(pipe, str(exc).encode(errors="replace")[:_MESSAGE_BYTES])
     except Exception as exc:
         log.exception("the %s process ends by %s", role, type(exc).__name__)
     logging.shutdown()
@@ -515,10 +515,9 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     if config.proxies:
         app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
     quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
-    limits: dict[str, Any] = {"limit_concurrency": connections, "h11_max_incomplete_event_size": _HEADERS_BYTES}
     graceful_s = max(round(config.shutdown_s) - 1, 1)
     settings = uvicorn.Config(
-        app, http=TimedProtocol, ws="none", timeout_graceful_shutdown=graceful_s, **limits, **quiet
+        app, http=TimedProtocol, ws="none", limit_concurrency=connections, timeout_graceful_shutdown=graceful_s, **quiet
     )
     return uvicorn.Server(settings)
 

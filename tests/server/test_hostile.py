@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 import pytest
@@ -269,6 +269,19 @@ def test_slow_clients(app, monkeypatch, sent, status):
         found = b"".join(iter(lambda: client.recv(65_536), b""))
         assert found.startswith(status)
         assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    "sent", ["GET / HTTP/1.1\r\nX: ", f"POST / HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n1;"]
+)
+def test_endless_requests(app, sent):
+    """Neither a header nor the extension of a chunk goes on for ever."""
+    with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.settimeout(20)
+        with suppress(ConnectionError):
+            client.sendall(sent.encode() + 400_000 * b"x")
+            while client.recv(65_536):
+                pass
 
 
 def test_no_websockets(app, service):
