@@ -69,6 +69,7 @@ _LOADED_FIRST = 10  # with a longer one the first ones: it is fused with others,
 _MOST_HEADER, _MOST_HEADERS = 16_384, 100  # bytes, lines
 _TOGETHER = 32  # parents or whole documents that come with one that is needed
 _WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
+_COLLECTED = ("rank", "statistics")
 _ROUTES = "sets/{name}/_{route}"
 
 
@@ -493,6 +494,8 @@ class RemoteView:
         self.rows: dict[tuple[str, str], Sequence[Any]] = {}  # of nodes that nobody has read yet
         self.parents: dict[tuple[str, str], Segment] = {}
         self.documents: dict[str, str] = {}
+        self.waiting: dict[str, Any] | None = None  # requests that are collected to be sent together, see `run_calls`
+        self.answers: dict[str, Any] = {}  # to them
 
 
 class RemoteReader(Reader):
@@ -554,6 +557,15 @@ class RemoteSnapshot(LocalSnapshot):
             StaleNodeError: If the service has the state no more; `read` then begins again.
         """
         view = self._view
+        if route in _COLLECTED and (view.waiting is not None or view.answers):
+            call = {"route": route, **body}
+            call.pop("latest", None)
+            name = json.dumps(call)
+            if view.waiting is not None:
+                view.waiting[name] = call
+                raise RequestSent
+            if name in view.answers:
+                return view.answers.pop(name)
         needs = [(one.group, one.analyser, one.embed_key) for one in view.needs] if view.state is None else []
         common = {"state": view.state, "scope": encode_filter(self._scope), "needs": needs}
         try:
@@ -564,6 +576,30 @@ class RemoteSnapshot(LocalSnapshot):
         if view.state is None:
             view.state = answer["state"]
         return answer["result"]
+
+    @staticmethod
+    def run_calls(parts: Sequence[LocalSnapshot], calls: Sequence[Callable[[], R]]) -> list[R]:
+        """See `Snapshot.together`: each is called up to its first request, and again with the answer."""
+        remote = [one for one in parts if isinstance(one, RemoteSnapshot)]
+        found: dict[int, R] = {}
+        for one in remote:
+            one._view.waiting = {}
+        try:
+            for number, call in enumerate(calls):
+                with suppress(RequestSent):
+                    found[number] = call()
+        finally:
+            waiting = [one._view.waiting or {} for one in remote]
+            for one in remote:
+                one._view.waiting = None
+
+        def ask(one: RemoteSnapshot, own: Mapping[str, Any]) -> None:
+            if len(own) > 1:
+                answers = one._ask("together", {"calls": list(own.values())})
+                one._view.answers = dict(zip(own, answers, strict=True))
+
+        list(remote[0].map_calls(ask, remote, waiting))
+        return [found[number] if number in found else call() for number, call in enumerate(calls)]
 
     def _filters(self, filters: FilterLike | None) -> Any:
         return encode_filter(self.source.bind(filters))

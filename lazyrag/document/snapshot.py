@@ -283,6 +283,14 @@ class Snapshot:
         }
         return [found[key] for key, _ in hits]
 
+    def together(self, calls: Sequence[Callable[[], R]]) -> list[R]:
+        """The results of functions that rank in this snapshot; a service may get the first requests of all together.
+
+        Args:
+            calls: They only read, and may be called twice.
+        """
+        return self.parts[0].run_calls(self.parts, calls) if self.parts else [call() for call in calls]
+
     def _each(self, call: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
         """Call a function for each part, and its entry in each column; services are asked at the same time."""
         return list(self.parts[0].map_calls(call, self.parts, *columns))
@@ -310,6 +318,11 @@ class LocalSnapshot(Snapshot):
         self._read = read
         self._scope = source.scope
         self._nodes = source.indexer.nodes
+
+    @staticmethod
+    def run_calls(_: Sequence[LocalSnapshot], calls: Sequence[Callable[[], R]]) -> list[R]:
+        """See `Snapshot.together`."""
+        return [call() for call in calls]
 
     @property
     def missing(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from lazyrag.data.filters import FilterLike
@@ -245,14 +246,16 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             left_out = {} if query.text.isascii() else self._left_out(query)
             if left_out and fusing.takes_weights:  # as if their weight were 0
                 fusing = fusing.with_weights([0.0 if part in left_out else weight for part, weight in self._weighted()])
-            inputs = [
-                skipped_stage(part, snapshot, left_out[part])
+            calls: list[Callable[[], LazyStage]] = [
+                partial(skipped_stage, part, snapshot, left_out[part])
                 if part in left_out
-                else part.run_part(query, snapshot, depth)
+                else partial(part.run_part, query, snapshot, depth)
                 if weight
-                else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                else partial(skipped_stage, part, snapshot, "its weight is 0", "weight")
                 for part, weight in self._weighted()
             ]
+            is_plain = all(type(part) is Retriever for part in self.running)
+            inputs = snapshot.together(calls) if is_plain else [call() for call in calls]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:

@@ -88,6 +88,8 @@ class Call(BaseModel):
     before: int = Count
     after: int = Count
     merge: bool = False
+    route: Literal["rank", "statistics"] = "rank"
+    calls: list[Call] = Field([], max_length=16)
 
 
 class Texts(BaseModel):
@@ -171,6 +173,11 @@ def _rank(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
     return {"hits": rows, "nodes": _rows(nodes[: call.load])}
 
 
+def _together(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
+    """Rankings and statistics in one state."""
+    return [_METHODS[one.route](snapshot, one, ()) for one in call.calls]
+
+
 def _scan(snapshot: LocalSnapshot, call: Call, _: Sequence[Segment]) -> Json:
     """A part of a page that a similarity function gets, and where the next part is."""
     key, end = call.embed_key, call.offset + _CHUNK
@@ -249,6 +256,7 @@ _METHODS: Mapping[str, Callable[[LocalSnapshot, Call, Sequence[Segment]], Json]]
     "statistics": _statistics,
     "metrics": _metrics,
     "rank": _rank,
+    "together": _together,
     "scan": _scan,
     "walk": _walk,
     "nodes": lambda _, __, segments: _rows(segments),
@@ -429,7 +437,8 @@ async def _answer(service: Service, name: str, method: str, body: Call, principa
         if scope is not None:
             reader = reader.narrowed(scope)
         wanted = frozenset(Step(*step) for step in body.needs)
-        _check_names(reader, body, wanted)
+        for one in (body, *body.calls):
+            _check_names(reader, one, wanted)
         states = _states.get(reader.indexer) or _states.setdefault(reader.indexer, _States(reader.indexer))
 
         def result(snapshot: LocalSnapshot) -> tuple[View, Json]:

@@ -40,7 +40,7 @@ FIELDS = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR), "year": DocField
 GROUPS = ("lazyllm_root", "MediumChunk", "FineChunk")
 IGNORED = ("date", "x-request-id")
 READS = ("rank", "rank", "walk", "scan", "statistics", "metrics", "find", "nodes", "vectors", "parents", "root")
-READS += ("children", "children_up_to", "related", "windows")
+READS += ("together", "children", "children_up_to", "related", "windows")
 SEARCHES = ("search", "search", "search", "why-not", "grep", "answers", "_read", "_read", "_read")
 WRITES = ("feedback", "golden", "evaluations", "delete", "metadata", "rollback", "texts", "uploads", "sync", "verify")
 
@@ -240,6 +240,10 @@ class Requests:
                 "most": 2,
                 "load": True,
                 **vector,
+                "calls": [
+                    {"group": search["group"], "filters": search["filters"], "terms": query.split(), **vector},
+                    {"group": search["group"], "route": "statistics", "terms": query.split()},
+                ],
                 "scope": draw.choice([None, None, {"year": [2001, 2002]}, {"labels": ["board"]}]),
                 "mode": draw.choice(["exact", "exact", "native"]),
             },

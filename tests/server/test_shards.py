@@ -558,6 +558,26 @@ def test_statistics_of_an_earlier_read(tmp_path):
             assert found[0] == found[1]
 
 
+def test_a_hybrid_search_is_one_request(tmp_path):
+    """Each shard gets both rankings together, or before them the vectors' one with the statistics of terms."""
+    with ExitStack() as stack:
+        one = built(stack.enter_context(Document(embed=embed)))
+        docs = built(stack.enter_context(Document(embed=embed, shards=2)))
+        addresses = [serve(stack, shard, tmp_path / str(number)) for number, shard in enumerate(docs.shards)]
+        remote = stack.enter_context(Document(url=addresses, embed=embed))
+        posts = []
+        for shard in remote.shards:
+            [connection] = shard._indexer._connection._replicas
+            connection._send = lambda *given, send=connection._send: posts.append(given[0]) or send(*given)
+        pair = [HybridRetriever.over(each, "FineChunk") for each in (one, remote)]
+        counts = []
+        for query in (QUERIES[0], QUERIES[0], QUERIES[1], QUERIES[1]):
+            posts.clear()
+            assert ranked(pair[1], query) == ranked(pair[0], query)
+            counts.append(sum(b"/_together " in each or b"/_rank " in each for each in posts))
+        assert counts == [4, 2, 4, 2]
+
+
 def test_queries_between_changes(tmp_path):
     """Keyword, vector and hybrid search answer as one index after every change, also with rankings of many nodes."""
     with ExitStack() as stack:
