@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=43_800, later=37_000),
+    Bound("code lines", now=43_820, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),
@@ -108,7 +108,7 @@ LATER_PARTS = {
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (
-        5_760,
+        5_810,
         2_600,
         r"(server|service)/.*\.py|document/(catalogue|certificate|jobs|marks|remote)\.py|data/encoding\.py",
     ),
