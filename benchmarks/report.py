@@ -163,8 +163,8 @@ def incremental(runs: Sequence[Run]) -> str:
         of = {(row["step"], row["engine"]): row for row in run["rows"]}
         steps, engines = (list(dict.fromkeys(names)) for names in zip(*of, strict=True))
         pieces.append(
-            f"{run['files']:,} files, {run['chunks']:,} chunks: texts embedded; CPU s, median (least to most) of "
-            f"{run['repeats']} repeats"
+            f"{run['files']:,} files, {run['chunks']:,} chunks: texts embedded; CPU s, median (least to most), "
+            f"runs of all steps: {run['repeats']}"
         )
         lines = [[step, *(_embedded(of[step, engine]) for engine in engines)] for step in steps]
         pieces.append(markdown(["step", *engines], lines))
