@@ -86,8 +86,8 @@ bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a millio
 
 bench-peers: build/peers/installed  ## Install what the benchmarks compare with, in environments of their own.
 
-bench-incremental: $(VENV)/installed-test  ## Count what is embedded again after a change, beside LangChain and LlamaIndex.
-	$(BIN)/python benchmarks/install_peers.py --only peers-incremental
+bench-incremental: $(VENV)/installed-test  ## Count what is embedded again after a change, beside its peers.
+	$(BIN)/python benchmarks/install_peers.py --only peers-incremental peers-pathway
 	$(BIN)/python benchmarks/incremental.py
 
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.

@@ -1,19 +1,20 @@
-"""Which texts are embedded again after a change: lazyrag beside the indexing of LangChain and LlamaIndex.
+"""Which texts are embedded again after a change: lazyrag beside what others offer for the same.
 
     python benchmarks/incremental.py [--files 200] [--repeats 3] [--only lazyrag langchain llama_index]
 
 Each step runs in a process of its own: it opens what the step before stored, brings it in step with the folder, stores
-it and ends. Counted are the texts that the embedding model got, and the processor seconds without imports; "right"
-is whether exactly the chunks of the folder are stored afterwards. Chunks are the paragraphs of a file; the parameter is
-their greatest length, which a tenth of them exceed. LangChain has `index` with a SQL record manager and cleanup
-"full", LlamaIndex an ingestion pipeline with a docstore that upserts and deletes, and a cache; both have their vector
-store in memory, saved as a file. The kill comes after half of the texts of a first build.
+it and ends. Counted are the texts that the embedding model got, and the processor seconds, without those of imports and
+of the check afterwards: "stale" is a store whose vectors are not those that the model gives for the chunks of the
+folder. Chunks are the paragraphs of a file; the parameter is their greatest length, which a tenth of them exceed; the
+change of the code changes another tenth. The kill comes after half of the texts of a first build. The systems take
+turns at each step.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -23,13 +24,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from engine import ENVIRONMENTS
-
-SYSTEMS = ("lazyrag", "langchain", "llama_index")
-PARAGRAPHS, SHORT, LONG = 20, 400, 600
+HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = HERE.parent / "build"
+PACKAGES = {
+    "lazyrag": ["lazyrag"],
+    "langchain": ["langchain-core", "langchain-classic", "langchain-chroma", "chromadb"],
+    "llama_index": ["llama-index-core"],
+    "cocoindex": ["cocoindex"],
+    "pathway": ["pathway"],
+}
+MODULES = {
+    "lazyrag": ["lazyrag"],
+    "langchain": ["langchain_classic.indexes", "langchain_core.indexing", "langchain_chroma", "chromadb"],
+    "llama_index": ["llama_index.core.ingestion"],
+    "cocoindex": [],  # they start threads, which do not survive a fork
+    "pathway": [],
+}
+PARAGRAPHS, SHORT, LONG, BATCH, KILL, RESULT = 20, 400, 600, 100, 9, "result: "
+BEFORE = """
+def pieces(text, longest):
+    return [one[at : at + longest] for one in text.split("\\n\\n") if one for at in range(0, len(one), longest)]
+"""
+AFTER = """
+def pieces(text, longest):
+    found = [one[at : at + longest] for one in text.split("\\n\\n") if one for at in range(0, len(one), longest)]
+    return [one.removesuffix(".").capitalize() if one.startswith("a") else one for one in found]
+"""
+Pieces: TypeAlias = Callable[[str, int], list[str]]
+Vectors: TypeAlias = Iterable[Iterable[float]]
 
 
 class Model:
@@ -42,15 +69,12 @@ class Model:
         """A vector for each text."""
         self.texts += len(texts)
         if self.kill_after and self.texts > self.kill_after:
-            os._exit(9)
-        return [
-            [byte / 255 + 0.01 for byte in hashlib.sha256((self.identity + one).encode()).digest()] for one in texts
-        ]
+            os._exit(KILL)
+        return [self.vector(one) for one in texts]
 
-
-def pieces(text: str, longest: int) -> list[str]:
-    """The paragraphs of a text, those that are too long in parts."""
-    return [one[at : at + longest] for one in text.split("\n\n") if one for at in range(0, len(one), longest)]
+    def vector(self, text: str) -> list[float]:
+        """It tells the text and the model."""
+        return [byte / 255 + 0.01 for byte in hashlib.sha256((self.identity + text).encode()).digest()]
 
 
 def texts_of(folder: Path) -> dict[str, str]:
@@ -58,7 +82,7 @@ def texts_of(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.txt"))}
 
 
-def run_lazyrag(folder: Path, store: Path, model: Model, longest: int) -> list[str]:
+def run_lazyrag(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
     """A Document on a store file."""
     from lazyrag import Document
 
@@ -68,22 +92,26 @@ def run_lazyrag(folder: Path, store: Path, model: Model, longest: int) -> list[s
     def embed(texts: list[str]) -> list[list[float]]:
         return model.embed(texts)
 
-    embed.identity, embed.batch_size = model.identity, 100
+    embed.identity, embed.batch_size = model.identity, BATCH
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store / "store.db")}}}
     with Document(folder, embed={"key": embed}, store_conf=conf) as docs:
         docs.create_node_group("paragraph", transform=paragraphs)
         docs.activate_group("paragraph", embed_keys=["key"])
         docs.sync()
-        return [node.text for node in docs.get_nodes("paragraph")]
+    yield []
+    with Document(folder, embed={"key": embed}, store_conf=conf, read_only=True) as docs:
+        docs.create_node_group("paragraph", transform=paragraphs)
+        yield [node.embedding for node in docs.get_nodes("paragraph")]
 
 
-def run_langchain(folder: Path, store: Path, model: Model, longest: int) -> list[str]:
-    """Its indexing API."""
+def run_langchain(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+    """Its indexing API with cleanup "full", on Chroma and a SQL record manager."""
+    from chromadb.config import Settings
+    from langchain_chroma import Chroma
     from langchain_classic.indexes import SQLRecordManager
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
     from langchain_core.indexing import index
-    from langchain_core.vectorstores import InMemoryVectorStore
 
     class Embedding(Embeddings):
         def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -92,25 +120,33 @@ def run_langchain(folder: Path, store: Path, model: Model, longest: int) -> list
         def embed_query(self, text: str) -> list[float]:
             return model.embed([text])[0]
 
-    file = store / "vectors.json"
-    vectors = InMemoryVectorStore.load(str(file), Embedding()) if file.exists() else InMemoryVectorStore(Embedding())
-    # As its documentation advises: a namespace for each embedding model.
-    records = SQLRecordManager(f"memory/{model.identity}", db_url=f"sqlite:///{store}/records.db")
+    # As its documentation advises: a namespace for each store and embedding model.
+    name = model.identity.replace(" ", "-")
+    path = str(store / "chroma")
+    settings = Settings(anonymized_telemetry=False, is_persistent=True, persist_directory=path)
+    vectors = Chroma(name, Embedding(), persist_directory=path, client_settings=settings)
+    records = SQLRecordManager(f"chroma/{name}", db_url=f"sqlite:///{store}/records.db")
     records.create_schema()
-    if not records.list_keys():
-        vectors = InMemoryVectorStore(Embedding())
     documents = [
-        Document(page_content=piece, metadata={"source": name})
-        for name, text in texts_of(folder).items()
+        Document(page_content=piece, metadata={"source": file})
+        for file, text in texts_of(folder).items()
         for piece in pieces(text, longest)
     ]
-    index(documents, records, vectors, cleanup="full", source_id_key="source", key_encoder="sha256")
-    vectors.dump(str(file))
-    return [row["text"] for row in vectors.store.values()]
+    index(
+        documents,
+        records,
+        vectors,
+        cleanup="full",
+        source_id_key="source",
+        key_encoder="sha256",
+        batch_size=BATCH,
+    )
+    yield []
+    yield vectors.get(include=["embeddings"])["embeddings"]
 
 
-def run_llama_index(folder: Path, store: Path, model: Model, longest: int) -> list[str]:
-    """Its ingestion pipeline."""
+def run_llama_index(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+    """Its ingestion pipeline with a cache and a docstore that upserts and deletes, saved at the end."""
     from llama_index.core import Document
     from llama_index.core.embeddings import BaseEmbedding
     from llama_index.core.ingestion import DocstoreStrategy, IngestionCache, IngestionPipeline
@@ -137,56 +173,138 @@ def run_llama_index(folder: Path, store: Path, model: Model, longest: int) -> li
         async def _aget_query_embedding(self, query):
             return model.embed([query])[0]
 
-    saved = store / "docstore.json"
+    kept, vectors, cache = (str(store / f"{name}.json") for name in ("docstore", "vectors", "cache"))
+    saved = Path(kept).exists()
     pipeline = IngestionPipeline(
-        transformations=[Paragraphs(longest=longest), Embedding(model_name=model.identity)],
-        docstore=SimpleDocumentStore.from_persist_path(str(saved)) if saved.exists() else SimpleDocumentStore(),
-        vector_store=SimpleVectorStore.from_persist_path(str(store / "vectors.json"))
-        if saved.exists()
-        else SimpleVectorStore(),
+        transformations=[Paragraphs(longest=longest), Embedding(model_name=model.identity, embed_batch_size=BATCH)],
+        docstore=SimpleDocumentStore.from_persist_path(kept) if saved else SimpleDocumentStore(),
+        vector_store=SimpleVectorStore.from_persist_path(vectors) if saved else SimpleVectorStore(),
         docstore_strategy=DocstoreStrategy.UPSERTS_AND_DELETE,
-        cache=IngestionCache.from_persist_path(str(store / "cache.json")) if saved.exists() else IngestionCache(),
+        cache=IngestionCache.from_persist_path(cache) if saved else IngestionCache(),
     )
-    documents = [Document(text=text, id_=name) for name, text in texts_of(folder).items()]
-    pipeline.run(documents=documents)
-    pipeline.docstore.persist(str(saved))
-    pipeline.vector_store.persist(str(store / "vectors.json"))
-    pipeline.cache.persist(str(store / "cache.json"))
-    owners = pipeline.vector_store.data.text_id_to_ref_doc_id
-    # The store has no texts: what it has is known by its documents and the number of their chunks.
-    texts = texts_of(folder)
-    count = {name: sum(owner == name for owner in owners.values()) for name in {*owners.values()}}
-    return [
-        piece
-        for name, number in count.items()
-        for piece in (
-            pieces(texts[name], longest)
-            if name in texts and len(pieces(texts[name], longest)) == number
-            else ["?"] * number
-        )
-    ]
+    pipeline.run(documents=[Document(text=text, id_=name) for name, text in texts_of(folder).items()])
+    pipeline.docstore.persist(kept)
+    pipeline.vector_store.persist(vectors)
+    pipeline.cache.persist(cache)
+    yield []
+    yield SimpleVectorStore.from_persist_path(vectors).data.embedding_dict.values()
 
 
-RUNS: dict[str, Callable[[Path, Path, Model, int], list[str]]] = {
+def run_cocoindex(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+    """An app of version 1: components of files that are memoized, a memoized embedding, rows of SQLite."""
+    import asyncio
+    import sqlite3
+    from dataclasses import dataclass
+
+    import cocoindex as coco
+    from cocoindex.connectors import localfs, sqlite
+    from cocoindex.resources.id import IdGenerator
+
+    @dataclass
+    class Chunk:
+        id: int
+        file: str
+        text: str
+        vector: bytes
+
+    split = coco.fn(pieces)
+
+    @coco.fn.as_async(batching=True, max_batch_size=BATCH, memo=True, deps=model.identity)
+    def embed(texts: list[str]) -> list[list[float]]:
+        return model.embed(texts)
+
+    @coco.fn(memo=True)
+    async def process(file: localfs.File, longest: int, table: sqlite.TableTarget) -> None:
+        found, ids = split(await file.read_text(), longest), IdGenerator()
+        vectors = await asyncio.gather(*map(embed, found))
+        for text, vector in zip(found, vectors, strict=True):
+            row = Chunk(await ids.next_id(text), str(file.file_path.path), text, json.dumps(vector).encode())
+            table.declare_row(row=row)
+
+    @coco.fn
+    async def whole(folder: Path, longest: int) -> None:
+        schema = await sqlite.TableSchema.from_class(Chunk, primary_key=["id"])
+        table = await sqlite.mount_table_target(database, "chunks", schema)
+        files = localfs.walk_dir(folder, recursive=True)
+        await coco.mount_each(process, files.items(), longest, table)
+
+    database = coco.ContextKey(f"database {store}")
+    provider = coco.ContextProvider()
+    with sqlite.managed_connection(store / "chunks.db") as connection:
+        provider.provide(database, connection)
+        environment = coco.Environment(coco.Settings(db_path=store / "coco"), context_provider=provider)
+        coco.App(coco.AppConfig("chunks", environment), whole, folder, longest).update_blocking()
+    yield []
+    with sqlite3.connect(store / "chunks.db") as rows:
+        yield [json.loads(vector) for (vector,) in rows.execute("SELECT vector FROM chunks")]
+
+
+def run_pathway(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+    """A static pipeline that caches the calls of the embedding on disk and writes all vectors to a file."""
+    import pathway as pw
+
+    pw.internals.parse_graph.G.clear()
+
+    @pw.udf
+    def split(text: str) -> list[str]:
+        return pieces(text, longest)
+
+    @pw.udf(cache_strategy=pw.udfs.DiskCache(name=model.identity.replace(" ", "-")), deterministic=True)
+    def embed(text: str) -> list[float]:
+        return model.embed([text])[0]
+
+    files = pw.io.fs.read(str(folder), format="plaintext_by_file", mode="static")
+    chunks = files.select(text=split(pw.this.data)).flatten(pw.this.text)
+    pw.io.jsonlines.write(chunks.select(pw.this.text, vector=embed(pw.this.text)), str(store / "vectors.jsonl"))
+    backend = pw.persistence.Backend.filesystem(str(store / "state"))
+    pw.run(
+        monitoring_level=pw.MonitoringLevel.NONE,
+        persistence_config=pw.persistence.Config(backend, persistence_mode=pw.PersistenceMode.UDF_CACHING),
+    )
+    yield []
+    yield [json.loads(line)["vector"] for line in (store / "vectors.jsonl").read_text("utf-8").splitlines()]
+
+
+RUNS: dict[str, Callable[[Path, Path, Model, Pieces, int], Iterator[Vectors]]] = {
     "lazyrag": run_lazyrag,
     "langchain": run_langchain,
     "llama_index": run_llama_index,
+    "cocoindex": run_cocoindex,
+    "pathway": run_pathway,
 }
 
 
-def one_step(system: str, folder: str, store: str, model: str, longest: int, kill_after: int) -> None:
-    """Bring what is stored in step; prints figures."""
-    counted = Model(model, kill_after)
-    run = RUNS[system]
-    with tempfile.TemporaryDirectory() as empty:  # imports
+def one_step(system: str, root: str, model: str, longest: int, kill_after: int) -> dict[str, Any]:
+    """Bring what is stored in step."""
+    sys.path.insert(0, f"{root}/code")
+    from user_code import pieces
+
+    run, counted, folder = RUNS[system], Model(model, kill_after), Path(root, "files")
+    with tempfile.TemporaryDirectory() as empty:  # what else is imported
         (Path(empty) / "files").mkdir()
         (Path(empty) / "files" / "a.txt").write_text("one", encoding="utf-8")
-        run(Path(empty) / "files", Path(empty), Model("warm"), longest)
+        list(run(Path(empty) / "files", Path(empty), Model("warm"), pieces, longest))
     began = time.process_time()
-    stored = run(Path(folder), Path(store), counted, longest)
+    work = run(folder, Path(root, "store"), counted, pieces, longest)
+    next(work)
     seconds = time.process_time() - began
-    expected = [piece for text in texts_of(Path(folder)).values() for piece in pieces(text, longest)]
-    print(json.dumps({"texts": counted.texts, "cpu": seconds, "right": sorted(stored) == sorted(expected)}))
+    stored = next(work)
+    expected = [counted.vector(piece) for text in texts_of(folder).values() for piece in pieces(text, longest)]
+    return {"texts": counted.texts, "cpu_s": seconds, "right": in_bytes(stored) == in_bytes(expected)}
+
+
+def in_bytes(vectors: Vectors) -> list[bytes]:
+    """Vectors that other programs may have rounded, in order."""
+    return sorted(bytes(min(255, max(0, round((float(one) - 0.01) * 255))) for one in vector) for vector in vectors)
+
+
+def installed(system: str) -> dict[str, str]:
+    """The versions of its packages.
+
+    Raises:
+        PackageNotFoundError: One is not there.
+    """
+    return {one: version(one) for one in PACKAGES[system]}
 
 
 def paragraph(rng: random.Random) -> str:
@@ -211,76 +329,146 @@ def edit(folder: Path, files: int) -> None:
         path.write_text("\n\n".join([others[0], first + " Changed.", *others[1:]]), encoding="utf-8")
 
 
-def steps_of(folder: Path) -> list[tuple[str, Callable[[], object], str, int]]:
-    """Each step: its name, what changes before, the model, the longest chunk."""
-    return [
-        ("first build", lambda: None, "model a", SHORT),
-        ("no change", lambda: None, "model a", SHORT),
-        ("one chunk", lambda: edit(folder, 1), "model a", SHORT),
-        ("20 files", lambda: edit(folder, 20), "model a", SHORT),
-        (
-            "20 files moved",
-            lambda: [(folder / f"part{n}").rename(folder / f"moved{n}") for n in (0, 1)],
-            "model a",
-            SHORT,
-        ),
-        ("parameter", lambda: None, "model a", LONG),
-        ("model", lambda: None, "model b", LONG),
-    ]
+def moved(folder: Path) -> None:
+    """Rename two folders of ten files."""
+    for number in (0, 1):
+        (folder / f"part{number}").rename(folder / f"moved{number}")
 
 
-def measure(system: str, files: int) -> dict[str, dict[str, float]]:
-    """All steps of a system, from nothing."""
-    python = sys.executable if system == "lazyrag" else str(ENVIRONMENTS / "peers-incremental" / "bin" / "python")
-    found: dict[str, dict[str, float]] = {}
+def nothing(_: Path) -> None:
+    """Change nothing."""
+
+
+STEPS: list[tuple[str, Callable[[Path], object], str, str, int]] = [
+    ("first build", nothing, BEFORE, "model a", SHORT),
+    ("no change", nothing, BEFORE, "model a", SHORT),
+    ("one chunk", lambda files: edit(files, 1), BEFORE, "model a", SHORT),
+    ("a chunk in each of 20 files", lambda files: edit(files, 20), BEFORE, "model a", SHORT),
+    ("20 files moved", moved, BEFORE, "model a", SHORT),
+    ("parameter of the transform", nothing, BEFORE, "model a", LONG),
+    ("code of the transform", nothing, AFTER, "model a", LONG),
+    ("embedding model", nothing, AFTER, "model b", LONG),
+]
+"""The name, what changes before, the user's code, the model, the longest chunk."""
+KILLED = "after a kill at half"
+
+
+def python_of(system: str) -> str:
+    """Its interpreter: ours where its environment is not installed, which then says what it lacks."""
+    python = ENVIRONMENTS / ("peers-pathway" if system == "pathway" else "peers-incremental") / "bin" / "python"
+    return str(python) if system != "lazyrag" and python.exists() else sys.executable
+
+
+class Steps:
+    """Runs steps of a system, each in a process of its own; one process before imports the packages for all of them."""
+
+    def __init__(self, system: str) -> None:
+        self.system = system
+        # CocoIndex and Chroma send usage data else.
+        quiet = {"COCOINDEX_DISABLE_USAGE_TRACKING": "1", "ANONYMIZED_TELEMETRY": "False"}
+        self.process = subprocess.Popen(
+            [python_of(system), "-B", __file__, "--serve", system],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **quiet},
+        )
+
+    def __call__(self, root: Path, code: str, model: str, longest: int, kill_after: int = 0) -> dict[str, Any]:
+        """The figures of one step; {} if it was killed."""
+        (root / "code").mkdir(exist_ok=True)
+        (root / "code" / "user_code.py").write_text(code, encoding="utf-8")
+        print(json.dumps([str(root), model, longest, kill_after]), file=self.process.stdin, flush=True)
+        while line := self.process.stdout.readline():
+            if line.startswith(RESULT):
+                found = json.loads(line.removeprefix(RESULT))
+                if found.get("status", 0) != KILL * bool(kill_after):
+                    break
+                return found
+        sys.exit(f"{self.system} failed.")
+
+
+def serve(system: str) -> None:
+    """Take steps from the standard input."""
+    for module in MODULES[system]:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        if child := os.fork():
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if status:
+                print(RESULT + json.dumps({"status": status}), flush=True)
+            continue
+        print(RESULT + json.dumps(one_step(system, *json.loads(line))), flush=True)
+        return
+
+
+def measure(systems: Iterable[Steps], files: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """All steps of all systems, from nothing."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder, store = Path(name, "files"), Path(name, "store")
-
-        def step(model: str, longest: int, kill_after: int = 0) -> dict[str, float]:
-            given = (system, folder, store, model, longest, kill_after)
-            done = subprocess.run(
-                [python, __file__, "--step", *map(str, given)], check=False, capture_output=True, text=True
-            )
-            if kill_after and done.returncode == 9:
-                return {}
-            if done.returncode:
-                sys.exit(f"{system}: {done.stderr[-3000:]}")
-            return dict(json.loads(done.stdout.splitlines()[-1]))
-
-        fill(folder, files)
-        store.mkdir()
-        for title, change, model, longest in steps_of(folder):
-            change()
-            found[title] = step(model, longest)
-        shutil.rmtree(store)
-        store.mkdir()
-        step("model a", SHORT, kill_after=files * PARAGRAPHS // 2)
-        found["after a kill at half"] = step("model a", SHORT)
+        roots = {system: Path(name, system.system) for system in systems}
+        for root in roots.values():
+            fill(root / "files", files)
+            (root / "store").mkdir()
+        for title, change, code, model, longest in STEPS:
+            for system, root in roots.items():
+                change(root / "files")
+                found[title, system.system] = system(root, code, model, longest)
+        for system, root in roots.items():
+            shutil.rmtree(root / "store")
+            (root / "store").mkdir()
+            system(root, BEFORE, "model a", SHORT, kill_after=files * PARAGRAPHS // 2)
+            found[KILLED, system.system] = system(root, BEFORE, "model a", SHORT)
     return found
 
 
 def main() -> None:
-    """Print a table, as docs/performance.md has it."""
+    """Print a table and save it for benchmarks/report.py."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=SYSTEMS)
-    parser.add_argument("--step", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--versions", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.step:
-        system, folder, store, model, longest, kill_after = options.step
-        one_step(system, folder, store, model, int(longest), int(kill_after))
+    if options.serve:
+        serve(options.serve)
         return
-    runs = {system: [measure(system, options.files) for _ in range(options.repeats)] for system in options.only}
-    print("| step | " + " | ".join(options.only) + " |\n|---|" + "---:|" * len(options.only))
-    for title in runs[options.only[0]][0]:
-        cells = []
-        for system in options.only:
-            rows = [run[title] for run in runs[system]]
-            cpu = statistics.median(row["cpu"] for row in rows)
-            wrong = "" if all(row["right"] for row in rows) else ", **stale**"
-            cells.append(f"{max(row['texts'] for row in rows):,} texts, {cpu:.2f} s{wrong}")
-        print(f"| {title} | " + " | ".join(cells) + " |")
+    if options.versions:
+        print(json.dumps(installed(options.versions)))
+        return
+    import results  # not in the environment of the peers, which has no numpy
+
+    versions, left_out = {}, {}
+    for system in options.only:
+        command = [python_of(system), __file__, "--versions", system]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            left_out[system] = done.stderr.strip().splitlines()[-1]
+        else:
+            versions[system] = json.loads(done.stdout)
+    systems = [Steps(system) for system in versions]
+    repeats: list[dict[tuple[str, str], dict[str, Any]]] = []
+    for _ in range(options.repeats):
+        repeats.append(measure(systems, options.files))
+        rows = list(map(row_of, repeats[0], [[one[key] for one in repeats] for key in repeats[0]]))
+        facts = {"files": options.files, "chunks": rows[0]["texts"], "repeats": len(repeats)}
+        results.save("incremental", rows, versions=versions, left_out=left_out, **facts)  # a stopped run keeps them
+    print(results.table(rows, list(rows[0])))
+
+
+def row_of(key: tuple[str, str], repeats: list[dict[str, Any]]) -> dict[str, Any]:
+    """A step of a system over the repeats."""
+    seconds = sorted(one["cpu_s"] for one in repeats)
+    return {
+        "step": key[0],
+        "engine": key[1],
+        "texts": max(one["texts"] for one in repeats),
+        "cpu_s": statistics.median(seconds),
+        "least_cpu_s": seconds[0],
+        "most_cpu_s": seconds[-1],
+        "right": all(one["right"] for one in repeats),
+    }
 
 
 if __name__ == "__main__":

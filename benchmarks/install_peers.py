@@ -17,7 +17,7 @@ from pathlib import Path
 from engine import ENVIRONMENTS
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("peers", "peers-lazyllm", "peers-formats", "peers-incremental")
+NAMES = ("peers", "peers-lazyllm", "peers-formats", "peers-incremental", "peers-pathway")
 
 
 def requirements(path: Path) -> list[str]:

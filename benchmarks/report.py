@@ -156,6 +156,26 @@ def ingest(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, versions(runs), provenance(runs)])
 
 
+def incremental(runs: Sequence[Run]) -> str:
+    """What each step embeds again, and its processor seconds."""
+    pieces = []
+    for run in runs:
+        of = {(row["step"], row["engine"]): row for row in run["rows"]}
+        steps, engines = (list(dict.fromkeys(names)) for names in zip(*of, strict=True))
+        pieces.append(
+            f"{run['files']:,} files, {run['chunks']:,} chunks: texts embedded; CPU s, median (least to most), "
+            f"runs of all steps: {run['repeats']}"
+        )
+        lines = [[step, *(_embedded(of[step, engine]) for engine in engines)] for step in steps]
+        pieces.append(markdown(["step", *engines], lines))
+    return "\n\n".join([*pieces, versions(runs), provenance(runs)])
+
+
+def _embedded(row: Mapping[str, Any]) -> str:
+    seconds = f"{row['cpu_s']:.2f} ({row['least_cpu_s']:.2f} to {row['most_cpu_s']:.2f})"
+    return f"{row['texts']:,}; {seconds}" + ("" if row["right"] else ", **stale**")
+
+
 def growth(runs: Sequence[Run]) -> str:
     """Each figure by size, and the exponents."""
     from growth import FIGURES  # it imports lazyrag, which the other tables do not need
@@ -423,6 +443,7 @@ PERFORMANCE: Tables = {
     "lexical": lexical,
     "dense": dense,
     "ingest": ingest,
+    "incremental": incremental,
     "growth": growth,
     "stores": stores,
     "pdf": pdf,
