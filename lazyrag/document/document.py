@@ -1514,14 +1514,11 @@ def _open_indexer(
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
         identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
         cached, cache = dict(embedders), None
-        held = Path(f"{file.path}.embeddings")  # refers to rows that a Document without embedders deletes, too
-        if file.path is not None and (embedders or held.exists()) and not options.read_only:
+        if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
 
-            cache = undo.enter_context(EmbeddingCache(held))
+            cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
             cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
-            if nodes.are_in(file, vectors=True) and not file.is_server:
-                nodes.cache, cache.source = cache, nodes.vectors
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)

@@ -198,7 +198,6 @@ class _Batch:
         made: Numbers of the builds that were made.
         new: Those with their nodes that are not written yet, by group row.
         written_at: When some were last written, in seconds.
-        embedded: The texts of the nodes that were embedded, by index row and document.
     """
 
     versions: Sequence[PendingVersion]
@@ -210,7 +209,6 @@ class _Batch:
     made: set[int] = field(default_factory=set)
     new: dict[int, list[tuple[BuildRow, list[Segment]]]] = field(default_factory=dict)
     written_at: float = field(default_factory=time.monotonic)
-    embedded: dict[tuple[int, int], list[str]] = field(default_factory=dict)
 
     def add(self, version: PendingVersion, row: BuildRow, segments: list[Segment]) -> None:
         """Add a build of a document, to be written."""
@@ -367,22 +365,6 @@ class IngestionEngine:
                 self._flip([one for one in versions if one.is_complete(plan)], plan)
             raise
         self._flip(versions, plan)
-        self._refer(batch)
-
-    def _refer(self, batch: _Batch) -> None:
-        """Let the embedding cache refer to vectors that became live, and thus durable, in place of a second copy."""
-        if self.nodes.cache is None:
-            return
-        from lazyrag.models.embedding_cache import CachedEmbedder
-
-        for target in batch.plan.vectors:
-            keys: dict[str, str] = {}
-            for version in batch.versions:
-                texts = batch.embedded.get((target.id, version.row.id))
-                if texts and version.flipped and (target.id, version.current[target.group].number) in version.covered:
-                    keys.update(zip(texts, [one.key for one in version.segments[target.group]], strict=True))
-            if keys and isinstance(target.embedder.embedder, CachedEmbedder):
-                target.embedder.embedder.refer(target.collection, keys)
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
         version.failures[step] = error
@@ -589,7 +571,6 @@ class IngestionEngine:
             for version in ready:
                 known.update(self._stored_vectors(target, version, batch.plan))
                 if read := self._index_texts(target, version, batch.plan):
-                    batch.embedded[target.id, version.row.id] = read
                     yield version, read
 
         rows: list[VectorRow] = []
@@ -1586,11 +1567,11 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     ledger.announce_removal()
     for index, collection in indexes:
         if collection:
-            nodes.drop_vectors(collection)
+            nodes.vectors_to_write.drop(collection)
         ledger.groups.delete_index_row(index)
     for group, collection in groups:
         for vectors in ledger.groups.vector_collections(group):
-            nodes.drop_vectors(vectors)
+            nodes.vectors_to_write.drop(vectors)
         nodes.segments.drop(collection)
         ledger.groups.delete_group_row(group)
     # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
@@ -1611,9 +1592,10 @@ def _delete_builds(ledger: Ledger, nodes: NodeStore, group: int, collection: str
     vectors = ledger.groups.vector_collections(group)
     by_build = isinstance(nodes.segments, MapFileSegmentStore)
     found = {} if by_build and not vectors else ledger.builds.with_parents(builds)
+    keys = [key for build in found.values() for key in build.keys]
     for one in vectors:
-        nodes.delete_vectors(one, found)
+        nodes.vectors_to_write.delete(one, keys=keys)
     if isinstance(nodes.segments, MapFileSegmentStore):
         nodes.segments.delete_builds(collection, builds)
     else:
-        nodes.segments.delete(collection, keys=[key for build in found.values() for key in build.keys])
+        nodes.segments.delete(collection, keys=keys)

@@ -199,9 +199,6 @@ def _copy_cache(source: OpenStores, target: OpenStores) -> None:
     if held.exists() and not copy.exists():
         with EmbeddingCache(held) as cache:
             cache.copy_to(copy)
-        with EmbeddingCache(copy) as cache:  # the rows that it refers to stay where they are
-            cache.source = source.vectors
-            cache.release_all()
 
 
 class _DocumentCopy:

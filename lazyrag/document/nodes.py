@@ -34,8 +34,6 @@ from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lazyrag.models.embedding_cache import EmbeddingCache
-
 
 T = TypeVar("T")
 
@@ -57,7 +55,6 @@ class NodeStore:
         self.vectors = vectors
         self.schema = schema
         self.mark_vectors: Callable[[], object] | None = None  # before a write; of the program's write in progress
-        self.cache: EmbeddingCache | None = None  # with references to rows of the vector store
 
     @property
     def vectors_to_write(self) -> VectorStore:
@@ -65,18 +62,6 @@ class NodeStore:
         if self.mark_vectors is not None:
             self.mark_vectors()
         return self.vectors
-
-    def drop_vectors(self, collection: str) -> None:
-        """Drop a collection of vectors; the embedding cache keeps them."""
-        if self.cache is not None:
-            self.cache.release(collection)
-        self.vectors_to_write.drop(collection)
-
-    def delete_vectors(self, collection: str, builds: Mapping[int, Build]) -> None:
-        """Delete the vectors of some builds, by number; the embedding cache keeps them."""
-        if self.cache is not None:
-            self.cache.release(collection, list(builds))
-        self.vectors_to_write.delete(collection, keys=[key for build in builds.values() for key in build.keys])
 
     def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
         """Whether segments, or vectors too, are read and written in transactions of a store file."""

@@ -19,7 +19,6 @@ from lazyrag.document.groups import Step
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import input_digest, output_digest, root_digest
 from lazyrag.document.ledger import BuildRow
-from lazyrag.document.nodes import NodeStore
 from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
@@ -240,7 +239,7 @@ def _empty_unfinished(indexer: Indexer) -> None:
     for index, group, collection, dimension in ledger.groups.unfinished_vectors():
         expected = ledger.builds.count_rows(group, index)
         if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
-            _drop(indexer.nodes, collection)
+            _drop(indexer.nodes.vectors_to_write, collection)
             ledger.groups.empty_index(index)
 
 
@@ -317,7 +316,7 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
     for collection, keys in findings.vector_orphans.items():
         nodes.vectors_to_write.delete(collection, keys=keys)
     for index, collection in findings.indexes.items():
-        _drop(nodes, collection)
+        _drop(nodes.vectors_to_write, collection)
         ledger.groups.empty_index(index)
     if findings.parts:
         ledger.groups.discard_parts(findings.parts)
@@ -327,14 +326,14 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
         ledger.builds.discard(findings.builds)
 
 
-def _drop(nodes: NodeStore, collection: str) -> None:
+def _drop(store: VectorStore, collection: str) -> None:
     """Drop a collection; if even that fails, replace the whole store: its other collections are found missing then."""
     try:
-        nodes.drop_vectors(collection)
+        store.drop(collection)
     except StoreDamagedError as exc:
-        if local_path(nodes.vectors) is None:
+        if local_path(store) is None:
             raise
-        set_aside(nodes.vectors, str(exc))
+        set_aside(store, str(exc))
 
 
 def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.data.segment import key_build
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, sentence, warn_user
 from lazyrag.models.embedding import (
     CheckedEmbedder,
@@ -47,7 +46,7 @@ ROW_BYTES = 512
 It is part of the file format. Measured, per row: 420 bytes beside 256 numbers, 580 beside 384, 1024, 2048 or 3072,
 1,090 beside 768, 2,120 beside 512 or 1536, whose rows fit a page of 4096 bytes badly."""
 
-_DENSE, _SPARSE, _REFERENCE, _CODES = 0, 1, 2, 3  # kinds of rows
+_DENSE, _SPARSE, _CODES = 0, 1, 2  # kinds of rows
 _DENSE_BYTES, _SPARSE_BYTES = 4, 16  # of one number; of one dimension and its weight
 
 _SCHEMA = """
@@ -85,17 +84,10 @@ CREATE TRIGGER vector_deleted AFTER DELETE ON vector BEGIN
 END;
 """
 
-_REFERENCES = """
-CREATE TABLE collection (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-ALTER TABLE vector ADD COLUMN collection INTEGER REFERENCES collection (id);
-ALTER TABLE vector ADD COLUMN build INTEGER;
-CREATE INDEX vector_by_build ON vector (collection, build) WHERE kind = 2;
-"""
-
 CACHE_FORMAT = FileFormat(
     name="embedding cache",
     application_id=int.from_bytes(b"lzEC", "big"),
-    migrations=(_SCHEMA, "UPDATE vector SET used = updated_at;", _REFERENCES),  # before, `used` counted from 1
+    migrations=(_SCHEMA, "UPDATE vector SET used = updated_at;"),  # before, it counted from 1
     when_damaged=(
         "It holds nothing that cannot be computed again: delete it, with the files beside it whose names end in -wal "
         "and -shm, and a new one is made."
@@ -156,7 +148,7 @@ class StoredVector(NamedTuple):
 
     Args:
         text_hash: `hash_of` its text.
-        kind: 0 for a dense vector, 1 for a sparse one, 2 for a reference to a dense one, 3 for bytes.
+        kind: 0 for a dense vector, 1 for a sparse one, 2 for bytes.
         numbers: Little-endian: float32 numbers; or uint64 dimensions and, after all of them, their float64 weights.
         checksum: CRC-32 of these three; the hash is in it so that a damaged file cannot give one text another's vector.
     """
@@ -267,16 +259,12 @@ _EVICTION_TARGET = 0.9  # of max_bytes; below 1, so that not every write has to 
 _HASHES_AT_ONCE = 500  # SQLite before 3.32 takes at most 999 variables
 _USES_AT_ONCE = 100_000  # bounds their memory
 _ROWS_AT_ONCE = 500
-_PAGES = 64  # a smaller file is not worth shrinking
 _DAY_S = 86_400
 
 _PUT_SPACE = "INSERT INTO space (identity, input_type, dimension, normalised) VALUES (?, ?, ?, ?)"
 _FIND_SPACE = "SELECT id FROM space WHERE identity = ? AND input_type = ? AND dimension = ? AND normalised = ?"
 
-_FIND = """
-SELECT id, text_hash, kind, numbers, checksum, (SELECT name FROM collection WHERE id = vector.collection)
-FROM vector WHERE space = ? AND text_hash IN ({})
-"""
+_FIND = "SELECT id, text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND text_hash IN ({})"
 
 _FIRST_DENSE = "SELECT text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND kind = 0 LIMIT 1"
 
@@ -285,20 +273,8 @@ INSERT INTO vector (space, text_hash, kind, numbers, checksum, created_at, updat
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (space, text_hash) DO UPDATE SET
     kind = excluded.kind, numbers = excluded.numbers, checksum = excluded.checksum,
-    updated_at = excluded.updated_at, used = excluded.used, collection = NULL, build = NULL
+    updated_at = excluded.updated_at, used = excluded.used
 """
-
-_REFERABLE = """
-SELECT checksum, created_at, updated_at, used, id FROM vector WHERE space = ? AND text_hash = ? AND kind IN (0, 2)
-"""
-_REFER = """
-INSERT INTO vector (kind, numbers, collection, build, space, text_hash, checksum, created_at, updated_at, used)
-VALUES (2, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_REFERENCES_OF = (
-    "SELECT id, numbers FROM vector WHERE kind = 2 AND collection = (SELECT id FROM collection WHERE name = ?) "
-)
-_RELEASE = "UPDATE vector SET kind = 0, numbers = ?, collection = NULL, build = NULL WHERE id = ? AND kind = 2"
 
 
 _DELETE_SUPERSEDED = """
@@ -353,23 +329,12 @@ class CacheStats:
     damaged: int = 0
 
 
-class VectorSource(Protocol):
-    """Vector store that references of a cache name rows of."""
-
-    def get(self, collection: str, keys: Sequence[str]) -> Sequence[Any]:
-        """The present rows of some keys, each with its ``key`` and ``vector``."""
-        ...
-
-
 @known_arguments
 class EmbeddingCache:
     """Vectors by model and text in a SQLite file of their own, for any number of threads and processes at once.
 
     A vector comes back bit for bit as it was stored. One whose row is damaged is never returned: every row carries a
     checksum over text, kind and numbers. What one call stores is stored in one transaction, and is there after a crash.
-
-    In the cache of a Document, what is live in its store file is a reference to that row, see `refer`; a cache that is
-    opened without the Document has no vector for it.
 
     The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted until 90% of
     ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the next `put_many`, with `close`, or
@@ -403,8 +368,6 @@ class EmbeddingCache:
         self._counting = threading.Lock()
         self._stats = CacheStats()
         self._used: set[int] = set()
-        self.source: VectorSource | None = None
-        """Reads the rows that references name, for the cache of a Document; see `refer`."""
         with ExitStack() as undo:
             self._database = undo.enter_context(Database(path, CACHE_FORMAT, timeout_s=timeout_s))
             with self._database.reading() as connection:
@@ -572,15 +535,7 @@ class EmbeddingCache:
         """Close the file. Idempotent."""
         if self._used:
             self._remember_uses()
-        with suppress(StoreError):  # where another program has it open, it goes on with the free space
-            if self._is_mostly_free():
-                self._database.shrink()
         self._database.close()
-
-    def _is_mostly_free(self) -> bool:
-        with self._database.reading() as connection:
-            [free], [pages] = (connection.execute(f"PRAGMA {one}_count").fetchone() for one in ("freelist", "page"))
-        return bool(2 * free > pages > _PAGES)
 
     def embeddings(self) -> Iterator[EmbeddingRow]:
         """The cache as spec 004's table, section 7, in the order in which its rows were made.
@@ -625,91 +580,15 @@ class EmbeddingCache:
         found = (one for _, one in self._rows(space, list(hashes)))
         return {hashes[one.text_hash] for one in found if decode_vector(one, space.dimension) is not None}
 
-    def refer(self, space: VectorSpace, collection: str, keys: Mapping[str, str]) -> None:
-        """Replace vectors with references to the rows of `source` that hold the same numbers.
-
-        The checksum of the vector stays: a row that has other numbers, or that is gone, is a text without a vector.
-
-        Args:
-            space: Which model's, and how.
-            collection: Collection of the rows.
-            keys: Texts to keys of rows. Texts without a dense vector are left out.
-
-        Raises:
-            StoreError: If the file cannot be written.
-        """
-        with self._database.writing() as connection:
-            number = _number_of(connection, space)
-            connection.execute("INSERT OR IGNORE INTO collection (name) VALUES (?)", (collection,))
-            [place] = connection.execute("SELECT id FROM collection WHERE name = ?", (collection,)).fetchone()
-            rows, replaced = [], []
-            for text, key in keys.items():
-                text_hash = hash_of(text)
-                for *kept, row in connection.execute(_REFERABLE, (number, text_hash)):
-                    rows.append((key, place, key_build(key), number, text_hash, *kept))
-                    replaced.append((row,))
-            # Updated in place, small rows would leave the pages of the large ones nearly empty.
-            connection.executemany("DELETE FROM vector WHERE id = ?", replaced)
-            connection.executemany(_REFER, rows)
-
-    def release(self, collection: str, builds: Sequence[int] | None = None) -> None:
-        """Read vectors back from rows that will be deleted: those of some builds, or of the whole collection.
-
-        A failure is a `CacheWarning`: these texts will be embedded again.
-        """
-        try:
-            self._release(collection, builds)
-        except StoreError as exc:
-            warn_user(f"Could not cache the vectors of deleted rows: {sentence(exc)}", CacheWarning)
-
-    def _release(self, collection: str, builds: Sequence[int] | None) -> None:
-        only = "" if builds is None else f"AND build IN ({', '.join(map(str, builds))})"
-        with self._database.reading() as connection:
-            found = connection.execute(_REFERENCES_OF + only, (collection,)).fetchall()
-        for start in range(0, len(found), _HASHES_AT_ONCE):
-            some = found[start : start + _HASHES_AT_ONCE]
-            vectors = self._referred((collection, key) for _, key in some)
-            rows = [(vectors[collection, key], row) for row, key in some if (collection, key) in vectors]
-            with self._database.writing() as connection:
-                connection.executemany(_RELEASE, rows)
-                self._evict(connection)
-
-    def release_all(self) -> None:
-        """Read all vectors back, for a copy of the file that will be used without `source`."""
-        with self._database.reading() as connection:
-            found = connection.execute("SELECT name FROM collection").fetchall()
-        for (collection,) in found:
-            self.release(collection)
-
-    def _referred(self, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
-        """The numbers of rows of `source`, by collection and key; without those that it lost."""
-        keys: dict[str, list[str]] = {}
-        for collection, key in places:
-            keys.setdefault(collection, []).append(key)
-        found: dict[tuple[str, str], bytes] = {}
-        for collection, own in keys.items():
-            with suppress(StoreError):
-                rows = self.source.get(collection, own) if self.source is not None else ()
-                found |= {(collection, row.key): np.asarray(row.vector, "<f4").tobytes() for row in rows}
-        return found
-
     def _rows(self, space: VectorSpace, hashes: list[bytes]) -> list[tuple[int, StoredVector]]:
-        rows: list[tuple[Any, ...]] = []
+        rows: list[tuple[int, StoredVector]] = []
         with self._database.reading() as connection:
             number = _number_of(connection, space)
             for start in range(0, len(hashes) if number is not None else 0, _HASHES_AT_ONCE):
                 some = hashes[start : start + _HASHES_AT_ONCE]
-                rows += connection.execute(_FIND.format(", ".join("?" * len(some))), (number, *some))
-        vectors = self._referred((row[-1], row[3]) for row in rows if row[2] == _REFERENCE)
-        found = []
-        for row, text_hash, kind, numbers, checksum, collection in rows:
-            stored = StoredVector(text_hash, kind, numbers, checksum)
-            if kind == _REFERENCE and collection is not None:
-                stored = stored._replace(kind=_DENSE, numbers=vectors.get((collection, numbers), b""))
-                if _checksum(text_hash, _DENSE, stored.numbers) != checksum:
-                    continue
-            found.append((row, stored))
-        return found
+                find = _FIND.format(", ".join("?" * len(some)))
+                rows += [(row, StoredVector(*rest)) for row, *rest in connection.execute(find, (number, *some))]
+        return rows
 
     def _count(self, used: list[int], *, misses: int, damaged: int) -> None:
         with self._counting:
@@ -919,17 +798,6 @@ class CachedEmbedder:
             results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
             storing = storing and self._store(space, results)
             yield _batch(positions, results)
-
-    def refer(self, collection: str, keys: Mapping[str, str]) -> None:
-        """Replace cached vectors of documents with references if the cache has a `source`; see `EmbeddingCache.refer`.
-
-        A failure is a `CacheWarning`: the vectors stay.
-        """
-        try:
-            if self.cache.source is not None:
-                self.cache.refer(self._space, collection, keys)
-        except StoreError as exc:
-            warn_user(f"Could not write the cache of {self.identity!r}: {sentence(exc)}", CacheWarning)
 
     def cached(self, texts: Iterable[str]) -> set[str]:
         """Those of some texts, as documents, that need not be embedded."""

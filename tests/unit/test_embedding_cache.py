@@ -12,7 +12,6 @@ import uuid
 import zlib
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
-from lazyrag.data.segment import store_key
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError
 from lazyrag.models import embedding_cache as cache_module
 from lazyrag.models.embedding_cache import (
@@ -512,10 +510,6 @@ def test_a_file_of_the_first_format_keeps_its_vectors(path):
     with EmbeddingCache(path) as cache:
         fill(cache, *"ab")
     raw(path, "UPDATE vector SET used = 1")
-    raw(path, "DROP INDEX vector_by_build")
-    raw(path, "ALTER TABLE vector DROP COLUMN build")
-    raw(path, "ALTER TABLE vector DROP COLUMN collection")
-    raw(path, "DROP TABLE collection")
     raw(path, "PRAGMA user_version = 1")
     with EmbeddingCache(path) as cache:
         cache.retain([], unused_days=1)
@@ -1072,137 +1066,3 @@ def test_a_document_with_a_cache_is_embedded_once(folder, path):
         )
     assert answers[0] == answers[1]
     assert len(answers[0]) == 3
-
-
-class Counting:
-    """Embedder of letters that records what it embeds."""
-
-    identity = "letters"
-    dimension = 3
-    max_tokens = None
-    normalised = False
-
-    def __init__(self):
-        self.texts = []
-
-    def embed(self, texts, input_type="document"):
-        """Counts of a, b and c."""
-        self.texts += texts
-        return np.array([[text.count(letter) + 1 / 3 for letter in "abc"] for text in texts], np.float32)
-
-
-TEXTS = {"one": "a cab back", "two": "abc", "three": "a cab back"}
-KINDS = "SELECT kind, count(*) FROM vector GROUP BY kind"
-
-
-def opened(folder, embedder, **more):
-    """A Document in a store file, with a vector index."""
-    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
-    docs = Document(None, name=more.pop("name", "letters"), store_conf=conf, embed=embedder)
-    docs.create_node_group("line", transform=str.splitlines, **more)
-    return docs
-
-
-def ask(docs):
-    """Uids and vectors of all hits."""
-    return [(node.get_text(), node.embedding.tobytes()) for node in Retriever(docs, "line", topk=9)("cab")]
-
-
-def test_a_live_vector_is_stored_once_and_found_again(tmp_path):
-    """Another Document in the file and another definition of the group use it, bit for bit, without a call."""
-    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
-    with opened(tmp_path, embedder) as docs:
-        docs.add_texts(TEXTS)
-        expected = ask(docs)
-        assert raw(cache, KINDS) == [(2, 2)]
-        assert sorted(embedder.texts) == ["a cab back", "abc", "cab"]
-        with opened(tmp_path, embedder, name="others") as others:
-            others.add_texts(TEXTS)
-            assert ask(others) == expected
-        docs.create_node_group("line", transform=lambda text: [text.strip()], replace=True)
-        assert ask(docs) == expected
-    assert sorted(embedder.texts) == ["a cab back", "abc", "cab", "cab", "cab"]  # queries only
-
-
-def test_what_is_deleted_returns_without_embedding(tmp_path, monkeypatch):
-    """Its vectors move back into the cache before their rows are removed, of single builds and of whole groups."""
-    monkeypatch.setattr("lazyrag.document.document._GRACE_S", 0.0)
-    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
-    with opened(tmp_path, embedder) as docs:
-        docs.add_texts(TEXTS)
-        expected = ask(docs)
-        docs.delete_files(["one", "two", "three"])
-        docs.sync()
-        assert raw(cache, KINDS) == [(0, 2)]
-        docs.add_texts(TEXTS)
-        assert ask(docs) == expected
-        assert raw(cache, KINDS) == [(2, 2)]
-        docs.create_node_group("line", transform=lambda text: [text[:3]], replace=True)
-        ask(docs)
-        docs.sync()
-        docs.create_node_group("line", transform=str.splitlines, replace=True)
-        assert ask(docs) == expected
-    assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
-
-
-def test_what_is_deleted_without_embedders_returns_as_well(tmp_path, monkeypatch):
-    """A program that only deletes needs no model, and costs none of them anything."""
-    monkeypatch.setattr("lazyrag.document.document._GRACE_S", 0.0)
-    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
-    with opened(tmp_path, embedder) as docs:
-        docs.add_texts(TEXTS)
-        expected = ask(docs)
-    with opened(tmp_path, None) as docs:
-        docs.delete_files(["one", "three"])
-        docs.sync()
-    assert raw(cache, KINDS) == [(0, 1), (2, 1)]
-    with opened(tmp_path, embedder) as docs:
-        docs.add_texts(TEXTS)
-        assert ask(docs) == expected
-    assert [text for text in embedder.texts if text in TEXTS.values()] == ["a cab back", "abc"]
-    with opened(tmp_path, None) as docs:
-        docs.delete_files(["two"])
-        docs.compact()
-    assert raw(cache, KINDS) == [(2, 1)]
-
-
-class Rows(dict):
-    """Vectors by key, as a store has them."""
-
-    def get(self, collection, keys):
-        """See `VectorSource`."""
-        return [SimpleNamespace(key=key, vector=self[key]) for key in keys]
-
-
-def test_what_returns_stays_within_the_bound(path):
-    """References count little; vectors that take their places evict what was used least recently."""
-    space, size = VectorSpace("long", dimension=256), ROW_BYTES + 4 * 256
-    rows = Rows({store_key(str(at), at): np.full(256, at, np.float32) for at in range(9)})
-    with EmbeddingCache(path, max_bytes=6 * size) as cache:
-        cache.source = rows
-        for text, (key, vector) in zip("abcdefghi", rows.items(), strict=True):
-            cache.put_many(space, {text: vector})
-            cache.refer(space, "letters", {text: key})
-        assert len(cache) == 9
-        cache.release("letters")
-        assert cache.size_bytes <= cache.max_bytes
-        assert set(cache.get_many(space, [*"abcdefghi"])) == {*"efghi"}
-        rows.clear()
-        assert len(cache.get_many(space, [*"efghi"])) == 5
-
-
-def test_a_reference_without_its_row_is_a_miss(tmp_path):
-    """The text is embedded again; nothing but its own vector is ever returned."""
-    embedder, cache = Counting(), tmp_path / "store.db.embeddings"
-    with opened(tmp_path, embedder) as docs:
-        docs.add_texts(TEXTS)
-        expected = ask(docs)
-    keys = [key for (key,) in raw(cache, "SELECT numbers FROM vector ORDER BY id")]
-    raw(cache, "UPDATE vector SET numbers = ? WHERE numbers = ?", keys[0], keys[1])
-    with EmbeddingCache(cache) as alone:
-        assert alone.get_many(VectorSpace("letters", dimension=3), TEXTS.values()) == {}
-    before = len(embedder.texts)
-    with opened(tmp_path, embedder, name="others") as others:
-        others.add_texts(TEXTS)
-        assert ask(others) == expected
-    assert len(embedder.texts) == before + 2  # one text and the query
