@@ -66,7 +66,6 @@ MERGED = 1
 """The build of a merged window, which is not in the tree; that of all other nodes is 0."""
 _LOADED = 40  # with a ranking of so many nodes come the nodes, as most callers want them all
 _LOADED_FIRST = 10  # with a longer one the first ones: it is fused with others, or read by pages
-_MOST_HEADER, _MOST_HEADERS = 16_384, 100  # bytes, lines
 _TOGETHER = 32  # parents or whole documents that come with one that is needed
 _WAY_OUT = "Call this method in the program of the service, or use its HTTP API."
 _COLLECTED = ("rank", "statistics")
@@ -161,27 +160,6 @@ def encode_filter(filters: Filter | None) -> Any:
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # for one socket the one that begins fastest
 
 
-class _Answer(http.client.HTTPResponse):
-    """An answer. The standard library reads headers as those of a mail, which takes as long as all the rest."""
-
-    fp: Any
-
-    def begin(self) -> None:
-        """Read the status and the headers."""
-        version, self.status, _ = cast("Any", self)._read_status()
-        headers: dict[bytes, bytes] = {}
-        while (line := self.fp.readline(_MOST_HEADER)) not in (b"\r\n", b"\n"):
-            name, _, value = line.lower().partition(b":")
-            headers[name] = value.strip()
-            if not line.endswith(b"\n") or len(headers) > _MOST_HEADERS:
-                raise http.client.HTTPException("the headers of the answer are incomplete or too long")
-        self.chunked, self.chunk_left = headers.get(b"transfer-encoding") == b"chunked", None
-        length = headers.get(b"content-length", b"")
-        self.length = int(length) if length.isdigit() and not self.chunked else None
-        is_open = version == "HTTP/1.1" and headers.get(b"connection") != b"close"
-        self.will_close = not is_open or (self.length is None and not self.chunked)
-
-
 class Connection:
     """HTTP connections to a service, which are kept open. Threads may share it.
 
@@ -263,7 +241,7 @@ class Connection:
 
     def _receive(self, link: http.client.HTTPConnection) -> tuple[int, bytes]:
         self._wait(link.sock)
-        answer = _Answer(link.sock, method="POST")
+        answer = http.client.HTTPResponse(link.sock, method="POST")
         try:
             answer.begin()
             content = answer.read()
