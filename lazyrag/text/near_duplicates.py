@@ -1,7 +1,7 @@
 """Near-duplicate texts: sets of shingles, MinHash sketches of them, and pairs by locality-sensitive hashing.
 
-A shingle is a run of eight bytes of a text, whatever its case and white space: eight Latin letters, or nearly three
-Chinese ones. Two texts are near-duplicates if their sets of shingles have a Jaccard similarity of at least a threshold.
+A shingle is a run of eight bytes of a text: eight Latin letters, or nearly three Chinese ones. Case and white space do
+not count. Two texts are near-duplicates if their sets of shingles have a Jaccard similarity of at least a threshold.
 Sketches only propose pairs; every pair is verified by the sets themselves.
 
 Source:

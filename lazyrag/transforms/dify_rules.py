@@ -276,7 +276,7 @@ class GroupOwner(Protocol):
 
 
 @known_arguments
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Rule:
     r"""How documents are cleaned and split (spec 004): small chunks for search, their parents as results.
 
