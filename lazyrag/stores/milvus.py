@@ -703,6 +703,10 @@ class _Collection:
         encoded = encode_rows(rows, self.schema)
         for batch in batches(encoded, len(encoded), _UPSERT_BYTES, row_bytes):
             self.connection.call("rows", "upsert", self.name, batch, writes=True)
+        if self.connection.path is not None:
+            # Milvus Lite 2.5 stamps rows and reads by the millisecond and a counter of each of them: within one
+            # millisecond a read may not see what was just written, and a deletion may not delete it.
+            time.sleep(0.001)
 
     def delete(self, keys: Sequence[str]) -> None:
         for some in batches(keys, _KEYS_PER_CALL):
