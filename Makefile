@@ -55,14 +55,20 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/ingest.py --many 20000
+	$(BIN)/python benchmarks/ingest.py --language zh
+	$(BIN)/python benchmarks/splitting.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/stages.py --threads
 	$(BIN)/python benchmarks/answer.py
 	$(BIN)/python benchmarks/answer.py --model
+	$(BIN)/python benchmarks/late.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
+	$(BIN)/python benchmarks/sync.py --files 2000 --watch
+	$(BIN)/python benchmarks/disk.py
 	$(BIN)/python benchmarks/small_writes.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/ann.py

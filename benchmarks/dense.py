@@ -24,7 +24,7 @@ from corpus import RETRIEVAL
 from engine import Engine, open_engines
 from engines.lexical import TOPK
 from results import Row, save, table
-from timing import median_ms, quantile_ms, take_turns
+from timing import median_ms, quantile_ms, ratios, take_turns
 from vectors import HOW, make_queries, make_vectors
 from vectors import save as save_vectors
 
@@ -91,7 +91,8 @@ def run(count: int, rounds: int) -> float:
         row.update(costs.get(name, {}), nodes=count, vectors=label, recall=recalls.get(name))
     rows[0]["share_read"] = statistics.median(contributions)
     print(f"\n{count:,} vectors ({label}), {QUERIES} queries\n{table(rows, COLUMNS)}")
-    save(f"dense-{count:08}", rows, left_out=left_out, versions=versions, shares_read=contributions)
+    goals = {"reading": ratios(seconds[OURS], seconds[READ_TWO], rounds)}
+    save(f"dense-{count:08}", rows, goals=goals, left_out=left_out, versions=versions, shares_read=contributions)
     return float(rows[0]["x_reading"])
 
 

@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from results import save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lazyrag import Document, Retriever
@@ -103,6 +104,11 @@ def main() -> int:
         if size > raw / 200:
             print(f"{key:50} {size:12,} {size / raw:6.2f}")
     print(f"{'all files':50} {on_disk:12,} {on_disk / raw:6.2f}")
+    parts = [
+        {"part": key, "bytes": size, "per_byte": size / raw} for key, size in rows.most_common() if size > raw / 200
+    ]
+    vectors = chunks * DIMENSION * 4 / raw
+    save("disk", parts, raw=raw, chunks=chunks, vectors=vectors, goals={"per_byte": [on_disk / raw] * 3})
     return 0
 
 

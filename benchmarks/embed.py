@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from timing import interleaved
+from results import Row, save
+from timing import interleaved, ratios
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lazyrag.models.onnx import OnnxEmbedder
@@ -103,15 +104,17 @@ def main() -> int:
 
     alone = [run(job, by_length(1), 0) for job in jobs]
     base = statistics.median(seconds[BASE])
+    rows: list[Row] = []
     print(f"{len(jobs[0])} texts in a list; OnnxEmbedder bounds a batch by {PADDED_TOKENS} tokens")
     print(f"{'batches':28} {'texts/s':>8} {'x ' + BASE:>14} {'cosine with alone: median':>26} {'least':>7}")
     for name, function in candidates.items():
         median = statistics.median(seconds[name])
         cosines = np.concatenate([(function(job) * own).sum(1) for job, own in zip(jobs, alone, strict=True)])
-        print(
-            f"{name:28} {len(jobs[0]) / median:8.0f} {base / median:14.2f} {np.median(cosines):26.5f} "
-            f"{cosines.min():7.4f}"
-        )
+        least = float(cosines.min())
+        rows.append({"batches": name, "texts_s": len(jobs[0]) / median, "x": base / median, "least_cosine": least})
+        print(f"{name:28} {len(jobs[0]) / median:8.0f} {base / median:14.2f} {np.median(cosines):26.5f} {least:7.4f}")
+    goals = {"plain": ratios(seconds[BASE], seconds["OnnxEmbedder"], options.rounds)}
+    save("embed", rows, goals=goals, texts=len(jobs[0]), rounds=options.rounds)
     return 0
 
 

@@ -1,6 +1,6 @@
 """A folder of text files into chunks of two sizes and sentences, kept where it can be: beside other frameworks.
 
-    python benchmarks/ingest.py [--files 2000] [--many 20000] [--language en] [--rounds 3] [--check]
+    python benchmarks/ingest.py [--files 2000] [--many 20000] [--language en] [--rounds 5] [--check]
 
 The files are real paragraphs of the shared data, about 5 kB a file, drawn with repetition until there are enough:
 resampled. Every run is a process of its own, in random order; seconds are without imports, memory is the peak of the
@@ -25,17 +25,20 @@ from typing import Any
 from corpus import RETRIEVAL, paragraphs
 from engine import ADVICE, Engine, EngineError
 from results import Row, save, table
+from timing import spread
 
 FILE_CHARACTERS = {"en": 5_000, "zh": 1_700}  # 5 kB each
-OURS = "lazyrag"
+OURS, FIRST, BY_HAND = "lazyrag", "lazyrag, first answer", "written by hand, first answer"
+HAYSTACK = "haystack, first answer"
 ENGINES = {
     OURS: ("Lazyrag", None),
     "lazyrag + BM25 index": ("LazyragIndexed", None),
-    "lazyrag, first answer": ("LazyragFirst", None),
-    "written by hand, first answer": ("Floor", None),
+    FIRST: ("LazyragFirst", None),
+    BY_HAND: ("Floor", None),
     "langchain": ("Langchain", "peers"),
     "langchain + sqlite3 by hand": ("LangchainByHand", "peers"),
     "haystack": ("Haystack", "peers"),
+    HAYSTACK: ("HaystackFirst", "peers"),
     "llama-index": ("LlamaIndex", "peers"),
     "lazyllm": ("Lazyllm", "peers-lazyllm"),
 }
@@ -102,8 +105,10 @@ def median_row(engine: str, runs: list[dict[str, Any]], size: int) -> Row:
     return row
 
 
-def compare(names: list[str], folder: Path, size: int, rounds: int) -> tuple[list[Row], dict[str, str]]:
-    """All frameworks, in turns; those that fail are left out with the reason."""
+def compare(
+    names: list[str], folder: Path, size: int, rounds: int
+) -> tuple[list[Row], dict[str, str], dict[str, list[float]]]:
+    """All frameworks, in turns; those that fail are left out with the reason. And what report.py shows beside goals."""
     chance = random.Random(0)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     left_out: dict[str, str] = {}
@@ -123,7 +128,12 @@ def compare(names: list[str], folder: Path, size: int, rounds: int) -> tuple[lis
     rows = [median_row(name, own, size) for name, own in runs.items()]
     for row in rows:
         row["x"] = row["seconds"] / rows[0]["seconds"]
-    return rows, left_out
+    first = runs.get(FIRST, [])
+    goals = {"peak_mb": spread([run["peak_mb"] for run in first]), "cpu_s": spread([run["cpu_s"] for run in first])}
+    for other in (BY_HAND, HAYSTACK):
+        if own := runs.get(other):
+            goals[other] = spread([a["cpu_s"] / b["cpu_s"] for a, b in zip(first, own, strict=False)])
+    return rows, left_out, goals
 
 
 def main() -> int:
@@ -132,7 +142,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=2_000)
     parser.add_argument("--many", type=int, default=0, help="ours alone with so many files, too")
     parser.add_argument("--language", choices=sorted(FILE_CHARACTERS), default="en")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="ours comes first")
     parser.add_argument("--check", action="store_true", help=f"fail below {TARGET:.0f} x the fastest durable framework")
     options = parser.parse_args()
@@ -142,9 +152,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "files")
         size = write_files(folder, options.files, options.language)
+        characters = sum(len(path.read_text(encoding="utf-8")) for path in folder.iterdir())
         print(f"{options.language}, {options.files:,} files, {size / 1e6:.1f} MB; x: seconds beside ours", flush=True)
         names = [OURS, *(name for name in options.engines if name != OURS)]
-        rows, left_out = compare(names, folder, size, options.rounds)
+        rows, left_out, goals = compare(names, folder, size, options.rounds)
         print(table(rows, COLUMNS))
         print("; ".join(f"{step} {took:.2f} s" for step, took in rows[0]["steps"].items()))
         if options.many:
@@ -156,7 +167,14 @@ def main() -> int:
     for row in rows:
         row.setdefault("files", options.files)
         row["language"] = options.language
-    save(f"ingest-{options.language}", rows, left_out=left_out, bytes=size)
+    save(
+        f"ingest-{options.language}",
+        rows,
+        left_out=left_out,
+        bytes=size,
+        characters=characters,
+        goals=goals,
+    )
     durable = [row["x"] for row in rows if row["engine"] in FRAMEWORKS and row["durable"]]
     if durable:
         print(

@@ -24,15 +24,17 @@ from corpus import LANGUAGES, RETRIEVAL, Corpus, make_corpus, make_queries
 from engine import Engine, open_engines
 from engines.lexical import TOPK
 from results import Row, save, table
-from timing import median_ms, quantile_ms, take_turns
+from timing import median_ms, quantile_ms, ratios, take_turns
 
 from lazyrag.text.analyzers import term_function
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SLOW_UP_TO = 100_000
+ROUNDS = 5
 QUERIES = 60  # rank_bm25 takes up to a quarter of a second for each
+OURS = "lazyrag index"
 ENGINES = {
-    "lazyrag index": ("Lazyrag", None),
+    OURS: ("Lazyrag", None),
     "bm25s": ("Bm25s", "peers"),
     "bm25s + numba": ("Bm25sNumba", "peers"),
     "tantivy": ("Tantivy", "peers"),
@@ -40,6 +42,7 @@ ENGINES = {
 SLOW = {"rank_bm25": ("RankBm25", "peers"), "SQLite FTS5": ("Fts5", None)}
 FILTERED = "lazyrag index, 10 % filter"
 ASKING = "lazyrag Retriever"
+ON_FILE = "lazyrag Retriever, store file"
 ORACLES = ("bm25s", "rank_bm25")
 COLUMNS = ("engine", "p50_ms", "p95_ms", "x_bm25s", "x_rank_bm25", "build_s", "bytes_per_node")
 
@@ -50,7 +53,7 @@ def check(language: str, count: int) -> None:
     questions = make_queries(corpus, QUERIES)
     terms_of = term_function(language)
     queries = [terms_of(question) for question in questions]
-    wanted = {name: of for name, of in {**ENGINES, **SLOW}.items() if name in {"lazyrag index", *ORACLES}}
+    wanted = {name: of for name, of in {**ENGINES, **SLOW}.items() if name in {OURS, *ORACLES}}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         path = str(corpus.save(folder / "terms.npz"))
@@ -79,17 +82,19 @@ def run(language: str, count: int) -> float:
         costs = {name: engine.call("load", path=path) for name, engine in engines.items()}
         compare(corpus, queries, engines)
         candidates = {name: of(engine, "search") for name, engine in engines.items()}
-        candidates[FILTERED] = of(engines["lazyrag index"], "search_filtered")
+        candidates[FILTERED] = of(engines[OURS], "search_filtered")
         jobs: list[dict[str, Any]] = [dict.fromkeys(candidates, query) for query in queries]
         if slow:
-            asking = stack.enter_context(Engine("lexical", "Asking"))
-            costs[ASKING] = {"build_s": asking.call("load", **write_lines(corpus, folder / "files"))}
+            asking, on_file = (stack.enter_context(Engine("lexical", "Asking")) for _ in range(2))
+            lines = write_lines(corpus, folder / "files")
+            costs[ASKING] = {"build_s": asking.call("load", **lines)}
+            costs[ON_FILE] = {"build_s": on_file.call("load", **lines, store=str(folder / "store.db"))}
             compare_nodes(corpus, queries, questions, asking, engines)
-            candidates[ASKING] = of(asking, "search")
+            candidates |= {ASKING: of(asking, "search"), ON_FILE: of(on_file, "search")}
             for job, question in zip(jobs, questions, strict=True):
-                job[ASKING] = question
-        seconds = take_turns(candidates, jobs)
-        changes = engines["lazyrag index"].call("change", path=path, turns=5)
+                job |= {ASKING: question, ON_FILE: question}
+        seconds = take_turns(candidates, jobs, ROUNDS)
+        changes = engines[OURS].call("change", path=path, turns=5)
         versions = {name: engine.versions for name, engine in engines.items()}
     rows = make_rows(seconds, costs, count)
     lengths = [len(query) for query in queries]
@@ -99,7 +104,13 @@ def run(language: str, count: int) -> float:
     print(", ".join(f"{name} {took:.1f}" for name, took in change.items()))
     for row in rows:
         row.update(language=language, nodes=count, text=corpus.label())
-    save(f"lexical-{language}-{count:08}", rows, change=change, left_out=left_out, versions=versions)
+    pairs = {"tantivy": (OURS, "tantivy"), "numba": (OURS, "bm25s + numba"), "file": (ON_FILE, ASKING)}
+    goals = {
+        key: ratios(*(seconds[name] for name in names), ROUNDS)
+        for key, names in pairs.items()
+        if seconds.keys() >= {*names}
+    }
+    save(f"lexical-{language}-{count:08}", rows, goals=goals, change=change, left_out=left_out, versions=versions)
     ratios = {row["engine"]: row.get("x_rank_bm25") for row in rows}
     return float(ratios.get(ASKING) or 0.0)
 
@@ -141,7 +152,7 @@ def compare(corpus: Corpus, queries: list[list[str]], engines: dict[str, Engine]
     for variant, peer in (("lucene", "bm25s"), ("okapi", "rank_bm25")):
         if peer not in engines:
             continue
-        found = engines["lazyrag index"].call("answers", queries=queries, variant=variant)
+        found = engines[OURS].call("answers", queries=queries, variant=variant)
         rows = [[row for row, _ in ranking] for ranking in found]
         judged = engines[peer].call("judge", queries=queries, rows=rows)
         for ranking, own, (best, theirs) in zip(found, rows, judged, strict=True):

@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 from results import FOLDER, load
 
 OURS = ("lazyrag",)
+LANGUAGES = {"en": "English", "zh": "Chinese"}
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -116,7 +117,29 @@ def draw_cost(cost: Sequence[Mapping[str, Any]], sets: Mapping[str, Sequence[Map
         axes.set(xscale="log", xlabel="CPU ms per query", ylabel=measure, title=name)
         axes.margins(x=0.2, y=0.2)
         axes.grid(visible=True, alpha=0.3)
-    path = FOLDER.parents[1] / "docs" / "images" / "quality-cost.svg"
+    publish("quality-cost", figure)
+
+
+def draw_latency(panels: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """The median of a query against the size of the corpus, a panel for each search, into docs/images."""
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(11, 4.2), layout="constrained")
+    for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
+        for engine, points in curves(rows, "p50_ms").items():
+            ours = engine.startswith(OURS)
+            axes.plot(
+                *zip(*points, strict=True), marker="o", markersize=3, label=engine,
+                linewidth=2.4 if ours else 1.0, linestyle="-" if ours else "--",
+            )  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="nodes", title=title)
+        axes.grid(visible=True, which="major", alpha=0.3)
+        axes.legend(fontsize="x-small", loc="upper left", frameon=False)
+    all_axes[0].set_ylabel("median of a query, ms")
+    publish("latency", figure)
+
+
+def publish(name: str, figure: Any) -> None:
+    """Write a picture of the documentation; the same figures give the same file."""
+    path = FOLDER.parents[1] / "docs" / "images" / f"{name}.svg"
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lazyrag"}):
         figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -133,6 +156,11 @@ def main() -> int:
     dense = [row for run in load("dense") for row in run["rows"]]
     if dense:
         draw("dense", curves(dense, "p50_ms"), "Nearest of 384 numbers, top 10", "median of a query, ms")
+    if lexical and dense:
+        panels = {
+            f"BM25, {name}": [row for row in lexical if row["language"] == code] for code, name in LANGUAGES.items()
+        }
+        draw_latency({**panels, "Vectors of 384 numbers": dense})
     for run in load("ingest"):
         rows = [row for row in run["rows"] if row["files"] == run["rows"][0]["files"]]
         title = f"{rows[0]['files']:,} files, {run['bytes'] / 1e6:.0f} MB, {rows[0]['language']}"

@@ -22,6 +22,7 @@ LANGUAGES = {"en": "English", "zh": "Chinese"}
 Run: TypeAlias = Mapping[str, Any]
 Reach: TypeAlias = Callable[[Mapping[str, Mapping[str, Any]]], "float | None"]
 
+BY_HAND = "written by hand, first answer"
 HYBRID, FEEDBACK = "hybrid (default)", "hybrid + feedback 2"
 CHAIN = "chain: feedback 2 + MaxSim 0.4"
 PARTS_SYSTEMS = ("vector", "keyword", "hybrid, 50 each", HYBRID, "hybrid, 200 each", "hybrid + best sentence")
@@ -41,6 +42,38 @@ BEST = (
     ("chain: `RetrievalChain.over`", CHAIN, "", "hybrid + MaxSimReranker", ["keyword: bm25_chinese", "vector"]),
 )
 """By line: its name, the systems of English and Chinese sets, what a query and indexing cost."""
+GOALS: Sequence[tuple[str, str, str, str]] = (
+    ("Ingestion to the first BM25 answer, English: CPU, x by hand", "<= 1.5", "ingest-en", BY_HAND),
+    ("the same, durable: CPU, x haystack in memory", "<= 0.77", "ingest-en", "haystack, first answer"),
+    ("the same, Chinese: peak MB", "<= 150", "ingest-zh", "peak_mb"),
+    ("Splitting by a user's counter, English: CPU, x llama-index", "<= 1.2", "splitting", "en"),
+    ("the same, Chinese", "<= 1.2", "splitting", "zh"),
+    *(
+        (f"BM25 in the index, {LANGUAGES[language]}, {size:,}: x {peer}", "<= 1", f"lexical-{language}-{size:08}", key)
+        for peer, key in (("tantivy", "tantivy"), ("bm25s with numba", "numba"))
+        for language in LANGUAGES
+        for size in (100_000, 1_000_000)
+    ),
+    ("BM25 through Retriever, 100,000: store file, x memory", "<= 1.3", "lexical-en-00100000", "file"),
+    ("Exact vector search, 100,000: x one read of the matrix", "<= 1", "dense-00100000", "reading"),
+    ("the same, 1,000,000", "<= 1", "dense-01000000", "reading"),
+    ("1,000 nodes by uid with their parents: ms a node", "<= 0.05", "stages-00100000", "with_parents"),
+    ("Two threads, BM25 Retriever: x the queries of one", ">= 1.6", "threads", "bm25 Retriever"),
+    ("the same, vector Retriever", ">= 1.6", "threads", "vector Retriever"),
+    ("the same, hybrid", ">= 1.6", "threads", "hybrid, weighted"),
+    ("OnnxEmbedder, texts a second: x onnxruntime, batches as given", ">= 1.3", "embed", "plain"),
+    ("MaxSim over 20 passages never seen: CPU ms", "<= 150", "late", "never seen"),
+    ("the same, token vectors stored at ingestion", "<= 10", "late", "stored"),
+    ("Exact search in Chroma, 10,000 rows in a folder: x its own search", "<= 3", "stores-chroma", "exact"),
+    ("the same, a Chroma server", "<= 3", "stores-chroma-server", "exact"),
+    ("the same, a file of Milvus Lite, 2,000 rows", "<= 3", "stores-milvus-lite", "exact"),
+    ("`from lazyrag import Document, Retriever`: CPU ms", "<= 200", "start", "from lazyrag import Document, Retriever"),
+    ("New process to the first answer, 100,000 nodes: CPU ms", "<= 300", "growth", "first answer, 100000"),
+    ("Watching 2,000 files, a saved file to the query that finds it: s", "<= 0.4", "watch", "lone_s"),
+    ("the same, 200 files at once: syncs", "<= 2", "watch", "syncs"),
+    ("Disk, bytes a byte of text with its vectors", "<= 2.5", "disk", "per_byte"),
+)
+"""By line: what, the goal, the file of its run and its name there."""
 BEST_MEASURES = {"cranfield": "nDCG@10", "xquad-en": "recall@1", "xquad-zh": "recall@1", "cmrc-zh": "recall@1"}
 
 
@@ -83,6 +116,26 @@ def versions(runs: Sequence[Run]) -> str:
         f"{name} was left out: {reason.splitlines()[-1]}" for run in runs for name, reason in run["left_out"].items()
     }
     return "Versions: " + ", ".join(sorted(found)) + "." + "".join(f"\n{line}." for line in sorted(left_out))
+
+
+def goals(runs: Sequence[Run]) -> str:
+    """What was reached of each goal."""
+    lines = []
+    for what, goal, file, name in GOALS:
+        for run in load(file, exact=True):
+            if spread := run.get("goals", {}).get(name):
+                median, least, most = map(figure, spread)
+                lines.append([what, goal, median, "" if least == most else f"{least} to {most}", _met(goal, spread[0])])
+    english, chinese = ([run for run in load(f"ingest-{one}", exact=True) if "goals" in run] for one in LANGUAGES)
+    for a, b in zip(english, chinese, strict=False):
+        x = b["goals"]["cpu_s"][0] / b["characters"] / (a["goals"]["cpu_s"][0] / a["characters"])
+        lines.insert(2, ["the same, Chinese: CPU per character, x English", "<= 2", figure(x), "", _met("<= 2", x)])
+    return markdown(["what", "goal", "median", "least to most of the rounds", "met"], lines)
+
+
+def _met(goal: str, value: float) -> str:
+    sign, bound = goal.split()
+    return "yes" if (value <= float(bound) if sign == "<=" else value >= float(bound)) else "no"
 
 
 def lexical(runs: Sequence[Run]) -> str:
@@ -254,6 +307,62 @@ def start(runs: Sequence[Run]) -> str:
     head = ["program", "ms", "CPU ms"]
     lines = [(f"`{row['program']}`", row["ms"], row["cpu_ms"]) for run in runs for row in run["rows"]]
     return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def late(runs: Sequence[Run]) -> str:
+    """Processor time of late interaction."""
+    pieces = []
+    for run in runs:
+        pieces.append(f"{run['passages']} passages, {run['tokens']:.0f} tokens each; CPU ms, {run['rounds']} rounds")
+        lines = [[row["what"], row["cpu_ms"], row["least"], row["most"]] for row in run["rows"]]
+        pieces.append(markdown(["what", "median", "least", "most"], lines))
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
+def threads(runs: Sequence[Run]) -> str:
+    """What two threads answer beside one."""
+    pieces = []
+    for run in runs:
+        columns = {"queries_s": "queries/s", "cpu_ms": "CPU ms a query", "processors": "cores used", "x": "x"}
+        lines = [
+            [f"{row['stage']}, {row['threads']} thread{'s' * (row['threads'] > 1)}", *(row[one] for one in columns)]
+            for row in run["rows"]
+        ]
+        pieces.append(f"{run['nodes']:,} nodes; the best of {run['rounds']} rounds")
+        pieces.append(markdown(["retriever", *columns.values()], lines))
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
+def watch(runs: Sequence[Run]) -> str:
+    """How soon a watching program finds what was saved."""
+    head = ["files", "a lone save, s", "200 files at once, s", "syncs for them", "CPU s a second without changes"]
+    lines = [
+        [f"{row['files']:,}", row["lone_s"], row["burst_s"], row["syncs"], row["idle_s"]]
+        for run in runs
+        for row in run["rows"]
+    ]
+    return "\n\n".join([markdown(head, lines), provenance(runs)])
+
+
+def disk(runs: Sequence[Run]) -> str:
+    """What lies on the disk for a byte of text."""
+    pieces = []
+    for run in runs:
+        pieces.append(
+            f"{run['raw'] / 1e6:.1f} MB of text, {run['chunks']:,} chunks; the numbers of their vectors alone are "
+            f"{run['vectors']:.2f} bytes a byte of text"
+        )
+        lines = [[row["part"], row["bytes"], row["per_byte"]] for row in run["rows"]]
+        lines.append(["all files", round(run["goals"]["per_byte"][0] * run["raw"]), run["goals"]["per_byte"][0]])
+        pieces.append(markdown(["part", "bytes", "a byte of text"], lines))
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
+def splitting(runs: Sequence[Run]) -> str:
+    """Splitters that count by a function of the user."""
+    columns = {"cpu_s": "CPU s", "characters_s": "characters/s", "chunks": "chunks", "largest": "tokens of the largest"}
+    lines = [[row["engine"], *(row[one] for one in columns)] for run in runs for row in run["rows"]]
+    return "\n\n".join([markdown(["splitter", *columns.values()], lines), versions(runs), provenance(runs)])
 
 
 def defaults(runs: Sequence[Run]) -> str:
@@ -440,6 +549,7 @@ def beside(runs: Sequence[Run], cell: Callable[[Run], str | None]) -> str:
 
 Tables: TypeAlias = dict[str, Callable[[Sequence[Run]], str]]
 PERFORMANCE: Tables = {
+    "goals": goals,
     "lexical": lexical,
     "dense": dense,
     "ingest": ingest,
@@ -450,8 +560,15 @@ PERFORMANCE: Tables = {
     "stages": stages,
     "answer": answer,
     "defaults": defaults,
+    "late": late,
+    "threads": threads,
     "start": start,
+    "watch": watch,
+    "disk": disk,
+    "splitting": splitting,
 }
+SOURCES = {"best": "quality", "targets": "quality", "goals": "*"}
+"""Of tables that have no runs of their own: which they read."""
 PAGES: dict[str, Tables] = {
     "performance.md": PERFORMANCE,
     "quality.md": {
@@ -486,7 +603,7 @@ def main() -> int:
     """Rewrite the pages."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     for name, tables in PAGES.items():
-        runs = {table: load("quality" if table in ("best", "targets") else table) for table in tables}
+        runs = {table: load(SOURCES.get(table, table)) for table in tables}
         for table, own in runs.items():
             if not own:
                 print(f"{table} was not run here: no {FOLDER}/{table}*.json; its table stays as it is")

@@ -40,9 +40,9 @@ def save(name: str, rows: Sequence[Row], **facts: Any) -> Path:
     return path
 
 
-def load(benchmark: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """All files of a benchmark, sorted by name."""
-    paths = [*folder.glob(f"{benchmark}.json"), *folder.glob(f"{benchmark}-*.json")]
+def load(benchmark: str, folder: Path = FOLDER, *, exact: bool = False) -> list[dict[str, Any]]:
+    """All files of a benchmark, sorted by name; or exactly the one of that name."""
+    paths = {*folder.glob(f"{benchmark}.json"), *(() if exact else folder.glob(f"{benchmark}-*.json"))}
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
 
 

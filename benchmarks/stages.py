@@ -1,6 +1,6 @@
 """What each stage of a question takes: p50, p95 and p99 at 100,000 nodes with 384 numbers each, on a file.
 
-    python benchmarks/stages.py [--nodes 100000] [--queries 200] [--rounds 3] [--check] [--threads]
+    python benchmarks/stages.py [--nodes 100000] [--queries 200] [--rounds 5] [--check] [--threads]
 
 Nodes are those of corpus.py, lines of files with ten to a part; their vectors are those of vectors.py. The model's
 work is left out: a question's vector is looked up in a table, so the times are those of retrieval alone. The
@@ -29,7 +29,7 @@ import numpy as np
 from corpus import RETRIEVAL, make_corpus
 from corpus import make_queries as make_words
 from results import Row, save, table
-from timing import interleaved, median_ms, quantile_ms
+from timing import interleaved, median_ms, quantile_ms, spread
 from vectors import HOW, make_vectors
 from vectors import make_queries as make_query_vectors
 
@@ -176,11 +176,13 @@ def most_calls(ask: Mapping[str, Answer], questions: Sequence[str]) -> dict[str,
     }
 
 
-def in_threads(ask: Mapping[str, Answer], questions: Sequence[str], rounds: int) -> list[Row]:
+def in_threads(ask: Mapping[str, Answer], questions: Sequence[str], rounds: int, nodes: int) -> list[Row]:
     """What one thread and two answer in a second with the same retrievers; the best round of each."""
     rows: list[Row] = []
+    goals = {}
     for name, answer in ask.items():
         best: dict[int, tuple[float, float, float]] = {}
+        speeds: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(rounds):
             for count in (1, 2):
                 with ThreadPoolExecutor(count) as pool:
@@ -188,10 +190,13 @@ def in_threads(ask: Mapping[str, Answer], questions: Sequence[str], rounds: int)
                     list(pool.map(answer, questions))
                     took, cpu = time.perf_counter() - started, time.process_time() - cpu
                 measured = len(questions) / took, 1000 * cpu / len(questions), cpu / took
+                speeds[count].append(measured[0])
                 best[count] = max(best.get(count, measured), measured)
+        goals[name] = spread([two / one for one, two in zip(*speeds.values(), strict=True)])
         for count, (speed, cpu, processors) in best.items():
             row = {"stage": name, "threads": count, "queries_s": speed, "cpu_ms": cpu, "processors": processors}
             rows.append({**row, "x": speed / best[1][0]})
+    save("threads", rows, goals=goals, nodes=nodes, rounds=rounds)
     print(table(rows, ("stage", "threads", "queries_s", "cpu_ms", "processors", "x")))
     return rows
 
@@ -217,7 +222,7 @@ def run(count: int, asked: int, rounds: int, *, threads: bool = False) -> list[R
             print(f"built, and compared with numpy, in {time.perf_counter() - started:.0f} s", flush=True)
             ask = stages(docs, questions)
             if threads:
-                return in_threads({name: ask[name] for name in BOUNDS}, questions, rounds)
+                return in_threads({name: ask[name] for name in BOUNDS}, questions, rounds, count)
             if not rounds:
                 found = most_calls({name: ask[name] for name in BOUNDS}, questions)
                 return [{"stage": name} for name in counting.over(found, BOUNDS)]
@@ -233,7 +238,14 @@ def run(count: int, asked: int, rounds: int, *, threads: bool = False) -> list[R
         for name, own in seconds.items()
     ]
     print(table(rows, COLUMNS))
-    facts = {"questions": len(questions), "rounds": rounds, "vectors": f"{real:,} real, the others {HOW}"}
+    read = seconds[f"{MANY:,} nodes by uid, with parents"]
+    goals = {"with_parents": spread([1000 * each / MANY for each in read])}
+    facts = {
+        "goals": goals,
+        "questions": len(questions),
+        "rounds": rounds,
+        "vectors": f"{real:,} real, the others {HOW}",
+    }
     save(f"stages-{count:08}", rows, left_out={}, **facts)
     return rows
 
@@ -243,7 +255,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="compare answers, count calls, and time nothing")
     parser.add_argument("--threads", action="store_true", help="compare one thread with two, and time nothing else")
     options = parser.parse_args()

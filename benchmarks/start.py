@@ -16,6 +16,7 @@ import sys
 import time
 
 from results import Row, save, table
+from timing import spread
 
 PROGRAMS = {
     "python": ["-c", "pass"],
@@ -45,11 +46,12 @@ def main() -> None:
             subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
             taken[name].append((time.perf_counter() - began, processor_seconds() - cpu))
     rows: list[Row] = []
+    goals = {name: spread([1000 * cpu for _, cpu in times]) for name, times in taken.items()}
     for name, times in taken.items():
         took, cpu = (1000 * statistics.median(column) for column in zip(*times, strict=True))
         rows.append({"program": name, "ms": took, "cpu_ms": cpu})
     print(table(rows, ("program", "ms", "cpu_ms")))
-    save("start", rows)
+    save("start", rows, goals=goals)
 
 
 if __name__ == "__main__":

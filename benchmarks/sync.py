@@ -28,6 +28,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import counting
+import results
+from results import Row
+from timing import spread
 
 from lazyrag import Document, Retriever
 from lazyrag.document.sync import compare_files
@@ -177,7 +180,7 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
     return statistics.median(nothing), ratio
 
 
-def watch(clock: Clock, dataset: Path, store: Path) -> None:
+def watch(clock: Clock, dataset: Path, store: Path, files: int) -> None:
     """The time from a lone save to the first query that finds it, and the syncs that 200 files written at once take."""
     saved, burst = dataset / "000" / "00042.txt", dataset / "burst"
     burst.mkdir()
@@ -197,6 +200,7 @@ def watch(clock: Clock, dataset: Path, store: Path) -> None:
             save(f"unheard{number}")
             seconds.append(time.perf_counter() - began)
         clock.tell("watch: a lone save to the query that finds it", statistics.median(seconds))
+        goals = {"lone_s": spread(seconds)}
         time.sleep(1.0)
         before, began = watcher.syncs, time.perf_counter()
         for number in range(200):
@@ -205,10 +209,14 @@ def watch(clock: Clock, dataset: Path, store: Path) -> None:
             time.sleep(0.005)
         found = time.perf_counter() - began
         time.sleep(2.0)  # for a sync that may follow
-        clock.tell("watch: 200 files written at once", found, f"{watcher.syncs - before} syncs")
+        syncs = watcher.syncs - before
+        clock.tell("watch: 200 files written at once", found, f"{syncs} syncs")
         cpu = time.process_time()
         time.sleep(5.0)
-        clock.tell("watch: processor time of a second without changes", (time.process_time() - cpu) / 5)
+        idle = (time.process_time() - cpu) / 5
+        clock.tell("watch: processor time of a second without changes", idle)
+    rows: list[Row] = [{"files": files, "lone_s": goals["lone_s"][0], "burst_s": found, "syncs": syncs, "idle_s": idle}]
+    results.save("watch", rows, goals={**goals, "syncs": [syncs] * 3})
 
 
 def restart(clock: Clock, dataset: Path, store: Path, mode: str) -> float:
@@ -304,7 +312,7 @@ def main() -> int:
         if given.check:
             return check(dataset, root, given.files, given.lines)
         if given.watch:
-            watch(clock, dataset, store)
+            watch(clock, dataset, store, given.files)
             return 0
         with ingest(clock, dataset, store, given.files) as docs:
             sync_changes(clock, docs, dataset, root, given.lines)

@@ -69,6 +69,26 @@ def median_ms(seconds: Sequence[float]) -> float:
     return 1000 * statistics.median(seconds)
 
 
+def spread(values: Sequence[float]) -> list[float]:
+    """The median, the least and the most, as `report.py` shows them beside a goal."""
+    return [statistics.median(values), min(values), max(values)]
+
+
+def ratios(own: Sequence[float], other: Sequence[float], rounds: int) -> list[float]:
+    """How many times as long as the other ours takes: the `spread` of the rounds' medians.
+
+    Args:
+        own: Seconds of all queries, round after round, as `interleaved` gives them.
+        other: Those of the other.
+        rounds: How many.
+    """
+    parts = [
+        [statistics.median(part) for part in zip(*[iter(seconds)] * (len(seconds) // rounds), strict=True)]
+        for seconds in (own, other)
+    ]
+    return spread([a / b for a, b in zip(*parts, strict=True)])
+
+
 def quantile_ms(seconds: Sequence[float], share: float) -> float:
     """The time in milliseconds that so large a share of the queries stays within, a share in (0, 1]."""
     ordered = sorted(seconds)

@@ -322,6 +322,27 @@ class Haystack(Engine):
         return DuplicatePolicy.OVERWRITE
 
 
+class HaystackFirst(Haystack):
+    """The same reader, one splitter, and its BM25 retriever over the store in memory."""
+
+    keeps = "nothing: one group in memory"
+    durable = False
+
+    def run(self, folder: str, out: str, steps: Steps) -> dict[str, int]:
+        """One query."""
+        from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
+
+        documents = self.reader().run(sources=sorted(Path(folder).iterdir()))["documents"]
+        store = self.store()
+        words = 1_150 // WORD  # so that it makes as many chunks as ours
+        splitter = self.splitter(split_by="word", split_length=words, split_overlap=words // 10)
+        nodes = splitter.run(documents=documents)["documents"]
+        count = store.write_documents(nodes, policy=self.overwrite())
+        InMemoryBM25Retriever(store, top_k=10).run("wing")
+        steps.done("first answer")
+        return {"MediumChunk": count}
+
+
 class Langchain(Engine):
     """RecursiveCharacterTextSplitter by characters: it keeps nothing."""
 

@@ -151,12 +151,14 @@ class Asking:
         """As those of the index."""
         return Lazyrag().versions()
 
-    def load(self, folder: str, similarity: str) -> float:
-        """Read a folder, a node for each line, and answer once; seconds."""
+    def load(self, folder: str, similarity: str, store: str = "") -> float:
+        """Read a folder, a node for each line, into memory or a store file, and answer once; seconds."""
         from lazyrag import Document, Retriever
 
         started = time.perf_counter()
-        docs = Document(folder)
+        docs = Document(
+            folder, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}} if store else None
+        )
         docs.create_node_group("line", transform=lambda text: text.split("\n"))
         self.retriever = Retriever(docs, "line", similarity=similarity, topk=TOPK)
         self.retriever("wing 机翼")
