@@ -111,8 +111,8 @@ def run(language: str, count: int) -> float:
         if seconds.keys() >= {*names}
     }
     save(f"lexical-{language}-{count:08}", rows, goals=goals, change=change, left_out=left_out, versions=versions)
-    ratios = {row["engine"]: row.get("x_rank_bm25") for row in rows}
-    return float(ratios.get(ASKING) or 0.0)
+    faster = {row["engine"]: row.get("x_rank_bm25") for row in rows}
+    return float(faster.get(ASKING) or 0.0)
 
 
 def of(engine: Engine, method: str) -> Any:
