@@ -74,10 +74,10 @@ class Lazyrag(Engine):
         return [[int(key) for key, _ in ranking] for ranking in rankings]
 
     def share_read(self, jobs: list[int]) -> list[float]:
-        """For each query how much was read, of vectors and codes, beside what the vectors take."""
+        """For each query, asked alone, how much was read, of vectors and codes, beside what the vectors take."""
         state = self.index.state
         whole = sum(block.matrix.nbytes for block in state.parts)
-        return [read / whole for _, read in state._found(self.queries[jobs], TOPK, None)]
+        return [read / whole for job in jobs for _, read in state._found(self.queries[[job]], TOPK, None)]
 
 
 class Numpy(Engine):
