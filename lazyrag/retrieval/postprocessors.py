@@ -53,7 +53,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
-_RERANKED = 20  # by `RetrievalChain.over`
+_RERANKED = 15  # by `RetrievalChain.over`
 _RERANK_TRIES = 3  # outside of a read, of nodes that change meanwhile
 
 
@@ -148,7 +148,7 @@ class RetrievalChain(BaseRetriever[T_co]):
         """The chain that measured best on all judged sets together, for a Document with embeddings: docs/quality.md.
 
         Hybrid search (`HybridRetriever.over`). Where the embedder gives token embeddings, as an `OnnxEmbedder` does,
-        then with feedback (`FeedbackRetriever`), and the best twenty reranked by these token embeddings (MaxSim); that
+        then with feedback (`FeedbackRetriever`), and the best fifteen reranked by these token embeddings (MaxSim); that
         embeds passages, some 20 ms each, which are cached in memory, or stored: ``OnnxEmbedder(token_cache=...)``.
 
         Args:
