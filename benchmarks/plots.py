@@ -122,7 +122,7 @@ def draw_cost(cost: Sequence[Mapping[str, Any]], sets: Mapping[str, Sequence[Map
 
 def draw_latency(panels: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """The median of a query against the size of the corpus, a panel for each search, into docs/images."""
-    figure, all_axes = plt.subplots(1, len(panels), figsize=(11, 4.2), layout="constrained")
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(11, 4.8), layout="constrained")
     for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
         for engine, points in curves(rows, "p50_ms").items():
             ours = engine.startswith(OURS)
@@ -132,7 +132,7 @@ def draw_latency(panels: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
             )  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="nodes", title=title)
         axes.grid(visible=True, which="major", alpha=0.3)
-        axes.legend(fontsize="x-small", loc="upper left", frameon=False)
+        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncol=2, frameon=False)
     all_axes[0].set_ylabel("median of a query, ms")
     publish("latency", figure)
 
