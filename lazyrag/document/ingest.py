@@ -741,7 +741,7 @@ class IngestionEngine:
             going.append(one)
         parts: list[NewPart] = []
         for target in plan.terms:
-            terms = [one.terms[target.id] for one in going if target.id in one.terms]
+            terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
             parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
