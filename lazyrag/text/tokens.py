@@ -285,7 +285,7 @@ def _kinds() -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _increments() -> bytes:
-    """What characters in a row of each kind cost: the first, second and third, the next three, and each of the others."""
+    """What characters in a row of each kind cost: the first, second, third, fourth to sixth, and each of the others."""
     table = np.zeros((16, 5), np.uint8)
     table[_LOWER, [0, _SEVENTH]] = 104, 26
     table[_UPPER] = 125, *[15] * 4
