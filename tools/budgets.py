@@ -72,7 +72,7 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("code lines", now=43_700, later=37_000),
+    Bound("code lines", now=43_740, later=37_000),
     Bound("files", now=175, later=175),
     Bound("largest file, code lines", now=1_200, later=1_200),
     Bound("AST statements"),

@@ -661,15 +661,11 @@ class IngestionEngine:
             texts = []
             for one in segments:
                 own = content_text(one.content) if wanted.write is None else wanted.write(source.show(one))
-                is_text = isinstance(own, str) and own != ""
-                require(
-                    is_text,
-                    "index_text",
-                    wanted.write,
-                    "a function that returns a non-empty string",
-                    f"Got {own!r:.60}.",
-                )
-                own = "\n".join([*written.get(one.uid, ()), own])
+                if not isinstance(own, str) or not own:
+                    expected = "a function that returns a non-empty string"
+                    require(False, "index_text", wanted.write, expected, f"Got {own!r:.60}.")  # noqa: FBT003
+                if written:
+                    own = "\n".join([*written.get(one.uid, ()), own])
                 texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
         except Exception as exc:  # noqa: BLE001  an error of the user's function fails this document alone
             if isinstance(exc, _BATCH_ERRORS):
@@ -745,7 +741,7 @@ class IngestionEngine:
             going.append(one)
         parts: list[NewPart] = []
         for target in plan.terms:
-            terms = [one.terms[target.id] for one in going if target.id in one.terms]
+            terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
             parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
@@ -1080,8 +1076,8 @@ def file_root(
     row = replace(
         row,
         signature=file.signature if unchanged else None,
-        loaded=json.dumps(dict(from_loader)),
-        user_metadata=json.dumps(dict(from_user)),
+        loaded=json.dumps(dict(from_loader)) if from_loader else "{}",
+        user_metadata=json.dumps(dict(from_user)) if from_user else "{}",
     )
     return Root(segment, row)
 

@@ -87,10 +87,10 @@ class TermIndexes:
         with self._lock:
             return [(self._part(row), np.repeat(_are_in(row.builds, numbers), row.rows)) for row in index.parts]
 
-    def extended(self, group: int, index: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
+    def extended(self, group: int, index: int, builds: list[BuildTerms]) -> list[NewPart]:
         """Make the part of some builds' terms, to be entered into the ledger; small parts before it are merged in.
 
-        The terms of all of them have one numbering.
+        The terms of all of them have one numbering. The list is emptied: merging needs their memory.
 
         Array files are on disk when this returns.
         """
@@ -105,6 +105,8 @@ class TermIndexes:
             own[0].terms.terms,
             [fields for one in own for fields in one.fields],
         )
+        own.clear()
+        builds.clear()
         tree = self._ledger.tree
         live = next((one for one in tree.groups.values() if one.id == group), None)
         with self._ledger.reading():
@@ -128,7 +130,7 @@ class TermIndexes:
                     del self._parts[row.id]  # a writer that answers no query would hold every part it ever merged
             masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
-            part = TermPart.joined([*parts, part], [*row_masks, None])
+            part = TermPart.joined([*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch)
             pairs = list(zip(merged, masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])

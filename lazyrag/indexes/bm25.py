@@ -29,12 +29,12 @@ from lazyrag.indexes.postings import (
 )
 from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
-from lazyrag.storage.arrays import Arrays
+from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.types import Fields, Ranking
 from lazyrag.validation import validate_choice, validate_number
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 Variant = Literal["lucene", "okapi"]
@@ -196,6 +196,8 @@ def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np
         some = slice(start, start + _BATCH_SIZE)
         counts = postings.values[some]
         contributions[some] = counts / (counts + norms[postings.rows[some]])
+        for mapped in (postings.rows, postings.values):  # queries look into few of them
+            unload(mapped)
     return contributions
 
 
@@ -361,12 +363,18 @@ class TermPart(RowPart):
         return cls(RowBlock.of(keys, fields), lengths, Vocabulary(terms(distinct)), postings)
 
     @classmethod
-    def joined(cls, parts: Sequence[TermPart], masks: Sequence[Mask | None]) -> TermPart:
+    def joined(
+        cls,
+        parts: Sequence[TermPart],
+        masks: Sequence[Mask | None],
+        allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
+    ) -> TermPart:
         """Several parts as one, their rows in the same order.
 
         Args:
             parts: At least one.
             masks: For each of them a mask of the rows to keep; None for all.
+            allocate: See `Postings.joined`.
 
         Raises:
             ConfigError: If there is no part, or a mask does not fit its part.
@@ -384,7 +392,7 @@ class TermPart(RowPart):
             RowBlock.joined([part.rows for part in left]),
             np.concatenate([part.lengths for part in left]),
             Vocabulary(list(numbers)),
-            Postings.joined([part.postings for part in left], firsts, new_numbers),
+            Postings.joined([part.postings for part in left], firsts, new_numbers, allocate),
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -17,12 +17,12 @@ import numpy as np
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, ReadOnly
 from lazyrag.errors import StoreError
-from lazyrag.storage.arrays import Arrays
+from lazyrag.storage.arrays import Arrays, unload
 from lazyrag.types import Fields
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 V_co = TypeVar("V_co", covariant=True)
@@ -449,22 +449,30 @@ class Postings:
 
     @classmethod
     def joined(
-        cls, parts: Sequence[Postings], first_rows: Sequence[int], numbers: Sequence[NDArray[np.intp]]
+        cls,
+        parts: Sequence[Postings],
+        first_rows: Sequence[int],
+        numbers: Sequence[NDArray[np.intp]],
+        allocate: Callable[[tuple[int, ...], DTypeLike], NDArray[Any]] = np.empty,
     ) -> Postings:
         """Several postings as one. Every posting is put at its place at once: nothing is sorted.
+
+        Of arrays in files, the given ones and those that are allocated, only what is just moved is in memory.
 
         Args:
             parts: Those of earlier rows first.
             first_rows: For each part the new number of its row 0.
             numbers: For each part the new numbers of its terms.
+            allocate: Makes room for an array of a shape and a type.
         """
         sizes = np.zeros(max((int(own.max(initial=-1)) + 1 for own in numbers), default=0), np.int64)
         for part, own in zip(parts, numbers, strict=True):
             sizes[own] += np.diff(part.starts)
         starts = _starts(sizes)
         free = starts[:-1].copy()
-        rows = np.empty(starts[-1], np.int32)
-        values = np.empty(starts[-1], np.result_type(np.uint8, *(part.values.dtype for part in parts)))
+        total = (int(starts[-1]),)
+        rows = allocate(total, np.int32)
+        values = allocate(total, np.result_type(np.uint8, *(part.values.dtype for part in parts)))
         for part, first, own in zip(parts, first_rows, numbers, strict=True):
             of_term = np.diff(part.starts)
             shifts = free[own] - part.starts[:-1]
@@ -474,6 +482,8 @@ class Postings:
                 positions = np.repeat(shifts[start:end], of_term[start:end]) + np.arange(some.start, some.stop)
                 rows[positions] = part.rows[some] + np.int32(first)
                 values[positions] = part.values[some]
+                for mapped in (rows, values, part.rows, part.values):
+                    unload(mapped)
             free[own] += of_term
         return cls(starts, rows, values)
 
@@ -498,7 +508,7 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return starts
 
 
-_JOINED_AT_ONCE = 1 << 18  # postings
+_JOINED_AT_ONCE = 1 << 17  # postings
 _GROUP_SIZE = 64
 
 _scratch = threading.local()

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
@@ -65,6 +66,7 @@ FILE_NAME = re.compile(r"[0-9a-f]{32}\.arr")
 _FORMAT = 1
 _MAGIC = b"lzArrays"
 _PREFIX = struct.Struct("<8sII")
+_LARGE_BLOCK = 1 << 22
 _BLOCK = 1 << 20  # bytes that are read at once where a whole file is checked
 # Types that are the same on every machine. Objects are not among them: read from a file, they would be addresses.
 _PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|c8|c16|[mM]8(\[\w+\])?|[SU]\d+)")
@@ -113,7 +115,8 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
         entries.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape), "offset": offset})
         for piece in (memoryview(padding), array.reshape(-1).view(np.uint8).data):
             pieces.append(piece)
-            hasher.update(piece)
+            for block in _blocks(piece):
+                hasher.update(block)
         length = offset + array.nbytes
     header = json.dumps({"arrays": entries, "bytes": length, "digest": hasher.hexdigest()})
     header += " " * (-(_PREFIX.size + len(header)) % ALIGNMENT)
@@ -164,6 +167,26 @@ def joined(pieces: list[memoryview]) -> memoryview:
         at += len(piece)
     room.flags.writeable = False
     return room[first:at].data
+
+
+def unload(mapped: NDArray[Any] | memoryview) -> None:
+    """Give back the memory that a mapped array takes: its pages are read again when they are needed.
+
+    Example:
+        >>> unload(np.zeros(3))  # is in no file: nothing to do
+    """
+    held: Any = mapped
+    while isinstance(held, (np.ndarray, memoryview)):
+        held = held.base if isinstance(held, np.ndarray) else held.obj
+    if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        held.madvise(mmap.MADV_DONTNEED)
+
+
+def _blocks(piece: memoryview) -> Iterator[memoryview]:
+    """A piece in parts, of which a mapped file takes the memory of one at a time."""
+    for at in range(0, len(piece), _LARGE_BLOCK):
+        yield piece[at : at + _LARGE_BLOCK]
+        unload(piece)
 
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -221,7 +244,7 @@ def _digest(data: bytes) -> str:
 
 _TEMPORARY = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{16}\.tmp")
 
-_SCRATCH_BYTES = 1 << 24  # from which room for an array is on the disk
+_SCRATCH_BYTES = 1 << 22  # from which room for an array is on the disk
 
 _REPAIR = "Run verify() and repair()."
 _FULL = (
@@ -444,8 +467,8 @@ class _Folder:
         temporary = self._folder / f"{name}.{os.urandom(8).hex()}.tmp"
         try:
             with temporary.open("xb") as file:
-                for piece in pieces:
-                    file.write(piece)
+                for block in chain.from_iterable(map(_blocks, pieces)):
+                    file.write(block)
                 file.flush()
                 flush_file(file.fileno(), os.fsync)
             temporary.replace(self._folder / name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -122,7 +121,8 @@ class TermCodes:
         Raises:
             TransformError: If the analyser raises, or returns anything but a list of texts.
         """
-        numbers, sizes = array("q"), array("q")
+        every: list[str | bytes] = []
+        sizes: list[int] = []
         wide: list[tuple[int, str]] = []
         for at, text in enumerate(texts):
             words: Sequence[str | bytes]
@@ -133,14 +133,16 @@ class TermCodes:
             else:
                 normal, words = normal_words(text)
                 wide.append((at, normal))
-            numbers.extend(map(self._numbers.__getitem__, words))
+            every += words
             sizes.append(len(words))
-        flat = np.frombuffer(numbers, np.int64) if numbers else np.zeros(0, np.int64)
+        flat = np.fromiter(map(self._numbers.__getitem__, every), np.int64, len(every))
         if splits and flat.min(initial=0) == _SEVERAL:
             return self.encode(texts, splits=False)
-        rows = np.arange(len(texts), dtype=np.int32).repeat(sizes)
+        rows = np.arange(len(texts), dtype=np.int32).repeat(np.array(sizes, np.intp))
         kept = flat >= 0
         found = [(flat[kept] + _STRINGS, rows[kept])]
+        if not wide:
+            return found[0]
         for some in _slices(wide):
             found += self._encode_wide(*some)
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])

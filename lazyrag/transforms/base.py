@@ -687,7 +687,7 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         if span is not None and parent.get_text()[span[0] : span[1]] != text:
             msg = f"The transform returned a node with span {span}, where its parent's text differs from its text."
             raise TransformError(msg)
-        return Draft(result.content, dict(result.metadata), span)
+        return Draft(result.content, dict(result.metadata) if result.has_metadata else EMPTY, span)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
         msg = (
             f"The transform returned an iterable with {type(result).__name__} in it ({result!r:.60}). "

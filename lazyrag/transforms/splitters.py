@@ -574,6 +574,12 @@ class Packer:
 
 def chunks(text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
     """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans in its source."""
+    if isinstance(text, str) and not metadata:
+        for start, end in spans:
+            part = text[start:end]
+            if part and not part.isspace():
+                yield DocNode.of_part(part, (start, end))
+        return
     own = text if isinstance(text, str) else text.text
     for start, end in spans:
         if own[start:end].strip():

@@ -90,6 +90,27 @@ def test_joining_whole_parts_is_the_part_of_all_rows(rows, cuts):
         assert joined[name].tolist() == array.tolist()
 
 
+def test_parts_are_joined_on_the_disk_as_in_memory(tmp_path):
+    """What is moved is given back piece by piece: no posting may be lost with it, in parts, room or file."""
+    files = ArrayFiles(tmp_path / "store.d")
+    chance = np.random.default_rng(1)
+    parts = []
+    for first in (0, 4000, 8000):
+        codes = chance.integers(0, 4000, 600_000)
+        rows = chance.integers(0, 4000, 600_000).astype(np.int32)
+        keys = [f"{first + row:05d}-1" for row in range(4000)]
+        part = TermPart.of_codes(keys, [(codes, rows, 4000)], lambda found: [f"t{code}" for code in found.tolist()])
+        parts.append(TermPart.from_arrays(files.open(files.write(part.arrays()))))
+    expected = TermPart.joined(parts, [None] * 3).arrays()
+    joined = TermPart.joined(parts, [None] * 3, files.scratch)
+    assert isinstance(joined.postings.rows.base, np.memmap)
+    name = files.write(joined.arrays())
+    assert files.check(name) == ""
+    for found in (joined.arrays(), files.open(name)):
+        for own, array in expected.items():
+            assert np.array_equal(found[own], array)
+
+
 @pytest.mark.slow
 @given(_rows, st.lists(st.tuples(_cuts, st.randoms(use_true_random=False), _queries), min_size=2, max_size=4))
 def test_what_a_state_takes_over_changes_no_answer(rows, steps):
