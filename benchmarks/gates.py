@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import documentation
 import results
-from quality import FIRST, TOPK, default
+from quality import FIRST, TOPK, default, opened_set
 from results import Row
 
-from lazyrag import LAZY_ROOT_NAME, CachedEmbedder, DocNode, Document, HybridRetriever, OnnxEmbedder, Retriever
+from lazyrag import CachedEmbedder, DocNode, HybridRetriever, OnnxEmbedder, Retriever
 from lazyrag.evaluation import evaluate
 from lazyrag.retrieval import FeedbackRetriever
-from tests.judged import SETS, judged_set, write
+from tests.judged import SETS, judged_set
 from tests.shared import SHARED
 
 FIGURES = ("recall@1", "recall@5", "nDCG@10")
@@ -66,33 +65,27 @@ def signals(hybrid: Sequence[DocNode], vector: Sequence[DocNode], keyword: Seque
 def asked(name: str, embedder: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The signals of each question of a set; and by way of searching the measures of each."""
     is_tree = name in documentation.SETS
-    with tempfile.TemporaryDirectory() as folder:
-        if not is_tree:
-            write(judged_set(name).texts, Path(folder))
-        with Document(documentation.TREES / name / "corpus" if is_tree else folder, embed=embedder) as docs:
-            group = "MediumChunk" if is_tree else LAZY_ROOT_NAME
-            topk = FIRST if is_tree else TOPK
-            hybrid = HybridRetriever.over(docs, group, topk=topk) if is_tree else default(docs)
-            vector, keyword = Retriever(docs, group, topk=TOPK), Retriever(docs, group, "bm25_chinese", topk=TOPK)
-            ways: dict[str, Any] = {"default": hybrid}
-            ways |= {f"feedback {nodes}": FeedbackRetriever(hybrid, nodes=nodes) for nodes in FED}
-            for share in SHARES:
-                ways[f"vector {share}"] = lambda query, share=share: hybrid(query, weights=[share, 1 - share])
-            questions: Any = documentation.questions_of(name) if is_tree else judged_set(name).questions
-            texts = [one["question"] if is_tree else one[0] for one in questions]
-            seen = [signals(hybrid(text), vector(text), keyword(text)) for text in texts]
-            found: dict[str, Any] = {}
-            for way, ask in ways.items():
-                if is_tree:
-                    rows = [documentation.row(ask, [one]) for one in questions]
-                    found[way] = {one: np.array([row[one] for row in rows]) for one in rows[0]}
-                else:
-                    run = {
-                        at: [(str(node.path), node.score or 0.0) for node in ask(text)] for at, text in enumerate(texts)
-                    }
-                    values = evaluate(run, {at: grades for at, (_, grades) in enumerate(questions)}, FIGURES).values
-                    found[way] = {one: np.array([values[one][at] for at in run]) for one in FIGURES}
-                print(name, way, {one: round(float(of.mean()), 4) for one, of in found[way].items()}, flush=True)
+    with opened_set(name, embedder) as (docs, group):
+        topk = FIRST if is_tree else TOPK
+        hybrid = HybridRetriever.over(docs, group, topk=topk) if is_tree else default(docs)
+        vector, keyword = Retriever(docs, group, topk=TOPK), Retriever(docs, group, "bm25_chinese", topk=TOPK)
+        ways: dict[str, Any] = {"default": hybrid}
+        ways |= {f"feedback {nodes}": FeedbackRetriever(hybrid, nodes=nodes) for nodes in FED}
+        for share in SHARES:
+            ways[f"vector {share}"] = lambda query, share=share: hybrid(query, weights=[share, 1 - share])
+        questions: Any = documentation.questions_of(name) if is_tree else judged_set(name).questions
+        texts = [one["question"] if is_tree else one[0] for one in questions]
+        seen = [signals(hybrid(text), vector(text), keyword(text)) for text in texts]
+        found: dict[str, Any] = {}
+        for way, ask in ways.items():
+            if is_tree:
+                rows = [documentation.row(ask, [one]) for one in questions]
+                found[way] = {one: np.array([row[one] for row in rows]) for one in rows[0]}
+            else:
+                run = {at: [(str(node.path), node.score or 0.0) for node in ask(text)] for at, text in enumerate(texts)}
+                values = evaluate(run, {at: grades for at, (_, grades) in enumerate(questions)}, FIGURES).values
+                found[way] = {one: np.array([values[one][at] for at in run]) for one in FIGURES}
+            print(name, way, {one: round(float(of.mean()), 4) for one, of in found[way].items()}, flush=True)
     return {one: np.array([each[one] for each in seen]) for one in seen[0]}, found
 
 

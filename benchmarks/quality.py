@@ -34,8 +34,9 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -280,32 +281,41 @@ def sentences(text: str) -> list[str]:
     return [one for start, end in sentence_spans(text) if (one := text[start:end].strip())]
 
 
+@contextmanager
+def opened_set(name: str, embedder: Any) -> Iterator[tuple[Document, str]]:
+    """The Document over a set's texts, or over a documentation tree; and the group to search."""
+    with tempfile.TemporaryDirectory() as folder:
+        if is_tree := name in documentation.SETS:
+            dataset = documentation.TREES / name / "corpus"
+        else:
+            dataset = Path(folder)
+            write(judged_set(name).texts, dataset)
+        with Document(dataset, embed=embedder) as docs:
+            yield docs, "MediumChunk" if is_tree else LAZY_ROOT_NAME
+
+
 def parts(name: str, embedder: Any, *, by_sentence: bool) -> list[Row]:
     """Each of `PARTS` on each half of a set's questions, every second one, and on all."""
     is_tree = name in documentation.SETS
-    with tempfile.TemporaryDirectory() as folder:
-        if not is_tree:
-            write(judged_set(name).texts, Path(folder))
-        with Document(documentation.TREES / name / "corpus" if is_tree else folder, embed=embedder) as docs:
-            group = "MediumChunk" if is_tree else LAZY_ROOT_NAME
-            docs.create_node_group("sentence", sentences, parent=group)
-            rows: list[Row] = []
-            for system, make in PARTS.items():
-                if system == SENTENCES and not by_sentence:
-                    continue
-                ask = make(docs, group)
-                if is_tree:
-                    own = documentation.questions_of(name)
-                    values = [documentation.row(ask, [one]) for one in own]
-                else:
-                    questions = judged_set(name).questions
-                    judged = {number: grades for number, (_, grades) in enumerate(questions)}
-                    found = evaluate(asked(lambda query, ask=ask: ask(query)[:TOPK], questions)[0], judged, FIGURES)
-                    values = [{one: found.values[one][number] for one in FIGURES} for number in judged]
-                for half, picked in (("even", values[::2]), ("odd", values[1::2]), ("all", values)):
-                    means = {one: math.fsum(value[one] for value in picked) / len(picked) for one in picked[0]}
-                    rows.append({"set": name, "half": half, "system": system, "questions": len(picked), **means})
-                print(results.table(rows[-3:], list(rows[-1])), flush=True)
+    with opened_set(name, embedder) as (docs, group):
+        docs.create_node_group("sentence", sentences, parent=group)
+        rows: list[Row] = []
+        for system, make in PARTS.items():
+            if system == SENTENCES and not by_sentence:
+                continue
+            ask = make(docs, group)
+            if is_tree:
+                own = documentation.questions_of(name)
+                values = [documentation.row(ask, [one]) for one in own]
+            else:
+                questions = judged_set(name).questions
+                judged = {number: grades for number, (_, grades) in enumerate(questions)}
+                found = evaluate(asked(lambda query, ask=ask: ask(query)[:TOPK], questions)[0], judged, FIGURES)
+                values = [{one: found.values[one][number] for one in FIGURES} for number in judged]
+            for half, picked in (("even", values[::2]), ("odd", values[1::2]), ("all", values)):
+                means = {one: math.fsum(value[one] for value in picked) / len(picked) for one in picked[0]}
+                rows.append({"set": name, "half": half, "system": system, "questions": len(picked), **means})
+            print(results.table(rows[-3:], list(rows[-1])), flush=True)
     return rows
 
 
