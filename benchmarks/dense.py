@@ -145,7 +145,7 @@ def main() -> int:
         "--nodes", type=int, default=100_000, help="the largest size; 1000000 takes half an hour and 15 GB"
     )
     parser.add_argument("--only", action="store_true", help="that size alone")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help=f"fail above {MOST} x the time of reading the matrix")
     options = parser.parse_args()
     if not RETRIEVAL.exists():
