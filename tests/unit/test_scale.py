@@ -39,9 +39,9 @@ def test_a_store_with_many_parts_is_not_merged_at_once(tmp_path, monkeypatch):
     joined = TermPart.joined
     moved = []
 
-    def spy(parts, masks):
+    def spy(parts, *options):
         moved.append(sum(map(len, parts)))
-        return joined(parts, masks)
+        return joined(parts, *options)
 
     monkeypatch.setattr(TermPart, "joined", spy)
     with Document(store_conf=conf) as docs:
