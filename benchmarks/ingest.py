@@ -152,7 +152,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "files")
         size = write_files(folder, options.files, options.language)
-        characters = sum(len(path.read_text(encoding="utf-8")) for path in folder.iterdir())
         print(f"{options.language}, {options.files:,} files, {size / 1e6:.1f} MB; x: seconds beside ours", flush=True)
         names = [OURS, *(name for name in options.engines if name != OURS)]
         rows, left_out, goals = compare(names, folder, size, options.rounds)
@@ -172,7 +171,6 @@ def main() -> int:
         rows,
         left_out=left_out,
         bytes=size,
-        characters=characters,
         goals=goals,
     )
     durable = [row["x"] for row in rows if row["engine"] in FRAMEWORKS and row["durable"]]
