@@ -104,7 +104,7 @@ BOUNDS = (
 
 LATER_PARTS = {
     "scale": (2_670, 1_500, r"(.*/)?(launchers|shards|reshard|rare_terms|remote_shards|replica|postgres)(/.*)?\.py"),
-    "command line": (1_170, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
+    "command line": (1_185, 1_010, r"cli(/.*)?\.py|__main__\.py|document/project\.py"),
     "protocol faces": (2_010, 1_200, r"server/(openai|mcp|dify|rerank|sets).*\.py"),
     "web page": (1_840, 1_200, r"server/(page|web).*\.py"),
     "service": (

@@ -811,7 +811,7 @@ def evaluate(golden: Path, path: Path | None, against: Path | None) -> Output:
         ps = holm({name: one.p for name, one in compared.items()})
         said = {name: one.sentence(ps[name]) for name, one in compared.items()}
         result["against"] = {name: {**asdict(compared[name]), "p": ps[name], "sentence": said[name]} for name in said}
-        lines += [f"{name}: {one}" for name, one in said.items()]
+        lines += output.compared_lines(report, earlier, said)
     if path is not None:
         path.write_text(output.as_json("eval", result) + "\n", encoding="utf-8")
     return Output(result, lines, OK if report.passed else FAILED)
@@ -821,9 +821,12 @@ def _earlier_report(path: Path) -> Any:
     """The result in a file of ``--output``."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))["result"]
-    except (OSError, ValueError, KeyError, TypeError) as exc:
+    except OSError as exc:
+        hint = "Write it with lazyrag eval --output."
+        raise ConfigError(f"--against {str(path)!r} cannot be read ({exc.strerror}). {hint}") from exc
+    except (ValueError, KeyError, TypeError) as exc:
         hint = "Pass a file that lazyrag eval --output wrote."
-        raise ConfigError(f"--against {str(path)!r} cannot be read ({type(exc).__name__}). {hint}") from exc
+        raise ConfigError(f"--against {str(path)!r} is no report. {hint}") from exc
 
 
 @app.command(cls=_Command)

@@ -27,6 +27,7 @@ SCHEMA = 1
 """Version of the JSON: grows when a name is removed or changes its meaning."""
 
 _MAX_MISSED = 10  # questions to show; the JSON has all
+_MAX_WORSE = 5  # of each measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,23 @@ def golden_lines(report: GoldenReport) -> list[str]:
         text = f"line {question.line}: {terminal.printable(question.question)} ({values})"
         lines += terminal.wrapped(text, terminal.width(), rest="  ")
     return [*lines, f"and {len(missed) - _MAX_MISSED} more"] if len(missed) > _MAX_MISSED else lines
+
+
+def compared_lines(report: GoldenReport, earlier: Mapping[str, Any], said: Mapping[str, str]) -> list[str]:
+    """By measure, the sentence of a comparison and the questions that lost the most."""
+    before = {item["question"]: item["values"] for item in earlier["questions"]}
+    lines = []
+    for name, sentence in said.items():
+        lines.append(f"{name}: {sentence}")
+        both = [one for one in report.questions if name in one.values and name in before.get(one.question, {})]
+        pairs = [(before[one.question][name], one.values[name], one) for one in both]
+        worse = sorted((pair for pair in pairs if pair[1] < pair[0]), key=lambda pair: pair[1] - pair[0])
+        for was, now, one in worse[:_MAX_WORSE]:
+            text = f"worse: line {one.line}: {terminal.printable(one.question)} ({was:.2f} before, {now:.2f} now)"
+            lines += terminal.wrapped(text, terminal.width(), first="  ", rest="    ")
+        if len(worse) > _MAX_WORSE:
+            lines.append(f"  and {len(worse) - _MAX_WORSE} more")
+    return lines
 
 
 _COLOURS = {"passed": "green", "below": "red"}

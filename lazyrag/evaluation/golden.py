@@ -254,8 +254,16 @@ class Golden:
     settings: RetrieverSettings = field(default_factory=RetrieverSettings)
 
     def open(self) -> Document:
-        """Open the Document of the file, read-only if only stores are named. Close it, or use ``with``."""
+        """Open the Document of the file, read-only if only stores are named. Close it, or use ``with``.
+
+        Raises:
+            ConfigError: If the method needs a model and none is named.
+        """
         embed = None
+        method = self.settings.method
+        if self.embedder is None and RetrievalMethod.is_support_semantic_search(method):
+            hint = "Add 'embedder' and the folder of an ONNX model, or choose 'full_text_search'."
+            raise ConfigError(f"{self.path}: The method {method!r} needs a model. {hint}")
         if self.embedder is not None:
             from lazyrag.models.onnx.models import OnnxEmbedder  # needs an extra
 

@@ -116,4 +116,30 @@ def test_two_runs_are_compared_in_a_sentence(golden, tmp_path, run):
     status, _, errors = run("eval", golden(0.5), "--against", changed)
     assert (status, "must be a finite number; got 'none'" in errors) == (2, True)
     status, _, errors = run("eval", golden(0.5), "--against", tmp_path / "golden.json")
-    assert (status, "lazyrag eval --output" in errors) == (2, True)
+    assert (status, "golden.json' is no report. Pass a file that lazyrag eval --output wrote." in errors) == (2, True)
+    status, _, errors = run("eval", golden(0.5), "--against", tmp_path / "none.json")
+    assert (status, "none.json' cannot be read (No such file or directory)." in errors) == (2, True)
+
+
+def test_a_comparison_names_the_questions_that_are_worse(golden, tmp_path, run):
+    """With both values and the line; those that are equal or better are not named."""
+    path = tmp_path / "before.json"
+    assert run("eval", golden(1.0), "--output", path)[0] == 0
+    status, output, errors = run("eval", golden(0.5, reference="90 degrees"), "--against", path)
+    assert (status, errors) == (0, "")
+    assert "worse: line 1: How hot is green tea? (1.00 before, 0.00 now)" in output
+    assert "水温" not in output
+    run("eval", golden(0.5, reference="90 degrees"), "--output", path)
+    assert "worse:" not in run("eval", golden(1.0), "--against", path)[1]
+
+
+def test_a_method_that_needs_a_model_asks_for_one(golden, run):
+    """The message names the file's entry, not an argument of Python."""
+    path = golden(0.5)
+    told = json.loads(path.read_text(encoding="utf-8")) | {"retriever": {"method": "hybrid_search"}}
+    path.write_text(json.dumps(told), encoding="utf-8")
+    status, output, errors = run("eval", path)
+    assert (status, output) == (2, "")
+    assert "golden.json: The method 'hybrid_search' needs a model. Add 'embedder' and the folder" in " ".join(
+        errors.split()
+    )
