@@ -48,6 +48,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/quality.py --parts --sentences
 	$(BIN)/python benchmarks/quality.py --cost --sets cranfield
 	$(BIN)/python benchmarks/gates.py
+	$(BIN)/python benchmarks/documentation.py --hybrid
 	$(BIN)/python benchmarks/near_duplicates.py
 	$(BIN)/python benchmarks/refine.py --questions 1190
 	$(BIN)/python benchmarks/lexical.py --language en zh

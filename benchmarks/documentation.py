@@ -4,7 +4,7 @@
 
 The shared trees (Markdown in English and Chinese, reStructuredText) have hand-written questions with the file, heading
 and a quote of the answer. The lines are choices of chunks and of `index_fields`, searched by BM25, with --hybrid also
-by hybrid search with the shared English model:
+by hybrid search with the shared English model, the built-in group by the chain as well:
 
 - file@1, file@5: share of the questions whose first file, or one of the first five files, is right; files by their
   best chunk.
@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
 
-from lazyrag import DocNode, Document, HybridRetriever, OnnxEmbedder, Retriever, SentenceSplitter
+from lazyrag import DocNode, Document, HybridRetriever, OnnxEmbedder, RetrievalChain, Retriever, SentenceSplitter
 from lazyrag.transforms import SectionSplitter
 from tests.shared import SHARED
 
@@ -37,6 +37,8 @@ SETS = ("md-en", "rst-en", "md-zh")
 LEAST = 0.6
 """Share of the questions whose file BM25 must find first."""
 DEPTH = 60
+RERANKED = 15
+"""What the chain reranks by default: its files are those of so many chunks."""
 BEFORE = SentenceSplitter(256, 25, counter="utf8")
 SECTIONS = SectionSplitter(256, 25)
 GROUPS: dict[str, tuple[Any, list[str]]] = {
@@ -89,6 +91,8 @@ def measured(name: str, *, hybrid: bool) -> list[results.Row]:
             ways: dict[str, Any] = {"bm25": Retriever(docs, group, similarity="bm25_chinese", topk=DEPTH)}
             if is_hybrid:
                 ways["hybrid"] = HybridRetriever.over(docs, group, topk=DEPTH)
+            if is_hybrid and label == BUILT_IN:
+                ways["chain"] = RetrievalChain.over(docs, group, topk=RERANKED)
             for way, ask in ways.items():
                 rows.append({"set": name, "search": way, "chunks": label} | row(ask, questions))
                 print(
