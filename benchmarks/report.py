@@ -406,7 +406,40 @@ def parts(runs: Sequence[Run]) -> str:
                 title = f"{run['rows'][0]['set']}, {measure}, {half}"
                 lines.append([title, str(of[half, HYBRID]["questions"]), *cells, f"{apart:+.4f}"])
     head = ["set, measure, half", "questions", *PARTS_SYSTEMS, "hybrid less its best part"]
-    return "\n\n".join([markdown(head, lines), provenance(runs)])
+    return "\n\n".join([worst(runs), markdown(head, lines), provenance(runs)])
+
+
+def worst(runs: Sequence[Run]) -> str:
+    """For each set the measure in which the hybrid is the farthest below the better of what it fuses, all questions."""
+    lines = []
+    for run in runs:
+        of = {row["system"]: row for row in run["rows"] if row["half"] == "all"}
+        best = {one: max(of[part][one] for part in PARTS_SYSTEMS[:2]) for one in of[HYBRID] if one in PARTS_SHOWN}
+        least = min(best, key=lambda one: of[HYBRID][one] - best[one])
+        apart = of[HYBRID][least] - best[least]
+        cells = [f"{best[least]:.4f}", f"{of[HYBRID][least]:.4f}", f"{apart:+.4f}", "yes" if apart >= -0.005 else "no"]
+        lines.append([run["rows"][0]["set"], str(of[HYBRID]["questions"]), least, *cells])
+    head = ["set", "questions", "worst measure", "better part", "hybrid", "difference", "at least -.005"]
+    return markdown(head, lines)
+
+
+def claims(runs: Sequence[Run]) -> str:
+    """For each set what the hybrid and the chain gain over vector search, and the hybrid over keyword search."""
+    chains = {run["rows"][0]["set"]: row for run in load("quality") for row in run["rows"] if row["system"] == CHAIN}
+    chains |= {row["set"]: row for run in load("documentation") for row in run["rows"] if row["search"] == "chain"}
+    lines = []
+    for run in runs:
+        of = {row["system"]: row for row in run["rows"] if row["half"] == "all"}
+        name = run["rows"][0]["set"]
+        chain = chains.get(name)
+        for rank, asked in ((5, "+15 %"), (1, "+20 %")):
+            measure = next(f"{one}@{rank}" for one in ("recall", "quote") if f"{one}@{rank}" in of[HYBRID])
+            vector, keyword, hybrid = (of[one][measure] for one in ("vector", "keyword", HYBRID))
+            gains = [hybrid / vector - 1, None if chain is None else chain[measure] / vector - 1, hybrid / keyword - 1]
+            told = ["" if one is None else f"{one:+.1%}" for one in gains]
+            lines.append([f"{name}, {measure}", asked, f"{vector:.4f}", f"{keyword:.4f}", *told])
+    head = ["set, measure", "expected", "vector", "keyword", "hybrid over vector", "chain over vector"]
+    return markdown([*head, "hybrid over keyword"], lines)
 
 
 def quality(runs: Sequence[Run]) -> str:
@@ -568,13 +601,14 @@ PERFORMANCE: Tables = {
     "disk": disk,
     "splitting": splitting,
 }
-SOURCES = {"best": "quality", "targets": "quality", "goals": "*"}
+SOURCES = {"best": "quality", "targets": "quality", "claims": "parts", "goals": "*"}
 """Of tables that have no runs of their own: which they read."""
 PAGES: dict[str, Tables] = {
     "performance.md": PERFORMANCE,
     "quality.md": {
         "best": best,
         "targets": targets,
+        "claims": claims,
         "halves": halves,
         "parts": parts,
         "gates": gates,
