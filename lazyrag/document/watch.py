@@ -29,7 +29,7 @@ _MAX_PAUSE_S = 60.0
 _CHECK_S = 0.1  # time between checks for waiting callers within a pause
 _MAX_ERRORS = 100
 _TICK_S = 0.05
-_SETTLE_S = 0.05  # without a further change, after a lone one
+_SETTLE_S = 0.15  # without a further change, after a lone one: a busy machine pauses between creating and writing it
 _LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, and close() waits no longer than this
 
 

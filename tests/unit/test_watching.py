@@ -202,10 +202,10 @@ def test_a_lone_change_is_synced_at_once(monkeypatch):
     assert not synced(14.9, False)
     assert synced(15.0, False)
     assert not synced(25.0, True)  # alone
-    assert synced(25.1, False)
-    assert not synced(25.2, True)  # seen during the sync
-    assert not synced(35.1, False)
-    assert synced(35.2, False)
+    assert synced(25.2, False)
+    assert not synced(25.3, True)  # seen during the sync
+    assert not synced(35.2, False)
+    assert synced(35.3, False)
     assert not synced(50.0, True)  # the first of many
     assert not synced(50.04, True)
     assert not synced(60.0, False)
