@@ -36,6 +36,8 @@ log = logging.getLogger("lazyrag.server")
 
 GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
+STOP_S = 0.2
+"""How long an answer goes on after it was stopped."""
 COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
 MAX_WRITING, MAX_GOLDEN = 128, 500
 """Answers of this process at the same time, and questions of one evaluation."""
@@ -226,7 +228,7 @@ class Notebook:
         return self.rows(query, answer, after)
 
     def stop(self, answer: str) -> None:
-        """Let the process that writes an answer stop within some seconds."""
+        """Let the process that writes an answer stop, within `STOP_S`."""
         self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
 
     def take(self, number: str) -> bool:
@@ -417,7 +419,7 @@ async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) ->
     """Write an answer, and cancel that when nobody reads it any more."""
     task = asyncio.ensure_future(writing)
     query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
-    while not (await asyncio.wait([task], timeout=GRACE_S / 4))[0]:
+    while not (await asyncio.wait([task], timeout=STOP_S))[0]:
         if not await scope.service.run(book.rows, query, answer, time.time() - GRACE_S):
             task.cancel()
     await task
