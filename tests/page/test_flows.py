@@ -600,7 +600,7 @@ def below_a_path(me):
         me.is_ready("proxied.txt")
         me.go("ask")
         me.ask(f"How is oolong brewed? {SLOW}", slow=True)
-        page.wait_for_function("() => document.querySelector('[data-events]')?.textContent.length > 20")
+        page.wait_for_function("() => document.querySelector('[data-events], #turn .sources')?.textContent.length > 20")
         page.locator("#turn .sources").wait_for()
         me.use("#turn .answer .cite")
         page.locator("#source mark.on").first.wait_for()

@@ -64,7 +64,7 @@ export function fragment() {
   });
   document.addEventListener("change", (event) => {
     const form = event.target.form;
-    if (form?.dataset.fragment && event.target.matches("select, input[type=checkbox], input[type=number]")) form.requestSubmit();
+    if (form?.dataset.fragment && event.target.matches("select:not([data-no-submit]), input[type=checkbox], input[type=number]")) form.requestSubmit();
   });
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-fragment]");
