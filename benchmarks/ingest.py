@@ -128,10 +128,11 @@ def compare(
     rows = [median_row(name, own, size) for name, own in runs.items()]
     for row in rows:
         row["x"] = row["seconds"] / rows[0]["seconds"]
-    first = runs.get(FIRST, [])
-    goals = {"peak_mb": spread([run["peak_mb"] for run in first]), "cpu_s": spread([run["cpu_s"] for run in first])}
+    goals = {}
+    if first := runs.get(FIRST):
+        goals = {name: spread([run[name] for run in first]) for name in ("peak_mb", "cpu_s")}
     for other in (BY_HAND, HAYSTACK):
-        if own := runs.get(other):
+        if first and (own := runs.get(other)):
             goals[other] = spread([a["cpu_s"] / b["cpu_s"] for a, b in zip(first, own, strict=False)])
     return rows, left_out, goals
 
@@ -166,13 +167,7 @@ def main() -> int:
     for row in rows:
         row.setdefault("files", options.files)
         row["language"] = options.language
-    save(
-        f"ingest-{options.language}",
-        rows,
-        left_out=left_out,
-        bytes=size,
-        goals=goals,
-    )
+    save(f"ingest-{options.language}", rows, left_out=left_out, bytes=size, goals=goals)
     durable = [row["x"] for row in rows if row["engine"] in FRAMEWORKS and row["durable"]]
     if durable:
         print(

@@ -436,8 +436,8 @@ def claims(runs: Sequence[Run]) -> str:
             measure = next(f"{one}@{rank}" for one in ("recall", "quote") if f"{one}@{rank}" in of[HYBRID])
             vector, keyword, hybrid = (of[one][measure] for one in ("vector", "keyword", HYBRID))
             gains = [hybrid / vector - 1, None if chain is None else chain[measure] / vector - 1, hybrid / keyword - 1]
-            told = ["" if one is None else f"{one:+.1%}" for one in gains]
-            lines.append([f"{name}, {measure}", asked, f"{vector:.4f}", f"{keyword:.4f}", *told])
+            cells = ["" if one is None else f"{one:+.1%}" for one in gains]
+            lines.append([f"{name}, {measure}", asked, f"{vector:.4f}", f"{keyword:.4f}", *cells])
     head = ["set, measure", "expected", "vector", "keyword", "hybrid over vector", "chain over vector"]
     return markdown([*head, "hybrid over keyword"], lines)
 

@@ -82,11 +82,9 @@ def ratios(own: Sequence[float], other: Sequence[float], rounds: int) -> list[fl
         other: Those of the other.
         rounds: How many.
     """
-    parts = [
-        [statistics.median(part) for part in zip(*[iter(seconds)] * (len(seconds) // rounds), strict=True)]
-        for seconds in (own, other)
-    ]
-    return spread([a / b for a, b in zip(*parts, strict=True)])
+    size = len(own) // rounds
+    parts = [slice(at, at + size) for at in range(0, len(own), size)]
+    return spread([statistics.median(own[part]) / statistics.median(other[part]) for part in parts])
 
 
 def quantile_ms(seconds: Sequence[float], share: float) -> float:

@@ -22,8 +22,8 @@ def golden(tmp_path):
             {"question": "How hot is green tea?", "references": [reference]},
             {"question": "水温多高？", "references": ["八十度"]},
         ]
-        told = {"documents": "texts", "questions": questions, "thresholds": {"answer@1": threshold}}
-        path.write_text(json.dumps(told), encoding="utf-8")
+        content = {"documents": "texts", "questions": questions, "thresholds": {"answer@1": threshold}}
+        path.write_text(json.dumps(content), encoding="utf-8")
         return path
 
     return write
@@ -80,11 +80,11 @@ def test_json_goes_to_the_output_and_to_a_file(golden, tmp_path, run):
     path = tmp_path / "report.json"
     status, output, errors = run("eval", golden(0.8, reference="90 degrees"), "--json", "--output", path)
     assert (status, errors) == (1, "")
-    told = json.loads(output)
-    assert told == json.loads(path.read_text(encoding="utf-8"))
-    assert told["ok"]
-    assert told["result"]["passed"] is False
-    assert told["result"]["questions"][1]["found"][0]["source"] == "绿茶.txt"
+    content = json.loads(output)
+    assert content == json.loads(path.read_text(encoding="utf-8"))
+    assert content["ok"]
+    assert content["result"]["passed"] is False
+    assert content["result"]["questions"][1]["found"][0]["source"] == "绿茶.txt"
 
 
 def test_a_report_that_cannot_be_written_is_bad_input(golden, tmp_path, run):
@@ -136,8 +136,8 @@ def test_a_comparison_names_the_questions_that_are_worse(golden, tmp_path, run):
 def test_a_method_that_needs_a_model_asks_for_one(golden, run):
     """The message names the file's entry, not an argument of Python."""
     path = golden(0.5)
-    told = json.loads(path.read_text(encoding="utf-8")) | {"retriever": {"method": "hybrid_search"}}
-    path.write_text(json.dumps(told), encoding="utf-8")
+    content = json.loads(path.read_text(encoding="utf-8")) | {"retriever": {"method": "hybrid_search"}}
+    path.write_text(json.dumps(content), encoding="utf-8")
     status, output, errors = run("eval", path)
     assert (status, output) == (2, "")
     assert "golden.json: The method 'hybrid_search' needs a model. Add 'embedder' and the folder" in " ".join(
