@@ -165,7 +165,6 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
-@click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
 @click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
 @_plan
@@ -177,7 +176,6 @@ def index(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     gitignore: bool | None,
-    shards: int | None,
     ocr: bool | None,
     launcher: int | str | None,
     plan: bool,
@@ -193,7 +191,6 @@ def index(
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
-    chosen["shards"] = shards
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -285,7 +282,7 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
 
-    is_new = project.shards is None
+    is_new = not project.exists
     new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
     with new or project.open(write=True, **chosen) as docs:
         _require_group(docs, project.group)
@@ -641,20 +638,6 @@ def repair(store: Path | None) -> Output:
     return _checked(problems, what)
 
 
-@app.command(cls=_Command)
-@click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
-@_store
-def reshard(shards: int, store: Path | None) -> Output:
-    """Distribute the index over K stores, without embedding again."""
-    from lazyrag.document import resharding
-
-    project = find_project(store)
-    found = resharding.reshard(project.store_conf, shards)
-    with project.open(write=True, files=False, embeds=False) as docs:
-        docs.activate_group(project.group, analysers=[_ANALYSER])
-    return Output(asdict(found), [str(found)])
-
-
 @app.command("export", cls=_Command)
 @click.argument("folder", type=_PATH)
 @_store
@@ -845,45 +828,3 @@ def completion(shell: str) -> Output:
         raise ConfigError(f"Unknown shell {shell!r}.")
     script = kind(app, {}, "lazyrag", "_LAZYRAG_COMPLETE").source()
     return Output({"script": script}, [script])
-
-
-# Ranks
-
-
-@app.command(cls=_Command)
-@click.argument("path", type=_PATH)
-@click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Number of this rank, from 0.")
-@click.option("--of", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
-@click.option("--out", type=_PATH, required=True, help="Folder for the results, shared by all ranks.")
-@click.option("--group", metavar="GROUP", help="As for lazyrag index.")
-@click.option("--embed", metavar="MODEL", help="As for lazyrag index.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
-def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: Any, **options: Any) -> Output:
-    """Load, chunk and embed the files of one rank of N.
-
-    Start N ranks on any machines that see PATH and the folder of --out, then run `lazyrag merge`. A rank that was
-    interrupted continues when it is started again.
-    """
-    from lazyrag.launchers.ranks import run_rank
-
-    project = new_project(path).with_options(**options)
-    chosen = {"include": _patterns(include), "exclude": _patterns(exclude)}
-    done = run_rank(project, rank, ranks, out, chosen)
-    lines = [
-        f"Rank {rank} of {ranks}: {done.documents} files in {done.batches} batches, {done.skipped} of them before."
-    ]
-    return Output(done._asdict(), [*lines, *([f"{done.failed} failed; the merge tries again."] if done.failed else [])])
-
-
-@app.command(cls=_Command)
-@click.argument("out", type=_PATH)
-@_store
-def merge(out: Path, store: Path | None) -> Output:
-    """Index the results that `lazyrag worker` wrote to OUT."""
-    from lazyrag.launchers.ranks import open_merged
-
-    project, docs = open_merged(out, store)
-    with docs:
-        project.save()
-        return _built(docs, project)

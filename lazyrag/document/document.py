@@ -149,19 +149,8 @@ class Document:
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
-        shards: Distribute the documents over so many stores, by a hash of their ids, each with its own writer and
-            indexes. Queries give the same nodes, scores and order as with one store. With a store file ``store.db`` the
-            stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
-        url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
-            ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
-            be a list of the addresses of its replicas, of which the first one that answers is read.
-        token: The access token for the service; of several ones that for all, or a list with one for each shard.
-        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
-            in a warning. By default a shard that is down is an error.
 
     Raises:
-        AccessError: If a service refuses the token.
         DatasetPathError: If a path does not exist.
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
@@ -185,19 +174,6 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
-    shards: tuple[Document, ...] = ()
-    """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
-
-    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
-        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
-        made: Any = cls
-        if cls is Document and not isinstance(url, (str, type(None))):
-            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
-        elif cls is Document and url is not None:
-            made = importlib.import_module("lazyrag.document.remote").RemoteDocument
-        elif cls is Document and shards is not None:
-            made = importlib.import_module("lazyrag.document.shards").ShardedDocument
-        return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -227,13 +203,7 @@ class Document:
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
         server: int | None = None,
-        shards: int | None = None,
-        url: str | Sequence[str | Sequence[str]] | None = None,
-        token: str | Sequence[str] | None = None,
-        partial: bool = False,
     ) -> None:
-        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
-        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
         host = self._host(manager, server)
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
@@ -244,7 +214,7 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
-        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
+        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").Launcher(launcher)
         if launched is not None:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(one) for key, one in embedders.items()}
@@ -259,14 +229,15 @@ class Document:
             on_progress=on_progress,
             launcher=launched,
         )
-        dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
+        conf = StoreConf.parse(store_conf, dataset.folder)
+        _refuse_shards(conf)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         self._reader = Reader(self._indexer)
         if launched is not None:
-            launched.bind(self, {"embed": embed, "doc_fields": doc_fields, "launcher": launcher})
+            launched.bind(self)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
         host()
@@ -1420,13 +1391,6 @@ class Document:
 
         return start
 
-    def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
-        """The files and stores of this Document; a shard has a part of them."""
-        marker = Path(f"{conf.ledger_file}.shards")
-        if conf.ledger_file is not None and marker.exists():
-            raise ConfigError(f"{conf.ledger_file} has several stores. Pass shards=, the number in {marker.name}.")
-        return dataset, conf
-
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""
         if self._reader.scope is not None:
@@ -1445,9 +1409,6 @@ class Document:
             if upper not in self._reader.line(lower)[1:]:
                 raise ConfigError(f"The group {target!r} is not {side} {node.group!r}. Use find({target!r}).")
         return checked
-
-
-Document.__new__.__wrapped__ = Document.__init__  # type: ignore[attr-defined]  # whose signature editors show
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:
@@ -1480,6 +1441,14 @@ def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
         if name == "memory_bytes" and not resident_bytes(os.getpid()):
             raise ConfigError(f"limits has {name}={value!r}, which this system cannot measure. Pass {name}=0.")
     return limits
+
+
+def _refuse_shards(conf: StoreConf) -> None:
+    """Refuse a store that an earlier release distributed over several files."""
+    marker = Path(f"{conf.ledger_file}.shards")
+    if conf.ledger_file is not None and marker.exists():
+        msg = f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and reads."
+        raise ConfigError(f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one.")
 
 
 def _open_indexer(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -90,7 +90,6 @@ class Indexer:
         self.settled: SettledFiles | None = None  # since the last sync
         self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
         self.on_sync: Callable[[], object] = lambda: None
-        self.on_ahead: Callable[[Mapping[str, Any]], object] = lambda _: None  # before the lease, see work_ahead
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -217,8 +216,6 @@ class Indexer:
                 return view
             if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
-            if not there:
-                self.on_ahead({step.group: [step.embed_key] if step.embed_key else []})
             try:
                 with self.writing(0.0 if there else WAIT_S):
                     if not self.is_synced:

@@ -93,7 +93,6 @@ def sync(
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
         refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
-    indexer.on_ahead({})
     with indexer.writing(wait_s):
         indexer.is_synced = True
         if first is not None:

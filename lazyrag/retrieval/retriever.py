@@ -327,8 +327,6 @@ class Retriever(BaseRetriever[T_co]):
                 params["embed_key"] = embed_key
             if self._lacking:
                 params["without the group"] = ", ".join(map(str, (one.reader for one in self._lacking)))
-            if missing := [part.missing for part in ranked.snapshot.parts if part.missing]:
-                params["without the shards"] = "; ".join(missing)
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text
@@ -489,7 +487,6 @@ def validate_documents(doc: Any) -> list[Document]:
     """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
-    documents = [shard for document in documents for shard in document.shards or (document,)]
     if len({id(document.reader.document_token) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)

@@ -21,7 +21,6 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.document.remote_shards import missing_shards
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -374,7 +373,9 @@ async def _write(
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
-    state, stored, lock, missing = "SUCCESS", 0, asyncio.Lock(), missing_shards()
+    state = "SUCCESS"
+    stored = 0
+    lock = asyncio.Lock()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
@@ -403,8 +404,6 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
-    for one in sorted(missing):
-        add("problem", detail=f"The answer lacks the shard {one}, which is down.")
     add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 

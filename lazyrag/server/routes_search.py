@@ -19,7 +19,6 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.document.catalogue import TextMatch
-from lazyrag.document.remote_shards import missing_shards
 from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError
 from lazyrag.pipeline.tracing import retrieval_span
@@ -143,9 +142,7 @@ _stages, _dropped = model_of(StageSummary, inputs=list[int]), model_of(DroppedNo
 _explained = model_of(
     Explanation, filters=str | None, hits=list_of(_hits), stages=list_of(_stages), dropped=list_of(_dropped)
 )
-_missing = Field(description="The addresses of the shards that are down, whose nodes are missing.")
-_found: Any = {"hits": (list[NodeModel], ...), "explanation": (_explained | None, ...)}
-_Found = create_model("SearchResponse", **_found, partial=(list[str], _missing))
+_Found: Any = create_model("SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...))
 _Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
 _NodePage = create_model("NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`.")))
 _Group = create_model("Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...))
@@ -268,14 +265,14 @@ async def search(body: SearchBody, scope: Reading) -> Response:
 
     def find() -> dict[str, Any]:
         retriever, given = scope.retriever(body), (body.query, filter_of(body.filters), body.topk)
-        missing, found = missing_shards(), None
+        found = None
         if not body.explain:
             with retrieval_span(scope.name, body.query, body.topk):
                 nodes = retriever(*given)
         else:
             found = retriever.explain(*given)
             nodes = [hit.node for hit in found if hit.node is not None]
-        return {"hits": scope.nodes(nodes), "explanation": to_dict(found), "partial": sorted(missing)}
+        return {"hits": scope.nodes(nodes), "explanation": to_dict(found)}
 
     return await scope.respond(find)
 
