@@ -15,7 +15,7 @@ import pytest
 
 from lazyrag import Retriever
 from lazyrag.document import term_index
-from lazyrag.errors import LazyRAGError, StoreError
+from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores.sqlite import StoreFile
@@ -105,7 +105,7 @@ FULL_DISK = """
 import importlib.util, json, resource, sys, warnings
 from pathlib import Path
 from lazyrag.document import term_index as term_spaces
-from lazyrag.errors import StoreError
+from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores import sqlite as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
@@ -498,3 +498,12 @@ def test_a_store_that_was_emptied(shelf):
     dump = shelf.build()
     shelf.store.write_bytes(b"")
     assert shelf.build() == dump
+
+
+def test_a_store_of_several_shards_names_the_release_that_joins_it(tmp_path):
+    """Nothing is written beside it."""
+    (tmp_path / "store.db.shards").write_text('{"shards": 2}')
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with pytest.raises(ConfigError, match=r"lazyrag reshard --shards 1.* that release"):
+        Document(store_conf=conf)
+    assert [path.name for path in tmp_path.iterdir()] == ["store.db.shards"]
