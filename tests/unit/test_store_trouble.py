@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Retriever
+from lazyrag import Document, Retriever
 from lazyrag.document import term_index
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
@@ -105,7 +105,7 @@ FULL_DISK = """
 import importlib.util, json, resource, sys, warnings
 from pathlib import Path
 from lazyrag.document import term_index as term_spaces
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.stores import sqlite as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
