@@ -11,9 +11,9 @@ from contextlib import ExitStack
 import pytest
 
 from lazyrag import Document
-from lazyrag.document.groups import built_in_groups
-from lazyrag.document.load_files import Readers
 from lazyrag.generation.refiners import refiners
+from lazyrag.groups.node_group import built_in_groups
+from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval import rerankers, similarities

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lazyrag import Document
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.service import Service
 
 PAGES = (
     "files",

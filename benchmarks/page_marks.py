@@ -37,7 +37,7 @@ from marks import DOCS, SHARED, folded, pages_of, shared_pdfs, text_under
 from lazyrag import DocNode, Document
 from lazyrag.document import PageBox
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.service import Service
 from lazyrag.transforms import SentenceSplitter
 
 TEXTS = (".docx", ".txt", ".md", ".eml", ".xlsx", ".html", ".pptx", ".csv", ".json", ".rtf", ".odt", ".ipynb", ".epub")

@@ -25,7 +25,7 @@ import httpx2 as httpx
 from results import Row, save, table
 from serve_start import build, request
 
-from lazyrag.server.config import read_config
+from lazyrag.server.core.config import read_config
 from tests.server.running import Running, serving
 
 BATCH = 10

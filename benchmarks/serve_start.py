@@ -25,7 +25,7 @@ from corpus import make_corpus
 from corpus import make_queries as make_words
 from results import Row, save, table
 
-from lazyrag.server.config import open_set, read_config
+from lazyrag.server.core.config import open_set, read_config
 from tests.server.running import children_of, is_running, wait_for
 
 FILES = 100

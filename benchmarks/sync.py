@@ -33,7 +33,7 @@ from results import Row
 from timing import spread
 
 from lazyrag import Document, Retriever
-from lazyrag.document.sync import compare_files
+from lazyrag.ingest.sync import compare_files
 from lazyrag.loaders.directory import find_files
 
 WORDS = [a + b + c for a in "btkmsr" for b in ("al", "en", "io", "ur", "ow") for c in ("d", "mer", "tas", "nix", "lo")]

@@ -40,7 +40,7 @@ def serve(state: Path) -> None:
 
     from lazyrag import Document
     from lazyrag.server.app import create_app
-    from lazyrag.server.service import Service
+    from lazyrag.server.core.service import Service
 
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(state / "store.db")}}}
     with Document(store_conf=conf) as docs, socket.create_server(("127.0.0.1", 0)) as listener:

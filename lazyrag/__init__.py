@@ -14,7 +14,7 @@ The names of everyday use are here; the rest is in the subpackages `loaders`, `t
 
 from __future__ import annotations
 
-from lazyrag._exports import lazy_names
+from lazyrag._lazy import lazy_names
 from lazyrag._version import __version__ as __version__
 
 # The same names are listed in __init__.pyi, for type checkers and editors.

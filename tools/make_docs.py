@@ -26,7 +26,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
 from lazyrag.retrieval.similarity import indexes
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.service import Service
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore

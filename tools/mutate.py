@@ -29,13 +29,13 @@ PARTS: dict[str, tuple[str, str, str]] = {
         "pushdown milvus_filters opensearch_filters",
     ),
     "ledger": (
-        "lazyrag/document/ledger.py",
+        "lazyrag/ledger/ledger.py",
         "",
         "ledger two_ledgers converging sync versions migrate verify status export reads",
     ),
-    "lease": ("lazyrag/document/lease.py", "", "lease processes two_ledgers"),
+    "lease": ("lazyrag/ledger/lease.py", "", "lease processes two_ledgers"),
     "snapshot": (
-        "lazyrag/document/snapshot.py",
+        "lazyrag/read/snapshot.py",
         "",
         "reads reader windows live_hits find lexical document groups directions node chain",
     ),

@@ -228,7 +228,7 @@ class Release:
         ensure(tracked == names, f"not in both: {sorted(tracked ^ names)[:10]}")
         ensure({"lazyrag/py.typed", "lazyrag/__init__.pyi"} <= names, "py.typed or __init__.pyi is missing")
         for part in ("templates/", "static/", "locales/"):
-            ensure(any(name.startswith(f"lazyrag/server/{part}") for name in names), f"{part} is missing")
+            ensure(any(name.startswith(f"lazyrag/server/page/{part}") for name in names), f"{part} is missing")
         with tarfile.open(self.sdist) as sources:
             inside = {name.partition("/")[2] for name in sources.getnames()}
         wanted = {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "tests/conftest.py"}

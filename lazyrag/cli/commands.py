@@ -20,15 +20,15 @@ from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.project import Project, base_url, find_project, new_project
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
 from lazyrag.loaders.directory import STORE_FOLDER
+from lazyrag.project import Project, base_url, find_project, new_project
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document, IngestReport
     from lazyrag.retrieval.base import BaseRetriever
-    from lazyrag.server.access import Access
+    from lazyrag.server.core.access import Access
 
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
@@ -264,7 +264,7 @@ def _reported(docs: Document, project: Project) -> Output:
 @click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
 def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: bool, diff: bool) -> Output:
     """Ingest what changed since the last time."""
-    from lazyrag.document.sync import MAX_DELETED
+    from lazyrag.ingest.sync import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:

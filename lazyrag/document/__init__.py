@@ -7,24 +7,24 @@ Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, 
 results are in `report`.
 """
 
-from lazyrag._exports import lazy_names
+from lazyrag._lazy import lazy_names
 
 # The same names are listed in __init__.pyi.
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.data.encoding": "ErrorInfo",
-        "lazyrag.document.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
-        "lazyrag.document.certificate": "CheckedPlace DeletionCertificate",
+        "lazyrag.read.catalogue": "ChangedText DocumentInfo TextMatch VersionDiff",
+        "lazyrag.maintain.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
-        "lazyrag.document.format_report": "PlannedFormat",
+        "lazyrag.ingest.dry_run": "PlannedFormat",
         "lazyrag.document.jobs": "Job Jobs ModelChange Worker change_model",
-        "lazyrag.document.marks": "Marks PageBox",
-        "lazyrag.document.migration": "Migration migrate",
-        "lazyrag.document.report": "Failure IngestReport Problem Progress",
-        "lazyrag.document.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
+        "lazyrag.read.marks": "Marks PageBox",
+        "lazyrag.maintain.migration": "Migration migrate",
+        "lazyrag.ingest.report": "Failure IngestReport Problem Progress",
+        "lazyrag.ingest.sync": "DocumentVersion GroupDiff PlannedStep SyncPlan",
         "lazyrag.document.tables": "SqlRow Table TableLocation",
-        "lazyrag.document.verify": "DocumentStatus GroupStatus",
-        "lazyrag.document.watch": "Watcher",
+        "lazyrag.ingest.verify": "DocumentStatus GroupStatus",
+        "lazyrag.ingest.watch": "Watcher",
     },
 )

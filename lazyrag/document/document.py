@@ -14,15 +14,14 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
-import lazyrag.document.catalogue as listing
-import lazyrag.document.sync as syncing
+import lazyrag.ingest.sync as syncing
+import lazyrag.read.catalogue as listing
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
-from lazyrag.document.build_plan import BuildPlanner
-from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
-from lazyrag.document.groups import (
+from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
+from lazyrag.groups.node_group import (
     Definitions,
     GroupGraph,
     GroupOptions,
@@ -32,24 +31,25 @@ from lazyrag.document.groups import (
     group_name,
     make_group,
 )
-from lazyrag.document.indexer import Indexer
-from lazyrag.document.lease import WAIT_S
-from lazyrag.document.ledger import Ledger
-from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
-from lazyrag.document.nodes import NodeStore
-from lazyrag.document.reader import Reader
-from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
-from lazyrag.document.snapshot import LocalSnapshot
-from lazyrag.document.sync import (
+from lazyrag.ingest.dataset import Dataset, FileMetadata, PathLike, make_dataset
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.ingest.plan import BuildPlanner
+from lazyrag.ingest.report import IngestReport, OnProgress, Options, Problem, during_call
+from lazyrag.ingest.sync import (
     MAX_DELETED,
     DocumentVersion,
     OnError,
     SyncPlan,
 )
-from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
+from lazyrag.ledger.lease import WAIT_S
+from lazyrag.ledger.ledger import Ledger
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
+from lazyrag.read.nodes import NodeStore
+from lazyrag.read.scope import Reader
+from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.stores.config import StoreConf
 from lazyrag.stores.protocol import collection_prefix
 from lazyrag.text.analyzers import term_function
@@ -67,15 +67,15 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from lazyrag.document.catalogue import DocumentInfo, TextMatch, VersionDiff
-    from lazyrag.document.certificate import DeletionCertificate
     from lazyrag.document.jobs import Jobs
-    from lazyrag.document.marks import Marks
     from lazyrag.document.tables import SqlRow, Table
-    from lazyrag.document.verify import DocumentStatus
-    from lazyrag.document.watch import OnError as OnWatchError
-    from lazyrag.document.watch import OnReport, Watcher
+    from lazyrag.ingest.verify import DocumentStatus
+    from lazyrag.ingest.watch import OnError as OnWatchError
+    from lazyrag.ingest.watch import OnReport, Watcher
+    from lazyrag.maintain.certificate import DeletionCertificate
     from lazyrag.models.embedding_cache import EmbeddingCache
+    from lazyrag.read.catalogue import DocumentInfo, TextMatch, VersionDiff
+    from lazyrag.read.marks import Marks
 
 
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
@@ -400,7 +400,7 @@ class Document:
         indexer = self._unrestricted("sync")
         if verify is not None:
             validate_choice("verify", verify, ("counts",))
-        from lazyrag.document.verify import repair_lost
+        from lazyrag.ingest.verify import repair_lost
 
         with during_call(on_progress, cancel):
             return syncing.sync(
@@ -627,7 +627,7 @@ class Document:
             ...         print(watcher.wait_for_sync(timeout_s=60))
             0 added, 0 failed, 0 skipped
         """
-        from lazyrag.document.watch import open_watcher
+        from lazyrag.ingest.watch import open_watcher
 
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
@@ -660,7 +660,7 @@ class Document:
             >>> print(Document().status())
             default: 0 documents, 0 failed steps
         """
-        from lazyrag.document.verify import describe_status
+        from lazyrag.ingest.verify import describe_status
 
         return describe_status(self._unrestricted("status"))
 
@@ -678,7 +678,7 @@ class Document:
             >>> Document().verify()
             ()
         """
-        from lazyrag.document.verify import verify
+        from lazyrag.ingest.verify import verify
 
         return tuple(verify(self._unrestricted("verify")).problems)
 
@@ -702,7 +702,7 @@ class Document:
             >>> Document().repair()
             ()
         """
-        from lazyrag.document.verify import repair
+        from lazyrag.ingest.verify import repair
 
         with during_call(on_progress, cancel):
             return repair(self._unrestricted("repair"))
@@ -724,7 +724,7 @@ class Document:
             >>> from lazyrag import Document
             >>> Document().compact()
         """
-        from lazyrag.document.verify import compact
+        from lazyrag.ingest.verify import compact
 
         compact(self._unrestricted("compact"))
 
@@ -756,7 +756,7 @@ class Document:
             >>> docs.purge("note-1").is_clean
             True
         """
-        from lazyrag.document.certificate import purge
+        from lazyrag.maintain.certificate import purge
 
         return purge(self._unrestricted("purge"), document, folders)
 
@@ -781,7 +781,7 @@ class Document:
             ConfigError: If the document is live, or neither text nor file is given.
             LoadError: If the file cannot be read.
         """
-        from lazyrag.document.certificate import certify
+        from lazyrag.maintain.certificate import certify
 
         return certify(self._unrestricted("deletion_certificate"), document, text, file, folders)
 
@@ -897,7 +897,7 @@ class Document:
             ConfigError: If the path exists already.
             StoreError: If it cannot be written; then no part of it remains.
         """
-        from lazyrag.document.export import Exporter, export
+        from lazyrag.maintain.export import Exporter, export
 
         indexer = self._unrestricted("export")
         return export(lambda unfinished: Exporter(indexer, unfinished).run(), folder)
@@ -917,21 +917,21 @@ class Document:
             StoreError: If a file of the export is missing, cut short or altered.
             StoreBusyError: If another program writes the store.
         """
-        from lazyrag.document.export import import_from
+        from lazyrag.maintain.export import import_from
 
         return import_from(self._unrestricted("import_from"), folder)
 
     def dump(self) -> Iterator[str]:
         """Yield the live state as lines of JSON, equal for equal Documents: for tests and snapshots.
 
-        See `lazyrag.document.export.canonical_dump`. Nothing is loaded or built.
+        See `lazyrag.maintain.export.canonical_dump`. Nothing is loaded or built.
 
         Example:
             >>> from lazyrag import Document
             >>> list(Document().dump())
             []
         """
-        from lazyrag.document.export import canonical_dump
+        from lazyrag.maintain.export import canonical_dump
 
         return canonical_dump(self._unrestricted("dump"))
 
@@ -1295,7 +1295,7 @@ class Document:
             >>> docs.marks("tea", (6, 9)).text
             'tea'
         """
-        from lazyrag.document.marks import find_marks
+        from lazyrag.read.marks import find_marks
 
         return find_marks(self._reader, path, span, file)
 
@@ -1313,7 +1313,7 @@ class Document:
             ConfigError: If there is no such document or page here, or it is not a PDF.
             LoadError: If the file is gone, or has changed since it was ingested.
         """
-        from lazyrag.document.marks import render_page
+        from lazyrag.read.marks import render_page
 
         return render_page(self._reader, path, page, width, file)
 
@@ -1519,7 +1519,7 @@ def _warn_of_namesake(indexer: Indexer) -> None:
 def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
     if not indexer.ledger.tree.groups:  # nothing to lose yet
         return ()
-    from lazyrag.document.verify import repair_lost
+    from lazyrag.ingest.verify import repair_lost
 
     return repair_lost(indexer)
 

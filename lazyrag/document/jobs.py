@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import content_text, digest, root_uid
-from lazyrag.document.changes import find_named_files
-from lazyrag.document.groups import Step
-from lazyrag.document.lease import Program
-from lazyrag.document.ledger import Ledger
-from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.groups.node_group import Step
+from lazyrag.ingest.dataset import find_named_files
+from lazyrag.ingest.report import Progress, during_call, pages, raise_if_canceled
+from lazyrag.ledger.lease import Program
+from lazyrag.ledger.ledger import Ledger
 from lazyrag.text.tokens import token_counters
 from lazyrag.types import State
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
-    from lazyrag.document.indexer import Indexer
+    from lazyrag.ingest.indexer import Indexer
 
 DOCUMENTS_OF = {
     "sync": "",

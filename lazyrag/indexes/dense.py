@@ -355,7 +355,7 @@ class Graph:
             MissingDependencyError: If faiss is not installed.
             StoreError: If there is no memory for it.
         """
-        from tqdm import tqdm  # see `lazyrag.document.report`
+        from tqdm import tqdm  # see `lazyrag.ingest.report`
 
         faiss = _faiss()
         # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no

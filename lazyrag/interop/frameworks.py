@@ -10,8 +10,8 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.data.segment import copy_value, digest
 from lazyrag.document.document import Document
-from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError
+from lazyrag.ingest.report import IngestReport
 from lazyrag.models.embedding import EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder, InputType, is_embedder
 from lazyrag.retrieval.stages import NodeRetriever

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
-from lazyrag.document.report import IngestReport
 from lazyrag.errors import missing_package
+from lazyrag.ingest.report import IngestReport
 from lazyrag.interop.frameworks import add_pieces, node_metadata, validate_objects, validate_retriever
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.validation import known_keywords

@@ -17,13 +17,11 @@ import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Location, Segment, check_metadata, digest
-from lazyrag.document.build_plan import BuildPlan, GroupTarget
-from lazyrag.document.export import decode_node, encode_node
-from lazyrag.document.groups import embed_identity
-from lazyrag.document.ingest import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
-from lazyrag.document.ledger import BuildRow, DocumentRow
-from lazyrag.document.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
+from lazyrag.groups.node_group import embed_identity
+from lazyrag.ingest.engine import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
+from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
+from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.executors import (
     Processes,
     Recipe,
@@ -36,8 +34,10 @@ from lazyrag.launchers.executors import (
     make_engine,
     not_sent,
 )
+from lazyrag.ledger.ledger import BuildRow, DocumentRow
 from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders
 from lazyrag.loaders.directory import FoundFile
+from lazyrag.maintain.export import decode_node, encode_node
 from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.models.protocols import EmbeddedBatch, Embedder, InputType

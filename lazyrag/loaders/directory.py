@@ -40,7 +40,7 @@ class Signature(NamedTuple):
     """A cheap check for changes of a file.
 
     Equal signatures mean equal content, except for a file that was written in place with the same length, and either
-    within a tick of the file system's clock (see `lazyrag.document.changes.KnownFile`) or with its time reset.
+    within a tick of the file system's clock (see `lazyrag.ingest.dataset.KnownFile`) or with its time reset.
 
     Args:
         size: In bytes.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cas
 from lazyrag.data.filters import Filter, FilterLike, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.models.concurrency import settle
+from lazyrag.read.scope import Reader
+from lazyrag.read.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,

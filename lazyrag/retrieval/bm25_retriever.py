@@ -12,10 +12,10 @@ from typing import Any
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
-from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
 from lazyrag.models.rerank import rank_bm25_of
+from lazyrag.read.snapshot import Snapshot
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, LoadedStage, Query
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch

@@ -17,7 +17,6 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
-from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.errors import ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.ranking.fusion import (
     Fusion,
@@ -29,6 +28,7 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
+from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,

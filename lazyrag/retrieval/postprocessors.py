@@ -16,11 +16,11 @@ import numpy as np
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
 from lazyrag.document.document import Document
-from lazyrag.document.groups import group_name
-from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
+from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
+from lazyrag.read.scope import Reader
+from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders

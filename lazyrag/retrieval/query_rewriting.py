@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.node import DocNode
-from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, conversation_text, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json
+from lazyrag.read.snapshot import Snapshot
 from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Query, check_retrievers
 from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import NodeRetriever, check_query

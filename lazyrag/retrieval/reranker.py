@@ -15,7 +15,6 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.document.reader import Reader
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.embedding import CheckedEmbedder, shown
@@ -31,6 +30,7 @@ from lazyrag.models.rerank import (
     checked_ranking,
 )
 from lazyrag.ranking.fusion import NormaliseLike, fusions
+from lazyrag.read.scope import Reader
 from lazyrag.registry import Registry
 from lazyrag.retrieval.base import OutputFormat, checked_output, render
 from lazyrag.retrieval.hybrid import BoundFusion

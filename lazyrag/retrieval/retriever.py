@@ -15,11 +15,11 @@ from lazyrag.data.filters import And, Condition, Filter, Not, matches
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
 from lazyrag.document.document import Document
-from lazyrag.document.groups import Step
-from lazyrag.document.groups import group_name as normal_group_name
-from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, read, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
+from lazyrag.groups.node_group import Step
+from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
+from lazyrag.read.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, read, related
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import digest
-from lazyrag.document.changes import find_named_files
 from lazyrag.document.document import Document
+from lazyrag.ingest.dataset import find_named_files
 from lazyrag.retrieval.base import OutputFormat, check_retrievers, checked_output, render
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever

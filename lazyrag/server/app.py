@@ -15,27 +15,23 @@ from starlette.responses import Response
 
 from lazyrag._version import __version__
 from lazyrag.errors import LazyRAGError
-from lazyrag.server import (
-    dify,
-    openai_answers,
-    openai_files,
-    openai_stores,
-    page,
-    page_manage,
-    page_operate,
-    page_read,
-    rerank,
-    routes_access,
-    routes_answers,
-    routes_documents,
-    routes_search,
-    sets,
-    uploads,
-)
-from lazyrag.server.access import AccessMiddleware, wants_page
-from lazyrag.server.openai_common import with_openai
-from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
-from lazyrag.server.service import Principal, Service
+from lazyrag.server.api import access as routes_access
+from lazyrag.server.api import answers as routes_answers
+from lazyrag.server.api import dify, rerank, uploads
+from lazyrag.server.api import documents as routes_documents
+from lazyrag.server.api import search as routes_search
+from lazyrag.server.core import sets
+from lazyrag.server.core.access import AccessMiddleware, wants_page
+from lazyrag.server.core.problems import ProblemError, describe_field, problem_of, with_problems
+from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.openai import answers as openai_answers
+from lazyrag.server.openai import files as openai_files
+from lazyrag.server.openai import stores as openai_stores
+from lazyrag.server.openai.common import with_openai
+from lazyrag.server.page import manage as page_manage
+from lazyrag.server.page import operate as page_operate
+from lazyrag.server.page import page
+from lazyrag.server.page import read as page_read
 
 log = logging.getLogger("lazyrag.server")
 

@@ -33,13 +33,13 @@ from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.catalogue import find_root
-from lazyrag.server.config import open_set, read_config
-from lazyrag.server.problems import ProblemError, describe_field, problem_of
-from lazyrag.server.routes_documents import Texts, submit_texts
-from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
-from lazyrag.server.service import Principal, Service
-from lazyrag.server.uploads import Call
+from lazyrag.read.catalogue import find_root
+from lazyrag.server.api.documents import Texts, submit_texts
+from lazyrag.server.api.search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
+from lazyrag.server.api.uploads import Call
+from lazyrag.server.core.config import open_set, read_config
+from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
+from lazyrag.server.core.service import Principal, Service
 from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")

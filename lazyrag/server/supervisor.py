@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
-from lazyrag.server import config as configs
-from lazyrag.server.config import Config, ServerConfig, SetConfig, make_state, open_set
+from lazyrag.server.core import config as configs
+from lazyrag.server.core.config import Config, ServerConfig, SetConfig, make_state, open_set
 
 if TYPE_CHECKING:
     import uvicorn
 
     from lazyrag.document import Document, IngestReport
-    from lazyrag.server.service import Service
+    from lazyrag.server.core.service import Service
 
 log = logging.getLogger("lazyrag.server")
 
@@ -87,7 +87,7 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         sys.path.insert(0, str(path.parent))
     _log_to_stderr("supervisor", as_json=config.server.log == "json")
     if config.server.host not in ("127.0.0.1", "::1", "localhost"):
-        from lazyrag.server.access import Access, check_bind
+        from lazyrag.server.core.access import Access, check_bind
 
         check_bind(config.server.host, Access(config.server.state), path)
     wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
@@ -375,8 +375,8 @@ class _JsonLines(logging.Formatter):
 
 def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
-    from lazyrag.server.guard import delete_old_answers, worker_of
-    from lazyrag.server.sets import MadeSets, SetFollower
+    from lazyrag.server.core.guard import delete_old_answers, worker_of
+    from lazyrag.server.core.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
     state = config.server.state
@@ -405,9 +405,9 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
 
 def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     """Submit the jobs that build a set's groups and keep it in sync, until an event is set."""
-    from lazyrag.document.changes import WatchedFiles, file_events, poll_files
-    from lazyrag.document.report import IngestReport
-    from lazyrag.document.watch import Watcher
+    from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files
+    from lazyrag.ingest.report import IngestReport
+    from lazyrag.ingest.watch import Watcher
 
     build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
     indexer = docs.reader.indexer
@@ -438,9 +438,9 @@ def _answer(
     config: Config, ready: Callable[[bytes], object], stop: threading.Event, *, listener: socket.socket
 ) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
-    from lazyrag.server.access import Access
-    from lazyrag.server.service import Service
-    from lazyrag.server.sets import MadeSets, SetFollower
+    from lazyrag.server.core.access import Access
+    from lazyrag.server.core.service import Service
+    from lazyrag.server.core.sets import MadeSets, SetFollower
 
     limits, state = config.limits, config.server.state
     hosts, texts = config.server.allowed_hosts, config.server.audit_texts
@@ -502,8 +502,8 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     import uvicorn
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-    from lazyrag.server.access import TimedProtocol
     from lazyrag.server.app import create_app
+    from lazyrag.server.core.access import TimedProtocol
 
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:
@@ -544,10 +544,10 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
-        from lazyrag.server.access import Access
-        from lazyrag.server.guard import delete_old_answers, worker_of
-        from lazyrag.server.service import Service
-        from lazyrag.server.sets import SetFollower, made_sets
+        from lazyrag.server.core.access import Access
+        from lazyrag.server.core.guard import delete_old_answers, worker_of
+        from lazyrag.server.core.service import Service
+        from lazyrag.server.core.sets import SetFollower, made_sets
 
         try:
             listener = listen("127.0.0.1", port or 0)

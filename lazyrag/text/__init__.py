@@ -1,6 +1,6 @@
 """Tokens, sentences, analyzers and structure of texts."""
 
-from lazyrag._exports import lazy_names
+from lazyrag._lazy import lazy_names
 
 # The same names are listed in __init__.pyi.
 __getattr__, __dir__, __all__ = lazy_names(

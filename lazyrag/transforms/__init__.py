@@ -1,6 +1,6 @@
 """Transforms: the nodes of a parent group into the nodes of a group."""
 
-from lazyrag._exports import lazy_names
+from lazyrag._lazy import lazy_names
 
 # The same names are listed in __init__.pyi.
 __getattr__, __dir__, __all__ = lazy_names(

@@ -31,8 +31,9 @@ from typing import Any
 
 from lazyrag import Document
 from lazyrag.document import document as opening
-from lazyrag.document import ingest, term_index
 from lazyrag.errors import IngestionWarning
+from lazyrag.ingest import engine as ingest
+from lazyrag.ingest import term_index
 from lazyrag.stores import sqlite as store_file
 from tests.crash.scenario import LINES, PATIENCE_S, QUESTIONS, Embedder, _set, ask, pieces, write_files
 from tests.forked import Starter, serve

@@ -19,11 +19,11 @@ from typing import Any
 
 from lazyrag import Document, Retriever, register_loader
 from lazyrag.document import document as opening
-from lazyrag.document import ingest as bringing
-from lazyrag.document import load_files as loading
-from lazyrag.document import term_index
-from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
+from lazyrag.groups.fingerprint import fingerprint
+from lazyrag.ingest import engine as bringing
+from lazyrag.ingest import load_files as loading
+from lazyrag.ingest import term_index
 from lazyrag.loaders import load_file
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores import sqlite as store_file

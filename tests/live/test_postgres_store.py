@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever, migrate
-from lazyrag.document.lease import LEASE_S
 from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
+from lazyrag.ledger.lease import LEASE_S
 from lazyrag.storage.database import DatabaseUrl
 from lazyrag.storage.postgres import literal, local_copy
 from lazyrag.stores.sqlite import StoreFile

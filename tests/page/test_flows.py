@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import httpx2 as httpx
 import pytest
 
-from lazyrag.server.page import translate
+from lazyrag.server.page.page import translate
 from tests.page.browsing import Browsing, Hand, check_accessible, press
 from tests.page.conftest import CORPUS
 from tests.page.quoting import SLOW

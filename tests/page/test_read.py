@@ -12,9 +12,9 @@ import pytest
 import uvicorn
 
 from lazyrag import Document
-from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
 from tests.page.browsing import LOOKS, check_accessible, picture, tab_to
 from tests.page.conftest import CORPUS
 from tests.page.quoting import Quoting

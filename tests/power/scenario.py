@@ -20,9 +20,11 @@ from typing import Any
 
 from lazyrag import Document, migrate, register_loader
 from lazyrag.document import document as opening
-from lazyrag.document import ingest, lease, term_index
-from lazyrag.document.verify import repair_lost
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
+from lazyrag.ingest import engine as ingest
+from lazyrag.ingest import term_index
+from lazyrag.ingest.verify import repair_lost
+from lazyrag.ledger import lease
 from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file

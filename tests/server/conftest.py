@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document
-from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
-from lazyrag.server.sets import SetFollower, made_sets
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
+from lazyrag.server.core.sets import SetFollower, made_sets
 
 TEXTS = {
     "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep tea dry and dark.\n",

@@ -82,10 +82,10 @@ def serve(folder: Path, port: int) -> None:
 
     from lazyrag import Document
     from lazyrag.document.jobs import Worker
-    from lazyrag.server.access import Access
     from lazyrag.server.app import create_app
-    from lazyrag.server.service import Service
-    from lazyrag.server.sets import SetFollower, made_sets
+    from lazyrag.server.core.access import Access
+    from lazyrag.server.core.service import Service
+    from lazyrag.server.core.sets import SetFollower, made_sets
 
     files = folder / "files"
     files.mkdir()

@@ -26,7 +26,7 @@ import httpx2 as httpx
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lazyrag import Document
-from lazyrag.server.config import open_set, read_config
+from lazyrag.server.core.config import open_set, read_config
 from tests.server.running import Running, serving, wait_for
 
 STUCK_S = 30.0

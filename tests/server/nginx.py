@@ -26,7 +26,7 @@ from mcp import Client
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from lazyrag.server.config import open_set, read_config  # noqa: E402  they are found in the root
+from lazyrag.server.core.config import open_set, read_config  # noqa: E402  they are found in the root
 from tests.server.running import serving, wait_for  # noqa: E402
 
 MAIN = """

@@ -17,8 +17,8 @@ import httpx2 as httpx
 
 from lazyrag import Document
 from lazyrag.document import Job
-from lazyrag.server.config import make_state
-from lazyrag.server.guard import worker_of
+from lazyrag.server.core.config import make_state
+from lazyrag.server.core.guard import worker_of
 
 READY_S = 120.0
 

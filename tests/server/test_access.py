@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
-from lazyrag.server import access as access_module
-from lazyrag.server.access import ACCESS_FORMAT, SESSION_S, Access, AccessMiddleware, Buckets, check_bind
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Principal
+from lazyrag.server.core import access as access_module
+from lazyrag.server.core.access import ACCESS_FORMAT, SESSION_S, Access, AccessMiddleware, Buckets, check_bind
+from lazyrag.server.core.service import Principal
 from lazyrag.storage.database import Database, FileFormat
 
 SETS = "/api/v1/session"  # a route that every scope may ask

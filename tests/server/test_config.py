@@ -10,7 +10,7 @@ import pytest
 
 from lazyrag import migrate
 from lazyrag.errors import ConfigError
-from lazyrag.server.config import ModelsConfig, SetConfig, open_rerank, open_set, read_config
+from lazyrag.server.core.config import ModelsConfig, SetConfig, open_rerank, open_set, read_config
 
 
 def write(folder, text):

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from lazyrag.server.config import read_config
+from lazyrag.server.core.config import read_config
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 TEXT = {"type": "string"}

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.server.app import create_app
-from lazyrag.server.config import SetConfig, open_set
-from lazyrag.server.service import Principal, Service
+from lazyrag.server.core.config import SetConfig, open_set
+from lazyrag.server.core.service import Principal, Service
 from tests.picture_files import GARDEN, in_word
 from tests.server.running import run_jobs
 from tests.shared import shared

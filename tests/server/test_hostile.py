@@ -17,8 +17,8 @@ import uvicorn
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from lazyrag import Document
-from lazyrag.server import access as access_module
-from lazyrag.server.access import TimedProtocol
+from lazyrag.server.core import access as access_module
+from lazyrag.server.core.access import TimedProtocol
 from tests.shared import is_required
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -23,9 +23,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
-from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
 
 CASES = int(os.environ.get("LAZYRAG_CASES", "60"))
 PER_WORLD = 60

@@ -15,12 +15,12 @@ import uvicorn
 from openai import APIError, AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
 
 from lazyrag import DataType, DocField, Document, HttpChatModel, HttpEmbedder, HttpRerankModel
-from lazyrag.document.project import label_fields
-from lazyrag.server import openai_answers
-from lazyrag.server.access import Access
+from lazyrag.project import label_fields
 from lazyrag.server.app import create_app
-from lazyrag.server.openai_answers import ChatBody, EmbeddingBody, FileSearch, HybridSearch, Ranking, ResponseBody
-from lazyrag.server.service import Service
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
+from lazyrag.server.openai import answers as openai_answers
+from lazyrag.server.openai.answers import ChatBody, EmbeddingBody, FileSearch, HybridSearch, Ranking, ResponseBody
 from tests.model_server import Model, RawServer, event, head, piece
 from tests.server.running import wait_for
 from tests.shared import shared

@@ -21,11 +21,11 @@ from lazyrag import DataType, DocField, Document
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, bind_filter, matches
 from lazyrag.document import Worker
-from lazyrag.document.project import label_fields
+from lazyrag.project import label_fields
 from lazyrag.server.app import create_app
-from lazyrag.server.openai_common import attributes_of, filter_of, metadata_of
-from lazyrag.server.openai_stores import StoreSearch
-from lazyrag.server.service import Service
+from lazyrag.server.core.service import Service
+from lazyrag.server.openai.common import attributes_of, filter_of, metadata_of
+from lazyrag.server.openai.stores import StoreSearch
 from tests.server.running import serving, wait_for
 
 TEXTS = {

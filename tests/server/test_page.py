@@ -14,9 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import Document
-from lazyrag.server import page, page_operate
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.service import Service
+from lazyrag.server.page import operate as page_operate
+from lazyrag.server.page import page
 
 TEMPLATES = sorted((page.FOLDER / "templates").rglob("*.html"))
 SCRIPTS = sorted((page.FOLDER / "static" / "js").glob("*.js"))
@@ -217,7 +218,7 @@ def test_errors_are_pages_for_browsers_and_json_for_programs(browser):
 
 def test_a_failure_is_a_page_without_its_text(app, browser, monkeypatch):
     """What went wrong inside is in the log alone."""
-    monkeypatch.setattr("lazyrag.server.page_operate._models", lambda _: 1 / 0)
+    monkeypatch.setattr("lazyrag.server.page.operate._models", lambda _: 1 / 0)
     found = browser.get("/settings/models")
     assert found.status_code == 500
     assert "The service failed" in found.text

@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.document import Worker
-from lazyrag.server import page_manage
-from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
-from lazyrag.server.service import Service
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
+from lazyrag.server.page import manage as page_manage
 
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"

@@ -15,11 +15,12 @@ from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.data.segment import root_uid
-from lazyrag.server import page_read, routes_answers
-from lazyrag.server.access import Access
+from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.app import create_app
-from lazyrag.server.page import CSP
-from lazyrag.server.service import Service
+from lazyrag.server.core.access import Access
+from lazyrag.server.core.service import Service
+from lazyrag.server.page import read as page_read
+from lazyrag.server.page.page import CSP
 
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"

@@ -35,7 +35,7 @@ def found(url, name, query):
 
 def reader(folder):
     """A read-only Document of the served folder."""
-    from lazyrag.server.config import open_set, read_config
+    from lazyrag.server.core.config import open_set, read_config
 
     config = read_config(folder)
     [(name, chosen)] = config.sets.items()

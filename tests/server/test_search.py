@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.data.filters import And, Condition, Or
-from lazyrag.server.routes_search import filter_of
-from lazyrag.server.service import Principal
+from lazyrag.server.api.search import filter_of
+from lazyrag.server.core.service import Principal
 from tests.server.openapi import conforms
 
 SET = "/api/v1/sets/notes"

@@ -8,9 +8,9 @@ import threading
 import httpx2 as httpx
 import pytest
 
-from lazyrag.server.page import change_defaults, defaults_of
-from lazyrag.server.service import Principal
-from lazyrag.server.sets import MadeSets, SetFollower, records
+from lazyrag.server.core.service import Principal
+from lazyrag.server.core.sets import MadeSets, SetFollower, records
+from lazyrag.server.page.page import change_defaults, defaults_of
 from tests.server.running import serving, wait_for
 
 SETS = "/api/v1/sets"

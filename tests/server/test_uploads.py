@@ -22,11 +22,11 @@ from fastapi.testclient import TestClient
 from lazyrag import Document
 from lazyrag.document import Worker
 from lazyrag.loaders import LoadLimits
-from lazyrag.server import uploads
+from lazyrag.server.api import uploads
+from lazyrag.server.api.uploads import checked_name
 from lazyrag.server.app import create_app
-from lazyrag.server.problems import ProblemError
-from lazyrag.server.service import Service
-from lazyrag.server.uploads import checked_name
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.service import Service
 from tests.server import running
 
 SET = "/api/v1/sets/notes"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lazyrag.document.changes import Changes, ComparedFile, KnownFile, compare
 from lazyrag.errors import ConfigError
+from lazyrag.ingest.dataset import Changes, ComparedFile, KnownFile, compare
 from lazyrag.loaders.directory import FoundFile, Signature, find_files, hash_file
 
 LONG_AGO_NS = 1_600_000_000 * 10**9

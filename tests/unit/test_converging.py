@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever, register_loader
-from lazyrag.document import export as transfer
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.maintain import export as transfer
 
 
 def stored(tmp_path, name="store.db"):

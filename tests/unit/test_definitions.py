@@ -10,7 +10,8 @@ import pytest
 from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.groups import (
+from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.groups.node_group import (
     Definitions,
     GroupGraph,
     GroupOptions,
@@ -19,8 +20,7 @@ from lazyrag.document.groups import (
     make_group,
     schema_digest,
 )
-from lazyrag.document.tree import LiveGroup, Tree
-from lazyrag.errors import ConfigError, NotRegisteredError
+from lazyrag.ledger.tree import LiveGroup, Tree
 from tests.interpreter import python
 
 PROGRAM = """
@@ -299,7 +299,7 @@ def test_which_model_embeds():
 def test_the_identity_of_a_callable_in_another_process():
     """Name and code are the same there, whatever it closes over."""
     code = """
-from lazyrag.document.groups import embed_identity
+from lazyrag.groups.node_group import embed_identity
 def made(size):
     def embed(text):
         return [float(len(text)), size]

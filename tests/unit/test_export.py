@@ -307,7 +307,7 @@ def test_a_document_without_nodes_is_imported(tmp_path):
 
 def test_an_import_that_is_interrupted_can_be_repeated(copy, monkeypatch):
     """Documents appear in the last transaction: before it the Document is empty."""
-    from lazyrag.document.ledger import Ledger
+    from lazyrag.ledger.ledger import Ledger
 
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from lazyrag import NodeTransform, RetrievalResult, SentenceSplitter
-from lazyrag.document.fingerprint import Fingerprint, fingerprint
+from lazyrag.groups.fingerprint import Fingerprint, fingerprint
 
 _numbers = itertools.count()
 
@@ -810,7 +810,7 @@ def test_a_fingerprint_does_not_depend_on_the_run():
         "lambda d: d in {'a', 'b', 'c', 'd', 'e'}",
     ]
     program = (
-        "from lazyrag.document.fingerprint import fingerprint\n"
+        "from lazyrag.groups.fingerprint import fingerprint\n"
         f"for code in {codes!r}:\n"
         "    print(fingerprint(eval(code, {'__name__': 'shell'})).value)"
     )
@@ -960,7 +960,7 @@ import warnings
 warnings.simplefilter("ignore")
 import jieba, logging
 jieba.setLogLevel(logging.ERROR)
-from lazyrag.document.fingerprint import fingerprint
+from lazyrag.groups.fingerprint import fingerprint
 def cut(text):
     return jieba.lcut(text)
 before = [fingerprint(one) for one in (jieba.lcut, cut)]

@@ -22,9 +22,9 @@ from lazyrag import (
     register_fusion,
     register_similarity,
 )
-from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.fusion import KeywordSetting, VectorSetting, Weights, fusions, rrf, weighted
+from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
 from lazyrag.retrieval.stages import Stage
 

@@ -320,7 +320,7 @@ def test_jobs_run_one_after_the_other(docs, tmp_path):
 
 def test_a_job_waits_while_another_program_writes(docs, monkeypatch):
     """It says whom it waits for, and costs no attempt."""
-    monkeypatch.setattr("lazyrag.document.lease.WAIT_S", 0.0)
+    monkeypatch.setattr("lazyrag.ledger.lease.WAIT_S", 0.0)
     begun, go_on = threading.Event(), threading.Event()
 
     def hold(progress):

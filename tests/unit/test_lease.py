@@ -16,10 +16,10 @@ from dataclasses import replace
 import pytest
 
 from lazyrag import Document
-from lazyrag.document import lease as leases
-from lazyrag.document.lease import Lease, LedgerConnection, Program
-from lazyrag.document.ledger import Ledger
 from lazyrag.errors import StoreBusyError, StoreError
+from lazyrag.ledger import lease as leases
+from lazyrag.ledger.lease import Lease, LedgerConnection, Program
+from lazyrag.ledger.ledger import Ledger
 from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
 
@@ -417,7 +417,7 @@ def test_a_child_is_another_program():
     """Another process sees that this one runs, and that it is not itself."""
     told = Program().to_json()
     code = (
-        "from lazyrag.document.lease import Program\n"
+        "from lazyrag.ledger.lease import Program\n"
         f"one = Program.from_json({told!r}, 'x')\n"
         "print(one.is_here, one.has_ended())"
     )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import document as opening
-from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
-from lazyrag.document.tree import Build, Tree, load_tree
 from lazyrag.errors import ConfigError, IngestionError, StoreError
+from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.sqlite import StoreFile
 
 

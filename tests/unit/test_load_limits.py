@@ -15,8 +15,8 @@ import pytest
 from pypdf._codecs._codecs import LzwCodec
 
 from lazyrag import Document, IngestionWarning
-from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
+from lazyrag.ingest.load_files import resident_bytes
 from lazyrag.loaders import LoadLimits, load_file, pdf_streams
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from lazyrag.loaders.pdf import PdfLoader

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from lazyrag import Document, IngestionWarning, register_loader
-from lazyrag.document.load_files import Readers, loader_identities
 from lazyrag.errors import ConfigError
+from lazyrag.ingest.load_files import Readers, loader_identities
 from lazyrag.loaders.directory import FoundFile
 
 FILES = {f"{name}.txt": f"tea of {name}" for name in ("a", "b", "c", "d")}

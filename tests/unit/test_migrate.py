@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever, migrate
-from lazyrag.document.lease import LedgerConnection
 from lazyrag.errors import ConfigError, StoreBusyError, StoreError, UnsupportedError
+from lazyrag.ledger.lease import LedgerConnection
 from lazyrag.storage.database import FileFormat
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
@@ -187,7 +187,7 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
 
 def test_array_files_are_copied(tmp_path, monkeypatch):
     """Parts of a keyword index that lie in files: all of them are in the target's folder, and give the same hits."""
-    monkeypatch.setattr("lazyrag.document.term_index._SMALL_BYTES", 0)
+    monkeypatch.setattr("lazyrag.ingest.term_index._SMALL_BYTES", 0)
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
 
     def hits(store_conf):
@@ -423,11 +423,11 @@ def test_a_call_that_comes_second_changes_nothing(tmp_path):
 
 
 CUTS = [
-    ("lazyrag.document.migration", "_copy_cache", "before"),
-    ("lazyrag.document.migration", "begin_copies", "after"),
-    ("lazyrag.document.migration", "copy_array_files", "after"),
-    ("lazyrag.document.migration", "copy_ledgers", "before"),
-    ("lazyrag.document.migration", "copy_ledgers", "after"),
+    ("lazyrag.maintain.migration", "_copy_cache", "before"),
+    ("lazyrag.maintain.migration", "begin_copies", "after"),
+    ("lazyrag.maintain.migration", "copy_array_files", "after"),
+    ("lazyrag.maintain.migration", "copy_ledgers", "before"),
+    ("lazyrag.maintain.migration", "copy_ledgers", "after"),
     ("lazyrag.stores.sqlite", "MapFileSegmentStore.upsert", "after"),
     ("lazyrag.stores.sqlite", "MapFileVectorStore.create", "after"),
     ("lazyrag.stores.sqlite", "MapFileVectorStore.upsert", "before"),

@@ -16,8 +16,8 @@ from lazyrag import (
     Reranker,
     Retriever,
 )
-from lazyrag.document import ingest as vectors
 from lazyrag.errors import ConfigError, EmbeddingError, GenerationError, RetrievalError
+from lazyrag.ingest import engine as vectors
 from lazyrag.models import ChatOptions, Endpoint, MaxSimModel
 from tests.interpreter import python
 from tests.model_server import KEY, answered, everything_shown, failed

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, Retriever
-from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, TransformError
+from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.text.sentences import is_boundary, sentence_spans
 from lazyrag.text.structure import markdown_blocks
 from lazyrag.text.tokens import token_counters

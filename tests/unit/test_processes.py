@@ -18,8 +18,8 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.document import document as opening
-from lazyrag.document import indexer
 from lazyrag.errors import StaleNodeError, StoreBusyError, StoreError
+from lazyrag.ingest import indexer
 from tests.interpreter import ROOT, waiting
 
 WORLD = '''

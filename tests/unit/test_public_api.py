@@ -223,7 +223,7 @@ def test_the_usual_names_import_no_format_library_and_no_dictionary():
 
 LATER = {
     *("asyncio", "csv", "difflib", "email", "html", "importlib.metadata", "secrets", "ssl", "tempfile", "zipfile"),
-    *("lazyrag.document.export", "lazyrag.loaders.detect", "lazyrag.models.embedding_cache"),
+    *("lazyrag.maintain.export", "lazyrag.loaders.detect", "lazyrag.models.embedding_cache"),
     *("lazyrag.retrieval.explain", "lazyrag.text.structure", "lazyrag.transforms.dify_rules"),
 }
 

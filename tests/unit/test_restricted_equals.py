@@ -35,9 +35,9 @@ from lazyrag import (
     register_similarity,
 )
 from lazyrag.data.result import Hit
-from lazyrag.document import nodes, snapshot
-from lazyrag.document.groups import Step
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError
+from lazyrag.groups.node_group import Step
+from lazyrag.read import nodes, snapshot
 from lazyrag.retrieval import (
     MMR,
     AutoMerge,

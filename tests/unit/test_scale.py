@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import term_index
 from lazyrag.indexes import postings
 from lazyrag.indexes.bm25 import TermPart
+from lazyrag.ingest import term_index
 
 
 def _open_parts() -> int:

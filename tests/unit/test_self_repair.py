@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document.ledger import Ledger
 from lazyrag.errors import IngestionWarning, StoreConnectionError, StoreDamagedError
+from lazyrag.ledger.ledger import Ledger
 from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import StoreLocation, set_aside, vector_stores
 
@@ -309,7 +309,7 @@ def test_an_unfinished_index_that_was_lost(local, tmp_path):
 
     switch = Ledger.switch
     with pytest.MonkeyPatch.context() as patch, place.open() as docs:
-        patch.setattr("lazyrag.document.ledger.Ledger.switch", end)
+        patch.setattr("lazyrag.ledger.ledger.Ledger.switch", end)
         with pytest.raises(EndedError):
             place.hits(docs)
     local.contents[str(tmp_path / "vectors")] = {}

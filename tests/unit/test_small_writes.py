@@ -262,7 +262,7 @@ def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
 
         monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete_builds", deleting)
         docs.delete_files(["00.txt"])
-        monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
+        monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)  # the grace period has passed
         docs.delete_files(["01.txt"])
         assert seen
         assert set(seen) == {before + 1}
@@ -292,7 +292,7 @@ def test_space_comes_back(root, monkeypatch):
         answers = [hit.text for hit in Retriever(docs, "line", topk=9)("tea")]
     with open_document(root / "used", embed=lambda text: [float(len(text)), *[1.0] * 400]) as docs:
         vectors(docs)
-    monkeypatch.setattr("lazyrag.document.indexer.time.time", lambda: 4e9)  # the grace period has passed
+    monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)  # the grace period has passed
     with open_document(root / "used", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
         docs.create_node_group("line", transform=lambda text: text.splitlines(), replace=True)
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers

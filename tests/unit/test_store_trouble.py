@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import term_index
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
+from lazyrag.ingest import term_index
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores.sqlite import StoreFile

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lazyrag import DocNode, Document, IngestionWarning, Retriever
-from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
+from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.text.sentences import sentence_ends
 from lazyrag.transforms import (
     CodeSplitter,

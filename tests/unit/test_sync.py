@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning, IngestReport, Retriever
 from lazyrag.document import Failure
 from lazyrag.document import document as opening
-from lazyrag.document import ingest as bringing
 from lazyrag.errors import (
     CacheWarning,
     ConfigError,
@@ -29,6 +28,7 @@ from lazyrag.errors import (
     StoreError,
     TransformError,
 )
+from lazyrag.ingest import engine as bringing
 from lazyrag.stores.sqlite import MapFileVectorStore
 from tests.privileges import without_privileges
 from tests.shelf import Letters, Lines, Shelf, asked

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from lazyrag import Document, LLMParser, NodeTransform, SentenceSplitter
-from lazyrag.document.groups import make_group
 from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, TransformError, UnknownKeywordError
+from lazyrag.groups.node_group import make_group
 from lazyrag.transforms import MarkdownSplitter, TransformArgs
 
 FILES = {

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids
-from lazyrag.document import Problem, term_index
+from lazyrag.document import Problem
 from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.ingest import term_index
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, IngestionWarning, IngestReport, Watcher
-from lazyrag.document import changes
-from lazyrag.document import watch as watching
-from lazyrag.document.changes import WatchedFiles, file_events, make_dataset, poll_files
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError
+from lazyrag.ingest import dataset as changes
+from lazyrag.ingest import watch as watching
+from lazyrag.ingest.dataset import WatchedFiles, file_events, make_dataset, poll_files
 from tests.shelf import Lines, Shelf
 
 PATIENCE_S = 60.0

@@ -3,7 +3,7 @@
 from lazyrag.interop.dify import Document, Vector, retrieve
 """
 
-from lazyrag._exports import lazy_names
+from lazyrag._lazy import lazy_names
 
 # The same names are listed in __init__.pyi.
 __getattr__, __dir__, __all__ = lazy_names(

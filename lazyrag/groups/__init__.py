@@ -1,0 +1,1 @@
+"""Node groups: their definitions, and what decides that one is built again."""

@@ -1,0 +1,1 @@
+"""From files to live node groups: compare, load, transform, index, make live."""

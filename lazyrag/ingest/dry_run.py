@@ -1,0 +1,179 @@
+"""The format report of a plan: how files would be read, from their names and beginnings, before any of them is read."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from lazyrag.errors import LoadError, MissingDependencyError
+from lazyrag.loaders.base import Reading, find_reader, loaders
+from lazyrag.loaders.media import SUFFIXES
+
+if TYPE_CHECKING:
+    from lazyrag.ingest.load_files import Loading
+    from lazyrag.loaders.directory import FoundFile
+    from lazyrag.loaders.pdf import PdfLoader
+
+How: TypeAlias = Literal[
+    "text",
+    "text layer",
+    "ocr",
+    "program",
+    "media reader",
+    "own reader",
+    "unknown until read",
+    "not readable",
+    "skipped",
+]
+"""Ways to read a file."""
+
+COUNTED: tuple[How, ...] = ("text", "text layer")
+"""What a plan may load to count tokens. The rest is slow, costs money, or has no text yet."""
+
+_LOOK_S = 2.0  # of the processor, at one PDF
+_INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
+_MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
+_ORDER = get_args(How)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFormat:
+    """Files of one kind that a sync would read in the same way.
+
+    Args:
+        kind: Their suffix, such as ``".pdf"``; "" for files without one.
+        how: ``"text"``: the text of the file; ``"text layer"``: of a PDF, judged by three of its pages; ``"ocr"``;
+            ``"program"``: through an outside program; ``"media reader"``: by a registered function; ``"own reader"``:
+            of `Document.add_reader` or a registered loader; ``"unknown until read"``; ``"not readable"``: the file
+            would fail; ``"skipped"``.
+        files: Their number.
+        bytes: Their size; 0 for files that are skipped by name.
+        why: What reads them, what is unknown, or why they are not read; "" if there is no more to say.
+    """
+
+    kind: str
+    how: How
+    files: int
+    bytes: int
+    why: str = ""
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why else ""
+        return f"{self.kind or 'no suffix'}: {self.files} files, {self.bytes:,} bytes: {self.how}{why}"
+
+
+def plan_formats(loading: Loading, files: Iterable[FoundFile]) -> dict[str, PlannedFormat]:
+    """Say how files would be read, by identity."""
+    return {file.identity: _planned(loading, file) for file in files}
+
+
+def merge_formats(found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, str]] = ()) -> tuple[PlannedFormat, ...]:
+    """Sum what has the same kind, way and reason; what is read comes first.
+
+    Args:
+        found: Of files, or sums of them; sums of what is skipped by name are left out.
+        skipped: Pairs (path, reason) of files and folders that no sync reads.
+    """
+    by_name = (PlannedFormat(_kind(path), "skipped", 1, 0, reason) for path, reason in skipped)
+    sums: dict[tuple[int, str, str], PlannedFormat] = {}
+    for one in itertools.chain((one for one in found if one.bytes or one.how != "skipped"), by_name):
+        key = _ORDER.index(one.how), one.kind, one.why
+        known = sums.get(key)
+        sums[key] = replace(one, files=one.files + known.files, bytes=one.bytes + known.bytes) if known else one
+    return tuple(sums[key] for key in sorted(sums))
+
+
+def _kind(path: str) -> str:
+    return Path(path).suffix.lower()
+
+
+def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
+    path, size, most = file.path, 0, loading.limits.bytes
+    how: How
+    try:
+        size = path.stat().st_size
+        if not size or (most is not None and size > most):
+            how, why = "not readable", f"larger than {most:,} bytes" if size else "empty"
+        else:
+            how, why = _way(loading, file, path)
+    except (LoadError, MissingDependencyError) as exc:
+        how, why = "not readable", str(exc).partition(". ")[0]
+    except OSError as exc:
+        how, why = "not readable", exc.strerror or str(exc)
+    return PlannedFormat(_kind(path.name), how, 1, size, why)
+
+
+def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
+    named = loading.readers.find(file.identity, path.name)
+    reader = find_reader(path, file.identity, Reading(loading.limits, loading.find, depth=1))
+    given: Any = named.given if named is not None else loaders[reader.of]
+    found: tuple[How, str] = "text", _INSIDE.get(reader.name, "")
+    if isinstance(medium := getattr(given, "media_reader", None), tuple):
+        found = "media reader", getattr(medium[1], "__name__", type(medium[1]).__name__)
+    elif "PdfLoader" in (reader.name, *(one.__name__ for one in type(given).__mro__)):
+        found = _look(given() if isinstance(given, type) else given, path)
+    elif not reader.built_in:
+        found = "own reader", reader.name
+    elif reader.of in _MEDIA:
+        found = "skipped", f"{given.kind} without a media reader (register_media_reader)"
+    elif reader.name == "OldOfficeLoader":
+        from lazyrag.loaders.old_office import programs_for  # rarely needed
+
+        found = _program(programs_for(path))
+    elif reader.name == "ZipLoader":
+        found = "unknown until read", "files inside"
+    return found[0], found[1] or (f"as {reader.content}" if reader.content else "")
+
+
+def _program(names: tuple[str, ...]) -> tuple[How, str]:
+    if not names:
+        return "text", "as .rtf"
+    import shutil  # slow to import
+
+    found = next(filter(shutil.which, names), None)
+    return ("program", found) if found else ("not readable", f"no program: install {' or '.join(names)}")
+
+
+def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
+    """Look at the first, the middle and the last page of a PDF."""
+    try:
+        layers = _layers(loader, path)
+    except TimeoutError:
+        return "unknown until read", "too large to look at"
+    except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
+        if isinstance(exc, LoadError) and "password" in str(exc):
+            raise
+        return "unknown until read", "damaged"
+    if layers is None:
+        return "unknown until read", "encrypted, opens without a password"
+    if False not in layers:
+        return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
+    if loader.ocr is not None:
+        return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
+    missing = "needs OCR: lazyrag index --ocr, add_ocr()"
+    return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
+
+
+def _layers(loader: PdfLoader, path: Path) -> set[bool] | None:
+    """Whether pages have a text layer, without empty pages; None for a file whose streams cannot be checked before."""
+    from lazyrag.loaders.pdf_streams import count_objects
+
+    until, found = time.thread_time() + _LOOK_S, set[bool]()
+
+    def check_time() -> None:
+        if time.thread_time() > until:
+            raise TimeoutError
+
+    count_objects(path, loader.max_objects, check_time)  # pdfium has no limits of its own
+    with closing(loader.open(path)) as file:
+        if file.is_encrypted:
+            return None
+        for at in {0, file.count // 2, file.count - 1} & {*range(file.count)}:
+            glyphs, has_drawings = file.page(at)
+            found |= {not has_drawings} if glyphs or has_drawings else set()
+    return found

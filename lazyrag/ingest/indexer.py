@@ -1,0 +1,494 @@
+"""The indexer of one Document: builds groups and indexes when a query first needs them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lazyrag.data.node import ShownHits, show_all
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
+from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError, StoreBusyError, StoreError
+from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
+from lazyrag.ingest.dataset import Dataset, SettledFiles
+from lazyrag.ingest.engine import (
+    IngestionEngine,
+    PendingVersion,
+    Root,
+    find_waste,
+    is_worker_of,
+    purge,
+    renewed_root,
+    root_digest,
+)
+from lazyrag.ingest.load_files import Loading
+from lazyrag.ingest.plan import BuildPlan, BuildPlanner, Rebuild
+from lazyrag.ingest.report import Failures, IngestReport, Options
+from lazyrag.ingest.term_index import TermIndexes
+from lazyrag.ledger.lease import WAIT_S
+from lazyrag.ledger.ledger import DocumentRow, Ledger
+from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
+from lazyrag.loaders.directory import FoundFile
+from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.read.nodes import NodeCache, NodeStore
+from lazyrag.storage.arrays import flushed
+from lazyrag.stores.protocol import local_path
+from lazyrag.text.analyzers import analysers
+
+if TYPE_CHECKING:
+    from lazyrag.models.embedding_cache import EmbeddingCache
+
+_RETRY_S = 1.0  # until another program that writes is checked for its lease again
+_TRIES = 3
+_PATIENCE_S = 0.1
+
+
+@dataclass(eq=False, repr=False)
+class Indexer:
+    """Builds what a query needs, once, when it is first needed.
+
+    A step (loading, a group, an index) processes the documents in batches, each of which becomes live in one
+    transaction. A document that fails is recorded and left out of that step. If all documents fail, the step raises an
+    IngestionError.
+
+    Args:
+        name: The Document's name.
+        dataset: Its files.
+        definitions: Its group definitions.
+        nodes: Its stores.
+        ledger: Its ledger.
+        embedders: Embed callables by embed key.
+        planner: Plans builds.
+        options: How it ingests.
+        close_stores: Closes files and connections.
+    """
+
+    name: str
+    dataset: Dataset
+    definitions: Definitions
+    nodes: NodeStore
+    ledger: Ledger
+    embedders: Mapping[str, CheckedEmbedder]
+    planner: BuildPlanner
+    options: Options
+    close_stores: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        options = self.options
+        # The Document as messages name it.
+        self.where = f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
+        self.terms = TermIndexes(self.ledger)
+        self.node_cache = NodeCache(self.nodes)
+        self.failures = Failures(self.where)
+        self.lock = threading.RLock()
+        self.report: IngestReport | None = None
+        self.rebuilt: dict[str, str] = {}  # why steps were done for all documents since the last sync
+        self.settled: SettledFiles | None = None  # since the last sync
+        self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
+        self.on_sync: Callable[[], object] = lambda: None
+        self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
+        self.loading = Loading(options.processes, options.limits, options.readers)
+        self.engine = IngestionEngine(
+            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
+        )
+        self.hits: ShownHits = set()
+        self.is_closed = False
+        self.last_view = View(Tree(), 0, {})
+        self._graphs = tuple(self.graph.line_of_bases())
+        self._requested: set[Step] = set()
+        self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
+        self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
+        self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
+        self.is_synced = False  # whether the sync at first use is done, or the user requested one
+        self._has_written = False  # vectors
+        self.is_checked = False  # whether this program has looked for losses in the stores
+        self._try_again_at = 0.0
+        self._swept = False
+
+    def close(self) -> None:
+        """Close files and connections. Waits for a running build. Idempotent."""
+        with self.lock:
+            close, self.close_stores = self.close_stores, lambda: None
+            if not self.is_closed:
+                with suppress(StoreError):  # what cannot be read was not shown
+                    show_all(self.hits)
+            self.is_closed = True
+            with (
+                flushed(local_path(self.nodes.vectors)) if self._has_written else nullcontext()
+            ):  # stores may write what they hold
+                close()
+            if self.options.launcher is not None:
+                self.options.launcher.close()
+
+    @property
+    def graph(self) -> GroupGraph:
+        """The group definitions."""
+        return self.definitions.graph
+
+    # Live state
+
+    def now(self) -> View:
+        """The present live state."""
+        tree, removals = self.ledger.state()
+        state = removals, analysers.revision, *[one.revision for one in self._graphs]
+        known = self.last_view
+        if known.tree is tree and known.state == state:
+            return known
+        groups = {name: group for name, group in self.definitions.current(tree).items() if group.complete}
+        self.last_view = view = View(tree, removals, groups, state)
+        return view
+
+    def view(self, needs: frozenset[Step]) -> View:
+        """The present live state with everything that is needed, built if missing.
+
+        Raises:
+            NotRegisteredError: If a group is not defined.
+            IngestionError: If every document failed in a step.
+        """
+        view = self.now()
+        if (self.is_synced or self.ledger.file.read_only) and needs in view.met:
+            return view
+        steps = sorted(needs, key=self._order)
+        for _ in range(_TRIES):  # while one is built, another may be redefined
+            for step in steps:
+                view = self._ensure_built(step, view, steps)
+            if self.has(view, needs):
+                break
+        return view
+
+    def group(self, name: str) -> LiveGroup:
+        """A group, built if missing; raises as `view` does."""
+        return self.view(frozenset([Step(name)])).groups[name]
+
+    def has(self, view: View, needs: frozenset[Step]) -> bool:
+        """Whether a state has everything that is needed; the state remembers it."""
+        found = needs in view.met or all(self._has(view, step) for step in needs)
+        if found and view.tree.documents:  # without any, every query tries again
+            view.met.add(needs)
+        return found
+
+    def _has(self, view: View, step: Step) -> bool:
+        group = view.groups.get(step.group)
+        if group is None or not group.id or (not view.tree.documents and LOADING in self.failures.steps()):
+            return False
+        if step.analyser is None and step.embed_key is None:
+            return True
+        index = self.planner.live_index(view, step)
+        return index is not None and index.complete
+
+    # Build on first use
+
+    def _ensure_built(self, step: Step, view: View, steps: Sequence[Step]) -> View:
+        """A view with a group or index: the given one, or a new one after a build; the steps are what it is for."""
+        settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        if settled and self._has(view, step):
+            return view
+        self.definitions.line(step.group)  # raises if it is not defined
+        if is_worker_of(self):  # waiting for the build would deadlock: the builder waits for this thread
+            msg = (
+                f"A loader or transform needs its own Document to {step}, which is not built yet. Build it before, "
+                f"with activate_group({step.group!r}), or make it the parent group."
+            )
+            raise ConfigError(msg)
+        # Another thread may hold the lock while it waits for another program: until then serve what is live.
+        if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
+            try:
+                return self._build_missing(step, steps)
+            finally:
+                self.lock.release()
+        return view
+
+    def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
+        """A view with a group or index; the caller holds the lock.
+
+        If its definition changes during the build, it is built again a few times, then by the definition before.
+        """
+        for _ in range(_TRIES):
+            view = self.now()
+            there = self._has(view, step)
+            if self.ledger.file.read_only:
+                if not there:
+                    raise self._not_built(step)
+                return view
+            if there and (self.is_synced or time.monotonic() < self._try_again_at):
+                return view
+            try:
+                with self.writing(0.0 if there else WAIT_S):
+                    if not self.is_synced:
+                        self._first_sync(steps)
+                    view = self.now()
+                    if not self._has(view, step):
+                        view = self.build(step)
+            except StoreBusyError:
+                if not there:
+                    raise
+                self._try_again_at = time.monotonic() + _RETRY_S  # meanwhile serve what is live
+                return view
+        return view
+
+    def _first_sync(self, steps: Sequence[Step]) -> None:
+        tree = self.ledger.tree
+        if not tree.documents and tree.groups.keys() <= {LAZY_ROOT_NAME}:
+            # Each file is loaded, split and analysed in one pass. Models may fail: they come when the files are live.
+            self.first_steps = [replace(step, embed_key=None) for step in steps if not self._may_call_model(step)]
+            self._requested.update(self.first_steps)
+        try:
+            self.on_sync()
+        except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
+            self.is_synced = True
+            raise
+        finally:
+            self.first_steps = ()
+        self.is_synced = True
+
+    def _may_call_model(self, step: Step) -> bool:
+        read = self.definitions.index_text(step).group or step.group  # a group below it, that its index reads
+        return any(one.may_call_model for one in self.definitions.needed(read))
+
+    def _not_built(self, step: Step) -> StoreError:
+        group = self.ledger.tree.groups.get(step.group)
+        if group is not None and not self.definitions.is_current(group):
+            reason = self.planner.reason(Step(step.group))
+            why = f"its definition has changed: {reason}. Define it as the program does that writes, or call there "
+            why += f"activate_group({step.group!r})"
+        elif group is None or self.planner.live_index(self.now(), step) is None:
+            why = "it was never built. Build it in the program that writes, by a query or activate_group"
+        else:
+            why = "it is not built for every document. Call sync() in the program that writes"
+        msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
+        return ReadOnlyError(msg, store=self.ledger.file.address)
+
+    # Write
+
+    @contextmanager
+    def paused(self, timeout_s: float) -> Iterator[bool]:
+        """Keep other threads of this process from building and from defining groups; yields False after a timeout.
+
+        The holder of one lock may wait for another one: a transform may query another Document, or define a group.
+        """
+        with ExitStack() as taken:
+            for lock in (self.lock, *sorted(self.definitions.graph.locks(), key=id)):
+                if not lock.acquire(timeout=timeout_s):
+                    taken.close()
+                    yield False
+                    return
+                taken.callback(lock.release)
+            yield True
+
+    @contextmanager
+    def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
+        """Hold the ledger's lease, with definitions that no other program contradicts.
+
+        Raises:
+            StoreBusyError: If another program writes, or uses other definitions.
+        """
+        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
+            yield
+
+    @contextmanager
+    def _flushed_vectors(self) -> Iterator[None]:
+        """Flush at the end what a vector store on this machine has written, which does not do so itself."""
+
+        @functools.cache
+        def mark() -> None:
+            self._has_written = True
+            stack.enter_context(flushed(local_path(self.nodes.vectors)))
+
+        with ExitStack() as stack:
+            if self.nodes.mark_vectors is None:  # else this is a part of another write
+                self.nodes.mark_vectors = mark
+                stack.callback(setattr, self.nodes, "mark_vectors", None)
+            yield
+
+    def build(self, step: Step) -> View:
+        """Build a group or an index for every document. The caller holds the lease.
+
+        Returns:
+            A view with it, by the definitions at the beginning of the build.
+        """
+        self.ensure_root()
+        step = self.planner.served(step, self.ledger.tree)
+        self._requested.add(step)
+        self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
+        rebuild = self.planner.plan_step(step)
+        plan = rebuild.plan
+        for one in rebuild.steps:
+            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
+                self.rebuilt[str(one)] = why
+        self.discard_old_failures(rebuild.groups, plan)
+        todo = self.missing(rebuild.groups, plan)
+        documents = self.ledger.documents
+        known = documents.identities() if todo else []
+        rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
+        pending = map(PendingVersion, documents.rows(rows))
+        nodes = 0
+        if step.embed_key is not None and len(rebuild.steps) == 1:
+            builds = self.ledger.tree.groups[step.group].builds
+            nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
+        done = self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        if self.report is not None:
+            before = self.report.notes
+            noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
+            self.report = replace(self.report, notes={**before, **noted})
+        for one in rebuild.steps:
+            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
+        self._switch(rebuild)
+        tree = self.ledger.tree
+        made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        groups = {**self.now().groups, **made}
+        if rebuild.dropped:
+            self.purge()
+        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def ensure_root(self) -> None:
+        """Make the root group current: if the fields have changed, make all root nodes again from the old ones."""
+        rebuild = self.planner.plan_root()
+        if rebuild is None:
+            return
+        old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        if old is not None:
+            self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
+            self._dropped = {name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups}
+            rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
+            live = [row for row in rows if row.uid in old.builds]
+
+            pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
+            self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
+            self.failures.warn_or_raise(LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0]))
+        self._switch(rebuild)
+
+    def _switch(self, rebuild: Rebuild) -> None:
+        self.ledger.switch(rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped)
+        for name, revisions in rebuild.names.items():
+            self.definitions.accept(name, revisions)
+        self.ledger.groups.describe(self.definitions.described(rebuild.names))
+
+    def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
+        """Discard failures of other definitions than those of groups and a plan: now the documents may succeed."""
+        now = {Step(plan.names[group]): group for group in groups}
+        now |= {one.step: one.id for one in plan.indexes}
+        others = {step for step, row in now.items() if self._rows.get(step, row) != row}
+        self.failures.forget(lambda step, _: step in others)
+        self._rows |= now
+
+    def missing(self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some rows, that lack one of some groups, or an index of a plan."""
+        builds = self.ledger.builds
+        lacking = [builds.missing(group, among) for group in groups]
+        lacking += [builds.missing_cover(index.group, index.id, among) for index in plan.indexes]
+        return set().union(*lacking)
+
+    def count_done(self, step: Step, plan: BuildPlan) -> int:
+        """Number of documents for which a step is done."""
+        for index in plan.indexes:
+            if index.step == step:
+                return self.ledger.builds.count_covered(index.id)
+        if step == LOADING:
+            return self.ledger.builds.count_live(plan.root)
+        return sum(self.ledger.builds.count_live(group.id) for group in plan.groups if Step(group.name) == step)
+
+    def stored_root(self, collection: str, build: Build) -> Segment:
+        """Read a root node whose text is to be taken over.
+
+        Raises:
+            LoadError: If it is not what was written: damage must not be copied.
+        """
+        [segment] = self.nodes.of_build(collection, build)
+        if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
+            msg = "What is stored of the document is not what was written. Run verify() and repair()."
+            raise LoadError(msg, path=segment.path)
+        return segment
+
+    def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
+        """Read the root nodes of some builds, by uid, without those that are not what was written."""
+        try:
+            found = self.nodes.segments.get(collection, [key for build in builds for key in build.keys])
+        except StoreError:
+            return {}
+        inputs = self.ledger.builds.inputs([build.number for build in builds])
+        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
+
+    def renewed(
+        self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
+    ) -> Callable[[int], Root]:
+        """A function that makes a root node with the text of a live document and the metadata of a row.
+
+        Args:
+            roots: The root group.
+            document: Uid of the document that has the text.
+            row: The row.
+            file: The file as it is now; None keeps the built-in metadata.
+        """
+
+        def make(build: int) -> Root:
+            segment = self.stored_root(roots.collection, roots.builds[document])
+            return renewed_root(segment, row, self.nodes.schema, build, file=file)
+
+        return make
+
+    def retry(self) -> None:
+        """Build again what was requested and is missing."""
+        for step in sorted(self._requested, key=self._order):
+            if not self._has(self.now(), step) and self.definitions.is_defined(step.group):
+                try:
+                    self.build(step)
+                except IngestionError:
+                    continue  # it is in the report
+
+    def purge(self) -> None:
+        """Remove from the stores what is not live any more, once the grace period for readers has passed."""
+        grace_s = self.options.grace_s
+        before = time.time() - grace_s
+        if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
+            self.ledger.builds.mark_orphans_dead()
+            self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
+            self.ledger.documents.delete_document_rows()
+            current = self.definitions.current(self.ledger.tree)
+            self.ledger.groups.describe(self.definitions.described(current))  # those of an earlier release
+        with self.ledger.reading():
+            self.ledger.state()
+            waste = any(find_waste(self.ledger, before))
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        if waste:
+            purge(self.ledger, self.nodes, before)
+            stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
+        if stray:
+            self.ledger.announce_removal()
+        if stray or not self._swept:
+            self.ledger.file.collect_array_files(older_than_s=grace_s)
+            self._swept = True
+
+    def _order(self, step: Step) -> tuple[int, str, str, str]:
+        """Sort key: groups before those below them and before their own indexes."""
+        depth = len(self.definitions.needed(step.group)) if self.definitions.is_defined(step.group) else 0
+        return depth, step.group, step.analyser or "", step.embed_key or ""
+
+
+def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestReport | None:
+    """The report of the last sync; None before the first one.
+
+    Args:
+        indexer: Of the Document.
+        seen: Identities of the documents in scope: the report leaves out others. None for no scope.
+    """
+    report = indexer.report
+    if report is None:
+        return None
+    failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
+    if seen is None:
+        skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
+        return replace(report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt))
+    added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
+    return IngestReport(
+        added=tuple(one for one in added if one in seen),
+        updated=tuple(one for one in report.updated if one in seen),
+        touched=tuple(one for one in report.touched if one in seen),
+        unchanged=tuple(one for one in report.unchanged if one in seen),
+        failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
+        reasons={name: why for name, why in report.reasons.items() if name in seen},
+        notes={name: noted for name, noted in report.notes.items() if name in seen},
+    )

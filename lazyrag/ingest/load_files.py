@@ -1,0 +1,804 @@
+"""Load files: which reader loads which file, in this process or in others."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import inspect
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
+
+from lazyrag.data.pictures import PICTURES
+from lazyrag.data.segment import IMAGE, Segment
+from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
+from lazyrag.groups.fingerprint import Fingerprint, fingerprint
+from lazyrag.loaders import base
+from lazyrag.loaders.base import (
+    DEFAULT_LIMITS,
+    DataLoader,
+    FileReader,
+    Loadable,
+    LoadedFile,
+    LoadLimits,
+    call_loader,
+    is_built_in,
+    known_suffix,
+    load_file,
+    loaders,
+    over_limit,
+    read_within,
+)
+from lazyrag.loaders.directory import FoundFile, signature_of
+from lazyrag.validation import known_keywords, require
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from queue import LifoQueue
+
+
+ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
+"""A function of a file's path, a loader class without arguments, or a loader."""
+
+T = TypeVar("T")
+R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
+
+_WILDCARDS = frozenset("*?[")
+_MAX_OPTIONAL = 4  # of ``**/`` in a pattern that may match no folder
+_CONTAINERS = frozenset(
+    f"lazyrag.loaders.{target}"
+    for target in ("mail:EmlLoader", "mail:MboxLoader", "msg:MsgLoader", "archives:ZipLoader")
+)
+"""Loaders of files that contain other files, which readers apply to as well."""
+
+_FIRST_MODULES: Mapping[str, str] = {
+    "CsvLoader": "delimited",
+    "DocxLoader": "docx",
+    "EpubLoader": "epub",
+    "JsonLinesLoader": "json_records",
+    "JsonLoader": "json_records",
+    "MarkdownLoader": "markdown",
+    "NotebookLoader": "notebook",
+    "OldOfficeLoader": "old_office",
+    "PptxLoader": "pptx",
+    "PythonLoader": "source",
+    "RstLoader": "rst",
+    "RtfLoader": "rtf",
+    "SourceLoader": "source",
+    "TextLoader": "plain",
+    "XlsLoader": "xls",
+    "XlsxLoader": "xlsx",
+    "XmlLoader": "markup",
+    "ZipLoader": "zipped",
+}
+"""Modules of loaders in the first release, by which ledgers name them: no file is loaded again where one has moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReader:
+    """A user's reader for files of certain names.
+
+    Args:
+        pattern: Pattern of their names.
+        given: The user's reader.
+        fingerprint: Its fingerprint.
+        version: The user's version.
+    """
+
+    pattern: str
+    given: Any
+    fingerprint: Fingerprint
+    version: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """Distinguishes it from other readers of the same files."""
+        return f"reader {self.fingerprint.value} {self.version or ''}"
+
+    def reader(self) -> FileReader:
+        """Return the reader as a function of one file."""
+        return as_reader(self.pattern, self.given)
+
+
+def as_reader(pattern: str, given: Any) -> FileReader:
+    """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
+    if isinstance(given, type):
+        return FileReader(given.__name__, lambda path: call_loader(given(), path), pattern)
+    load = functools.partial(call_loader, given) if callable(getattr(given, "load", None)) else given
+    return FileReader(getattr(given, "__name__", type(given).__name__), load, pattern)
+
+
+class Readers:
+    """Readers by pattern, which take precedence over those of a base: a class's for an instance.
+
+    Args:
+        base: Readers to fall back to.
+    """
+
+    def __init__(self, base: Readers | None = None) -> None:
+        self._base = base
+        self._lock = threading.Lock()
+        self._suffixes: dict[str, NamedReader] = {}
+        self._patterns: tuple[NamedReader, ...] = ()  # the newest first
+
+    def add(self, reader: NamedReader) -> None:
+        """Add a reader, replacing one of the same pattern."""
+        suffix = _suffix_of(reader.pattern)
+        with self._lock:
+            if suffix:
+                self._suffixes = {**self._suffixes, suffix: reader}
+            else:
+                others = (one for one in self._patterns if one.pattern != reader.pattern)
+                self._patterns = (reader, *others)
+
+    def find(self, *names: str) -> NamedReader | None:
+        """Return the reader of a file: the first of `all` that matches one of its names.
+
+        Args:
+            names: Its names: relative to its dataset or archive, and its own.
+        """
+        if not (self._suffixes or self._patterns):  # nearly always
+            return None if self._base is None else self._base.find(*names)
+        return next((reader for reader in self.all() if matches(reader.pattern, names)), None)
+
+    def all(self) -> list[NamedReader]:
+        """Return all readers: by suffix, the longest first; by pattern, the newest first; then the base's."""
+        suffixes = sorted(self._suffixes.items(), key=lambda item: -len(item[0]))
+        own = [*(reader for _, reader in suffixes), *self._patterns]
+        return [*own, *(self._base.all() if self._base is not None else ())]
+
+
+class AddReader(Protocol):
+    """Type of `Document.add_reader`: a call, or a decorator factory."""
+
+    @overload
+    def __call__(self, pattern: str, func: R, *, version: str | None = None) -> R: ...
+    @overload
+    def __call__(self, pattern: str, func: None = None, *, version: str | None = None) -> Callable[[R], R]: ...
+
+
+@known_keywords
+def add_reader(
+    self_or_class: Any, /, pattern: str, func: ReaderLike | None = None, *, version: str | None = None
+) -> Any:
+    """Set the reader of files of certain names, instead of the loader that is registered for their suffix.
+
+    Called on the class, it applies to every Document; called on an instance, to that one, where it takes precedence.
+    Suffixes take precedence over patterns, longer suffixes over shorter ones, newer patterns over older ones; the same
+    pattern again replaces its reader. The next sync loads the affected files again.
+
+    Args:
+        self_or_class: The Document, or its class.
+        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, for a file's path
+            relative to the dataset, or its name. Case does not matter.
+        func: A function of the file's `pathlib.Path` that returns its text, or another result of a loader; a loader
+            class without arguments, or an instance. None returns a decorator.
+        version: Distinguishes readers that look the same: the version of a model, of a program.
+
+    Returns:
+        ``func`` unchanged; a decorator without it.
+
+    Raises:
+        ConfigError: If the pattern is invalid, or ``func`` cannot read files.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> docs = Document()
+        >>> @docs.add_reader("*.motd")
+        ... def read_motd(path):
+        ...     return path.read_text(encoding="utf-8")
+    """
+    is_pattern = isinstance(pattern, str) and bool(pattern.strip()) and pattern != "."
+    require(is_pattern, "pattern", pattern, "a suffix such as '*.log' or '.log', or a pattern such as 'notes/*.txt'")
+    if f".{pattern.lower()}" in loaders:
+        msg = f"add_reader got the pattern {pattern!r}, which only a file of that complete name matches."
+        raise ConfigError(f"{msg} Pass '.{pattern.lower()}' for the suffix, or '**/{pattern}' for the name.")
+    require(version is None or isinstance(version, str), "version", version, "a text or None")
+
+    def add(given: R) -> R:
+        _validate_reader(pattern, given)
+        self_or_class._file_readers.add(NamedReader(pattern, given, fingerprint(given), version))
+        return given
+
+    return add if func is None else add(func)
+
+
+def _validate_reader(pattern: str, given: Any) -> None:
+    load = getattr(given, "load", None)
+    name = f"The reader of {pattern!r}"
+    if isinstance(given, type) and callable(load):
+        needed = [
+            name
+            for name, one in inspect.signature(given).parameters.items()
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        if needed:
+            msg = f"{name} is the class {given.__name__}, which needs {', '.join(needed)}."
+            raise ConfigError(f"{msg} Pass an instance: {given.__name__}({needed[0]}=...).")
+    else:
+        is_reader = not isinstance(given, type) and (callable(load) or callable(given))
+        require(is_reader, name, given, "a function of the path, a loader class with load(self, path), or an instance")
+    is_async = inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(load)
+    require(not is_async, name, given, "a function that is not asynchronous")
+
+
+def _first_target(target: str | None) -> str | None:
+    """The target of a loader in the first release."""
+    module, _, name = (target or "").partition(":")
+    first = _FIRST_MODULES.get(name) if module.startswith("lazyrag.loaders.") else None
+    return f"lazyrag.loaders.{first}:{name}" if first else target
+
+
+def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
+    """Return a function from a file to the identity of its reader or loader.
+
+    Nothing is imported. Files with an unknown suffix are sniffed as in loading; sniffing all files would take too long,
+    so a file whose content contradicts its suffix is identified by its suffix.
+    """
+    named = readers.all()
+    inside = " ".join(("", *(f"{reader.pattern} {reader.identity}" for reader in named)))
+
+    @functools.cache
+    def of_suffix(suffix: str) -> str:
+        if suffix not in loaders:
+            return suffix
+        target = loaders.target(suffix)
+        nested = inside if target in _CONTAINERS else ""
+        return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
+
+    def of_file(file: FoundFile) -> str:
+        path = file.path
+        for reader in named:
+            if matches(reader.pattern, (file.identity, path.name)):
+                return reader.identity
+        suffix = known_suffix(path)
+        if suffix in loaders:
+            return of_suffix(suffix)
+        from lazyrag.loaders.detect import sniff  # slow to import, and few files have an unknown suffix
+
+        try:
+            found = sniff(path)
+        except OSError:  # loading reports it
+            found = None
+        if found is not None and found.suffix in loaders and found.decides(suffix):
+            return f"{suffix} as {of_suffix(found.suffix)}"
+        return suffix
+
+    return of_file
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether a pattern matches one of a file's names.
+
+    Case does not matter, and ``**/`` matches any folders or none.
+
+    Example:
+        >>> matches("*.log", ["a/b.LOG"]), matches("a/**/b.*", ["a/b.log"]), matches("a/*", ["b.log"])
+        (True, True, False)
+    """
+    suffix = _suffix_of(pattern)
+    for name in map(str.lower, names):
+        own_name = name.rpartition("/")[2]
+        if suffix:
+            if own_name.endswith(suffix) and own_name != suffix:
+                return True
+        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in _variants(pattern.lower())):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=256)
+def _variants(pattern: str) -> tuple[str, ...]:
+    """Return a pattern with and without each of its ``**/``."""
+    first, *rest = re.split(r"(?<![^/])\*\*/", pattern, maxsplit=_MAX_OPTIONAL)
+    forms = [first]
+    for piece in rest:
+        forms = [f"{form}{folders}{piece}" for form in forms for folders in ("**/", "")]
+    return tuple(forms)
+
+
+def _suffix_of(pattern: str) -> str:
+    """Return the suffix that a pattern matches, in lower case; "" for other patterns."""
+    suffix = pattern.removeprefix("*").lower()
+    return suffix if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix) else ""
+
+
+_EXIT_WAIT_S = 5.0  # for an idle process to end by itself
+
+
+class Loading:
+    """Calls readers and loaders, in separate processes if requested and if they can be imported there.
+
+    A process that ends while it loads (a parser that crashes or exhausts memory) fails only its own file: each process
+    has one file at a time, and its own pipe. (A broken `concurrent.futures.ProcessPoolExecutor` fails the files of all
+    its processes, and may hang on one that was about to start.) A process that exceeds its time or memory is killed,
+    which fails its file too.
+
+    Args:
+        processes: Number of processes; 0 for none.
+        limits: Limits of one file.
+        readers: The user's readers.
+    """
+
+    def __init__(self, processes: int = 0, limits: LoadLimits = DEFAULT_LIMITS, readers: Readers | None = None) -> None:
+        self.processes = processes
+        self.readers = readers or Readers()
+        self.limits = limits
+        self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for a process that is not started yet
+        self._table = ReaderTable()
+        self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}  # by a launcher, before they are needed
+
+    @contextmanager
+    def running(self, count: int) -> Iterator[None]:
+        """Keep processes for a number of files; each starts when it is needed."""
+        if self.processes and count:
+            pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
+            self._table = ReaderTable(pairs, importable_loaders())
+        if not self.processes or not count or self._idle is not None:
+            yield
+            return
+        from queue import LifoQueue
+
+        idle: LifoQueue[LoadingProcess | None] = LifoQueue()
+        for _ in range(self.processes):
+            idle.put(None)
+        self._idle = idle
+        try:
+            yield
+        finally:
+            self._idle = None
+            started = [process for process in idle.queue if process is not None]
+            for process in started:
+                process.dismiss()
+            for process in started:
+                process.end(within=_EXIT_WAIT_S)
+
+    def load(self, file: FoundFile, *, source: bool | str = False) -> LoadedFile:
+        """Load a file, or its source; see `lazyrag.loaders.base.load_file`.
+
+        Raises:
+            LoadError: If it cannot be loaded, or exceeds a limit.
+            IngestionError: If no process can be started.
+        """
+        if not source and (found := self.loaded.pop(file, None)) and signature_of(file.path) == file.signature:
+            if isinstance(found, Exception):
+                raise found
+            return found
+        idle = self._idle
+        if idle is None or not self._is_for_processes(file):
+            return self._load_here(file, source=source)
+        process = idle.get()
+        try:
+            if process is None or not process.is_alive():
+                process = None
+                process = LoadingProcess()
+            request = Request(str(file.path), file.identity, self._name_of(file), self.limits, self._table, source)
+            loaded = process.load(request)
+        except BaseException as exc:
+            if process is not None and not isinstance(exc, LoadError):
+                process.end()  # its answer may still arrive
+            raise
+        finally:
+            most = self.limits.files_per_process
+            if process is not None and most is not None and process.count >= most:
+                process.end(within=_EXIT_WAIT_S)
+                process = None
+            idle.put(process)
+        return self._load_here(file, source=source) if loaded is None else loaded
+
+    def call(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Call an importable function in a process.
+
+        Raises:
+            OSError: If the process ends before the function does.
+        """
+        idle = cast("LifoQueue[LoadingProcess | None]", self._idle)
+        process, result = idle.get(), None
+        try:
+            process = process if process is not None and process.is_alive() else LoadingProcess()
+            result = cast("T", process.call(function, *args))
+        finally:
+            if result is None and process is not None:
+                process.end()
+                process = None
+            idle.put(process)
+        return result
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there are processes, see `running`."""
+        return self._idle is not None
+
+    def _is_for_processes(self, file: FoundFile) -> bool:
+        """Whether the reader of a file, judged by its name, can be imported in another process."""
+        names = file.identity, file.path.name
+        for pattern, packed in self._table.readers:
+            if matches(pattern, names):
+                return packed is not None
+        return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
+
+    def _name_of(self, file: FoundFile) -> str:
+        """Return the name of a file's reader, judged by the file's name."""
+        named = self.readers.find(file.identity, file.path.name)
+        if named is not None:
+            return named.reader().name
+        suffix = known_suffix(file.path)
+        if suffix not in loaders:
+            return "its loader"
+        target = loaders.target(suffix)
+        return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
+
+    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+        """The suffix by which a document was read, and its loader or reader.
+
+        Args:
+            identity: The document's.
+            metadata: Of its root node.
+        """
+        name = Path(str(metadata.get("file_name", identity)))
+        named = self.readers.find(identity, name.name)
+        suffix = str(metadata.get("read_as") or known_suffix(name))
+        loader = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+        return suffix, loader
+
+    def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
+        """Whether a document's text is not that of its file, see `loader_of`; or whether its file may have pictures.
+
+        Its loader renders the text, or reads files inside of the file.
+        """
+        suffix, loader = self.loader_of(identity, metadata)
+        if kind != PICTURES:
+            return hasattr(loader, "load_source")
+        from lazyrag.loaders.pictures import has_pictures
+
+        return has_pictures(suffix)
+
+    def picture(self, path: Path, root: Segment, node: Segment) -> bytes:
+        """Read the picture of a node of the group ``image`` from its document's file."""
+        from lazyrag.loaders.pictures import read_picture
+
+        suffix, loader = self.loader_of(root.path, root.metadata)
+        with read_within(self.limits, self.find):
+            place, known = (str(node.metadata[IMAGE].get(name, "")) for name in ("place", "sha256"))
+            data = read_picture(path, suffix, place, loader)
+        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != known:  # those of a PDF are converted
+            problem = f"The picture {place!r:.100} of {path.name!r} is not the one that was ingested"
+            raise LoadError(f"{problem}: the file beside the page has changed. Change the page, too, and call sync().")
+        return data
+
+    def _load_here(self, file: FoundFile, *, source: bool | str) -> LoadedFile:
+        return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
+
+    def find(self, *names: str) -> FileReader | None:
+        """Return the user's reader for a file's names; None without one."""
+        named = self.readers.find(*names)
+        return None if named is None else named.reader()
+
+
+_POLL_S = 0.1
+_PARENT_POLL_S = 1.0
+_PAGE = "page"  # sent for each page that is read by OCR
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderTable:
+    """Readers and loaders of the parent process, except for built-in loaders.
+
+    Args:
+        readers: Patterns with the user's readers, pickled by `portable`, in order of precedence.
+        loaders: Suffixes of loaders that are not built in, with their import paths.
+    """
+
+    readers: tuple[tuple[str, bytes | None], ...] = ()
+    loaders: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A file to load.
+
+    Args:
+        path: Its path.
+        name: Its identity.
+        loader: Name of its reader, for messages.
+        limits: Limits of the file.
+        table: Readers and loaders of the parent process.
+        source: Whether its source is wanted.
+    """
+
+    path: str
+    name: str
+    loader: str
+    limits: LoadLimits
+    table: ReaderTable
+    source: bool | str = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The loaded file or its error. Neither means that only the parent process can load it."""
+
+    loaded: LoadedFile | None = None
+    error: LoadError | None = None
+    lacks_memory: bool = False
+
+
+class LoadingProcess:
+    """A process that loads one file at a time.
+
+    Raises:
+        IngestionError: If it does not start.
+    """
+
+    def __init__(self) -> None:
+        import multiprocessing  # imports slowly, and few programs need it
+        import tempfile
+
+        self.count = 0
+        # A fork would copy locks held by other threads.
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
+        self._process = context.Process(target=_serve, args=(theirs, self._folder))
+        try:
+            with theirs:
+                self._process.start()
+            self._wait(LoadLimits(time_s=0, memory_bytes=0))
+        except OSError as exc:
+            _remove(self._folder)
+            msg = (
+                "No loading process could be started; see the error output. Run the program from a file, under "
+                "`if __name__ == '__main__':`, or pass Document(processes=0)."
+            )
+            raise IngestionError(msg) from exc
+
+    def is_alive(self) -> bool:
+        """Whether it accepts requests."""
+        return self._process.is_alive()
+
+    def load(self, request: Request) -> LoadedFile | None:
+        """Load a file; None if its reader exists only in the parent process.
+
+        Raises:
+            LoadError: If it cannot be loaded, or exceeds a limit.
+        """
+        self.count += 1
+        try:
+            self._connection.send(request)
+            answer: _Answer = self._wait(request.limits)
+        except LoadError as exc:
+            self.end()
+            raise _failed(request, exc) from exc
+        except OSError as exc:
+            self.end()
+            msg = "The process that loaded the file ended: its loader crashed, or the memory was not enough."
+            raise _failed(request, msg) from exc
+        except Exception as exc:
+            raise _cannot_pass(request, exc) from exc
+        if answer.lacks_memory:
+            self.end()
+            raise _failed(request, _too_much_memory(request.limits))
+        if answer.error is not None:
+            raise answer.error
+        return answer.loaded
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call an importable function; see `Loading.call`."""
+        self._connection.send((function, *args))
+        return self._wait(LoadLimits(time_s=0, memory_bytes=0))
+
+    def _wait(self, limits: LoadLimits) -> Any:
+        """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
+        while isinstance(answer := self._next(limits), str):  # each page of a scan has the time of a file
+            pass
+        return answer
+
+    def _next(self, limits: LoadLimits) -> Any:
+        started = time.monotonic()
+        # Its subprocesses may hold its end of the pipe open: polling is the only way to see that it has ended.
+        while not self._connection.poll(_POLL_S):
+            if not self._process.is_alive() and not self._connection.poll():
+                raise ConnectionResetError
+            if limits.time_s is not None and time.monotonic() - started > limits.time_s:
+                raise over_limit(f"Loading the file took longer than {limits.time_s:g} s", "time_s", limits.time_s)
+            if limits.memory_bytes is not None and resident_bytes(self._process.pid) > limits.memory_bytes:
+                raise _too_much_memory(limits)
+        try:
+            return self._connection.recv()
+        except EOFError as exc:
+            raise ConnectionResetError from exc
+
+    def dismiss(self) -> None:
+        """Send no more files."""
+        self._connection.close()
+
+    def end(self, *, within: float = 0.0) -> None:
+        """Wait for it to end by itself; then kill it, with its subprocesses."""
+        self.dismiss()
+        self._process.join(within)
+        if self._process.is_alive():
+            _kill(self._process.pid)
+            self._process.kill()
+            self._process.join()
+        _remove(self._folder)
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill(pid: int | None) -> None:
+    """Kill a process with its process group, if it leads one."""
+    import signal
+
+    if pid is not None and hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
+
+
+def resident_bytes(pid: int | None) -> int:
+    """Return the resident memory of a process; 0 on systems that do not report it.
+
+    Example:
+        >>> resident_bytes(None)
+        0
+    """
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0
+
+
+def _too_much_memory(limits: LoadLimits) -> LoadError:
+    most = limits.memory_bytes or 0
+    return over_limit(f"Loading the file took more than {most / (1 << 20):,.4g} MiB", "memory_bytes", most)
+
+
+def portable(given: Any) -> bytes | None:
+    """Return a reader pickled for another process; None if it cannot be imported there."""
+    from multiprocessing.reduction import ForkingPickler
+    from pickle import PicklingError
+
+    named = given if hasattr(given, "__qualname__") else type(given)
+    if named.__module__ == "__main__" or "<" in named.__qualname__:
+        return None
+    try:
+        return bytes(ForkingPickler.dumps(given))
+    except (PicklingError, TypeError, ValueError, AttributeError, LookupError, RuntimeError, OSError):
+        return None
+
+
+def importable_loaders() -> tuple[tuple[str, str | None], ...]:
+    """Return the suffixes of loaders that are not built in, with their import paths; None for no path."""
+    found: list[tuple[str, str | None]] = []
+    for suffix in loaders:
+        if is_built_in(suffix):
+            continue
+        target = loaders.target(suffix)
+        if target is None:
+            loader = loaders[suffix]
+            is_there = loader.__module__ != "__main__" and "<" not in loader.__qualname__
+            target = f"{loader.__module__}:{loader.__qualname__}" if is_there else None
+        found.append((suffix, target))
+    return tuple(found)
+
+
+def _cannot_pass(request: Request, error: Exception) -> LoadError:
+    cause = sentence(f"{type(error).__name__}: {error}")
+    msg = f"{request.loader}, or its result, cannot pass between processes: {cause} Pass Document(processes=0)."
+    return _failed(request, msg)
+
+
+def _failed(request: Request, message: object) -> LoadError:
+    return LoadError(str(message), path=request.path, loader=request.loader)
+
+
+# The rest of this section runs in the loading process.
+
+
+class _OnlyInParent(BaseException):
+    """The reader of the file, or of one inside it, exists only in the parent process.
+
+    Not an Exception: nothing between here and `_answer` may mistake it for a failure of the file.
+    """
+
+
+class _ParentLoader:
+    """Placeholder of a loader that cannot be imported here."""
+
+    def load(self, path: Path) -> NoReturn:
+        raise _OnlyInParent(path)
+
+
+def _serve(connection: Connection, folder: str) -> None:
+    """Report that this process has started, then load requested files until the pipe is closed."""
+    import signal
+    import tempfile
+    from multiprocessing.reduction import ForkingPickler
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    if hasattr(os, "setsid"):
+        with suppress(OSError):
+            os.setsid()  # so that killing this process kills its subprocesses
+    tempfile.tempdir = folder
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    base.page_recognized = functools.partial(connection.send, _PAGE)
+    connection.send(None)
+    while True:
+        try:
+            request: Any = connection.recv()  # or a function with its arguments
+        except (EOFError, OSError):
+            return
+        try:
+            found = request[0](*request[1:]) if isinstance(request, tuple) else _answer(request)
+            data = ForkingPickler.dumps(found)
+        except Exception as exc:  # noqa: BLE001  reported to the parent
+            data = ForkingPickler.dumps(_Answer(error=_cannot_pass(request, exc)))
+        connection.send_bytes(data)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone, even while it loads a file."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    os._exit(1)
+
+
+def _answer(request: Request) -> _Answer:
+    """Load a file by the readers and loaders of the parent process."""
+    for suffix, target in request.table.loaders:
+        if target is None:
+            loaders.register(suffix, _ParentLoader, replace=True)
+        elif loaders.target(suffix) != target:
+            loaders.declare(suffix, target, replace=True)
+    _limit_memory(request.limits.memory_bytes)
+
+    def find(*names: str) -> FileReader | None:
+        return next((_unpickle(*one) for one in request.table.readers if matches(one[0], names)), None)
+
+    try:
+        limits = replace(request.limits, time_s=None, memory_bytes=None)
+        found = load_file(request.path, name=request.name, limits=limits, readers=find, source=request.source)
+        return _Answer(found)
+    except _OnlyInParent:
+        return _Answer()
+    except LoadError as exc:
+        return _Answer(error=exc, lacks_memory=isinstance(exc.__cause__, MemoryError))
+    except MemoryError:
+        return _Answer(lacks_memory=True)
+
+
+def _unpickle(pattern: str, pickled: bytes | None) -> FileReader:
+    from multiprocessing.reduction import ForkingPickler
+
+    return as_reader(pattern, _ParentLoader if pickled is None else ForkingPickler.loads(pickled))
+
+
+def _limit_memory(most: int | None) -> None:
+    """Let the operating system enforce the memory limit if it can; polling detects an excess later.
+
+    Not for the default limit: subprocesses of loaders inherit it, and some reserve far more than they use.
+    """
+    try:
+        import resource
+
+        sizes = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    except (ImportError, OSError):
+        return
+    page = os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    unused = (int(sizes[0]) - int(sizes[1])) * page  # reserved addresses
+    soft = hard if most in (None, DEFAULT_LIMITS.memory_bytes) else unused + (most or 0)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

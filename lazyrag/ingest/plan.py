@@ -1,0 +1,494 @@
+"""Build plans: the groups and indexes that documents are brought to, from definitions and what is live."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from lazyrag.data.fields import schema_text
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.errors import ConfigError, IngestionWarning, warn_user
+from lazyrag.groups.fingerprint import fingerprint
+from lazyrag.groups.node_group import Definitions, IndexText, Step
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
+from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.read.nodes import NodeStore
+from lazyrag.text.analyzers import analysers
+from lazyrag.text.term_codes import TermCodes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTarget:
+    """A group to build.
+
+    Args:
+        id: Its row in the ledger.
+        name: Its name.
+        parent: Row of the group above it.
+        collection: Of its segments.
+        transform: Makes its nodes.
+        sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
+        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading
+            the store.
+        path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
+        ref: Row of the group whose nodes the transform receives, too; 0 for none.
+        reads_source: Whether the transform reads the source text of files; ``"pictures"`` for their pictures.
+        fingerprint: Of its definition and of those above it.
+    """
+
+    id: int
+    name: str
+    parent: int
+    collection: str
+    transform: Callable[[DocNode], Any]
+    sees_nodes: bool
+    reuses_texts: bool = False
+    path_key: Callable[[str], str] | None = None
+    ref: int = 0
+    reads_source: bool | str = False
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TermsTarget:
+    """A keyword index to build.
+
+    Args:
+        id: Its row in the ledger.
+        group: Row of its group.
+        step: The step that builds it.
+        terms: Gives its terms numbers.
+        text: What it reads of a node.
+    """
+
+    id: int
+    group: int
+    step: Step
+    terms: TermCodes
+    text: IndexText
+
+
+@dataclass(slots=True)
+class VectorsTarget:
+    """A vector index to build.
+
+    Args:
+        id: Its row in the ledger.
+        group: Row of its group.
+        step: The step that builds it.
+        identity: Of the embed callable.
+        collection: Of the vectors.
+        dimension: Of the vectors, or `SPARSE`; 0 until the first one is written.
+        embedder: The embed callable.
+        text: What it reads of a node.
+    """
+
+    id: int
+    group: int
+    step: Step
+    identity: str
+    collection: str
+    dimension: int
+    embedder: CheckedEmbedder
+    text: IndexText
+
+
+TEXT_MARK = " text="
+"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
+
+
+def model_identity(identity: str) -> str:
+    """The identity of the model or analyser of an index."""
+    return identity.partition(TEXT_MARK)[0]
+
+
+IndexTarget: TypeAlias = "TermsTarget | VectorsTarget"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """The groups and indexes that documents are brought to.
+
+    Args:
+        root: Row of the root group.
+        root_collection: Of the root nodes.
+        names: Names of groups by row: those of the plan, and all live ones.
+        groups: The groups, parents first, without the root group.
+        indexes: The indexes over them.
+        partial_groups: Rows of live groups that this program does not define, or defines differently: a document's new
+            version has no nodes in them.
+        partial_indexes: The same for indexes.
+        visible: Whether readers see the result; False while groups and indexes are built that are not complete yet.
+    """
+
+    root: int
+    root_collection: str
+    names: Mapping[int, str]
+    groups: Sequence[GroupTarget] = ()
+    indexes: Sequence[IndexTarget] = ()
+    partial_groups: Sequence[int] = ()
+    partial_indexes: Sequence[int] = ()
+    visible: bool = True
+
+    @property
+    def terms(self) -> list[TermsTarget]:
+        """The keyword indexes."""
+        return [one for one in self.indexes if isinstance(one, TermsTarget)]
+
+    @property
+    def vectors(self) -> list[VectorsTarget]:
+        """The vector indexes."""
+        return [one for one in self.indexes if isinstance(one, VectorsTarget)]
+
+    @property
+    def rows(self) -> set[int]:
+        """Rows of the root group and the groups."""
+        return {self.root, *(one.id for one in self.groups)}
+
+    def line(self, group: int) -> list[int]:
+        """Rows of a group and those above it, the root group last."""
+        parents = {one.id: one.parent for one in self.groups}
+        line = [group]
+        while line[-1] != self.root:
+            line.append(parents[line[-1]])
+        return line
+
+    def made_of(self, target: GroupTarget) -> list[int]:
+        """Rows of all groups that a group's nodes are made of: the parent first, the root group last."""
+        line = self.line(target.parent)
+        if target.ref:
+            line[-1:] = [row for row in self.line(target.ref) if row not in line[:-1]]
+        return line
+
+    def collection(self, group: int) -> str:
+        """The collection of a group's segments."""
+        if group == self.root:
+            return self.root_collection
+        return next(one.collection for one in self.groups if one.id == group)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """The work before a requested group or index is complete.
+
+    Args:
+        plan: What documents are brought to. Its indexes become live.
+        groups: Rows of the groups that become live.
+        dropped: Rows of the groups that they replace.
+        names: Names of the groups, with the revisions of their definitions.
+        steps: The steps, in order.
+    """
+
+    plan: BuildPlan
+    groups: tuple[int, ...]
+    dropped: tuple[int, ...]
+    names: Mapping[str, tuple[int, ...]]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BuildPlanner:
+    """Plans builds.
+
+    Args:
+        definitions: The group definitions.
+        ledger: The ledger.
+        nodes: The stores, in which collections are created.
+        embedders: Embed callables by embed key.
+        identities: Their identities by embed key.
+    """
+
+    definitions: Definitions
+    ledger: Ledger
+    nodes: NodeStore
+    embedders: Mapping[str, CheckedEmbedder]
+    identities: Mapping[str, str]
+
+    def index_key(self, step: Step) -> IndexKey | None:
+        """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
+        if step.analyser is not None:
+            model = _analyser_identity(step.analyser) if step.analyser in analysers else None
+        else:
+            model = self.identities.get(step.embed_key or "")
+        try:
+            text = self.definitions.index_text(step).identity
+        except ConfigError:  # raised when it is built
+            return None
+        if model is None:
+            return None
+        identity = f"{model}{TEXT_MARK}{text}" if text else model
+        if step.analyser is not None:
+            return "terms", step.analyser, identity
+        return "vectors", step.embed_key or "", identity
+
+    def known_fields(self, step: Step) -> Sequence[str] | None:
+        """The fields that an index reads before the texts of nodes; None if it reads more than stored nodes tell."""
+        try:
+            text = self.definitions.index_text(step)
+        except ConfigError:  # raised when it is built
+            return None
+        is_below_root = text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
+        return None if text.write or text.group or not is_below_root else text.fields
+
+    def live_index(self, view: View, step: Step) -> LiveIndex | None:
+        """The index that a step builds, as far as it is live; None if it builds none."""
+        step = self.served(step, view.tree) if view.tree.switched else step
+        group, key = view.groups.get(step.group), self.index_key(step)
+        return group.indexes.get(key) if group is not None and key is not None else None
+
+    def served(self, step: Step, tree: Tree) -> Step:
+        """The step that builds what serves a step: that of another embed key, if its own was switched to that one."""
+        key = tree.switched.get(step.embed_key or "")
+        return replace(step, embed_key=key) if key in self.embedders else step
+
+    def plan_live(self) -> BuildPlan:
+        """Plan for a changed file: all live groups and indexes, as far as this program defines them."""
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
+        other = [group for name, group in tree.groups.items() if name not in current]
+        partial_indexes = [index.id for group in other for index in group.indexes.values()]
+        indexes: list[IndexTarget] = []
+        for name, group in current.items():
+            for index in group.indexes.values():
+                target = self._index_target(index, group.id, index_step(name, index))
+                if target is None:
+                    partial_indexes.append(index.id)
+                else:
+                    indexes.append(target)
+        root = current[LAZY_ROOT_NAME]
+        return BuildPlan(
+            root.id,
+            root.collection,
+            {group.id: name for name, group in tree.groups.items()},
+            [self._group_target(one, current) for name, one in current.items() if name != LAZY_ROOT_NAME],
+            indexes,
+            tuple(group.id for group in other),
+            tuple(partial_indexes),
+        )
+
+    def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
+        """Plan for the first files of an empty store: with the groups and indexes of steps, which become live later."""
+        plans = [self.plan_live(), *(self.plan_step(step).plan for step in steps)]
+        groups = {one.id: one for plan in plans for one in plan.groups}
+        indexes = {one.id: one for plan in plans for one in plan.indexes}
+        names = {number: name for plan in plans for number, name in plan.names.items()}
+        return replace(plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()])
+
+    def reason(self, step: Step) -> str:
+        """Why a step is to be done for every document; "" if it is done.
+
+        One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
+        ``"built by an earlier release"`` if that has not stored what it consisted of.
+        """
+        group = self.ledger.tree.groups.get(step.group)
+        if group is None:
+            return "missing"
+        if not self.definitions.is_current(group):
+            described, fields = self.ledger.groups.descriptions().get(group.id, ("", ""))
+            same = fields in ("", schema_text(self.nodes.schema))
+            return self.definitions.reason(group, described, same)
+        key = self.index_key(step)
+        if key is not None and key not in group.indexes:
+            before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+            if not before:
+                return "missing"
+            old, new = model_identity(before[-1]), model_identity(key[2])
+            if old == new:
+                return "parameter index_fields or index_text"
+            return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
+        return "" if (group if key is None else group.indexes[key]).complete else "missing"
+
+    def plan_preview(self) -> BuildPlan:
+        """Plan for the present definitions of live groups whose transforms call no model; opens no rows.
+
+        Groups that are not built by these definitions have negative ids.
+        """
+        tree, definitions = self.ledger.tree, self.definitions
+        names = {one.name for name in tree.groups if definitions.is_defined(name) for one in definitions.needed(name)}
+        names = {name for name in names if not any(one.may_call_model for one in definitions.needed(name))}
+        root = tree.groups[LAZY_ROOT_NAME]
+        groups = {LAZY_ROOT_NAME: root}
+        for number, name in enumerate(sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1):
+            live = tree.groups.get(name)
+            is_current = live is not None and definitions.is_current(live)
+            groups[name] = live if live and is_current else LiveGroup(-number, name, None, "", "", complete=False)
+        targets = [self._group_target(one, groups) for one in groups.values() if one is not root]
+        return BuildPlan(root.id, root.collection, {one.id: one.name for one in groups.values()}, targets)
+
+    def plan_root(self) -> Rebuild | None:
+        """Plan for the root group with the present fields; None if it is live."""
+        live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        if live is not None and self.definitions.is_current(live):
+            return None
+        return self._plan([LAZY_ROOT_NAME], None)
+
+    def plan_step(self, step: Step) -> Rebuild:
+        """Plan for a group or index that is missing or incomplete, with the groups above it.
+
+        If a group was live under another definition, everything live below it is rebuilt too.
+        """
+        self._warn_of_window(step)
+        with self.definitions.graph.locked():
+            tree = self.ledger.tree
+            current = self.definitions.current(tree)
+            child = "" if step == Step(step.group) else self.definitions.index_text(step).group
+            ends = [step.group, child] if child else [step.group]
+            line = [LAZY_ROOT_NAME, *(one.name for end in ends for one in reversed(self.definitions.needed(end)))]
+            line = list(dict.fromkeys(line))
+            wanted = [name for name in line if name not in current or not current[name].complete]
+            stale = {name for name in wanted if name in tree.groups and name not in current}
+            for name in tree.groups:
+                if name not in current and name not in wanted and self.definitions.is_defined(name):
+                    above = {one.name for one in self.definitions.needed(name)}
+                    if above & stale:
+                        wanted.append(name)
+                        wanted += [one for one in above if one not in wanted and one not in current]
+            return self._plan(wanted, step, line)
+
+    def _warn_of_window(self, step: Step) -> None:
+        """Warn once, before a group is embedded, if its chunks may exceed the model's window."""
+        checked = self.embedders.get(step.embed_key or "")
+        if checked is None or step.group == LAZY_ROOT_NAME:
+            return
+        embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
+        window, size = embedder.max_tokens, getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
+        if window is None or size is None or size <= window or getattr(embedder, "too_long", None) == "split":
+            return
+        warn_user(
+            f"The chunks of {step.group!r} have up to {size} tokens as their counter counts, and the embed of key "
+            f"{step.embed_key!r} reads {window} at once: it may cut or refuse longer ones. Define a group with "
+            f"chunk_size={window} or less, or use a model that reads more.",
+            IngestionWarning,
+        )
+
+    def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
+        names = {*wanted, *line, *(one.name for name in wanted for one in self.definitions.needed(name))}
+        ordered = sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
+        groups: dict[str, LiveGroup] = {}
+        dropped: list[int] = []
+        steps: list[Step] = []
+        indexes: list[IndexTarget] = []
+        for name in ordered:
+            live = tree.groups.get(name)
+            if name not in wanted:
+                groups[name] = current[name]
+                continue
+            groups[name] = self._open_group(name, groups, live)
+            if live is not None and live.id != groups[name].id:
+                dropped.append(live.id)
+            steps.append(Step(name))
+            for index in live.indexes.values() if live is not None else ():
+                if index_step(name, index) != step:
+                    indexes += self._open_index(groups[name], index_step(name, index))
+            steps += [one.step for one in indexes if one.step.group == name]
+        if step is not None and (opened := self._open_index(groups[step.group], step)):
+            indexes += opened
+            steps.append(step)
+        dropped += [group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)]
+        in_use = {group.id for group in groups.values()}
+        root = groups[LAZY_ROOT_NAME]
+        plan = BuildPlan(
+            root.id,
+            root.collection,
+            {group.id: name for name, group in (*tree.groups.items(), *groups.items())},
+            [self._group_target(group, groups) for name, group in groups.items() if name != LAZY_ROOT_NAME],
+            indexes,
+            visible=False,
+        )
+        return Rebuild(
+            plan,
+            tuple(groups[name].id for name in ordered if name in wanted),
+            tuple(one for one in dict.fromkeys(dropped) if one not in in_use),
+            {name: self.definitions.revisions(name) for name in wanted},
+            tuple(steps),
+        )
+
+    def _open_group(self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None) -> LiveGroup:
+        """Open the row and the collection of a group."""
+        parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
+        fingerprint_now = self.definitions.fingerprint(name)
+        fresh = live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name)
+        row, above = (None, None) if parent is None else (parent.id, parent.name)
+        number, collection = self.open_group(name, row, fingerprint_now, fresh=fresh)
+        return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
+
+    def open_group(self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False) -> tuple[int, str]:
+        """Open the row and the collection of a group by a definition; see `GroupTable.open`."""
+        collections = self.definitions.collections(name, fingerprint)
+        fields = schema_text(self.nodes.schema)
+        opened = self.ledger.groups.open(name, parent, fingerprint, fields, collections, fresh=fresh)
+        self.nodes.segments.create(opened[1], self.nodes.schema)
+        return opened
+
+    def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
+        """Open the row of a step's index; [] if it has none, or its analyser or embedding is unknown."""
+        key = self.index_key(step)
+        if key is None:
+            return []
+        kind, name, identity = key
+        collection = ""
+        if kind == "vectors":
+            # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
+            collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
+        number, dimension = self.ledger.groups.open_index(group.id, kind, name, identity, collection)
+        index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
+        target = self._index_target(index, group.id, step)
+        return [] if target is None else [target]
+
+    def _index_target(self, index: LiveIndex, group: int, step: Step) -> IndexTarget | None:
+        if self.index_key(step) != index.key:
+            return None
+        text = self.definitions.index_text(step)
+        if index.kind == "terms":
+            return TermsTarget(index.id, group, step, TermCodes(index.name), text)
+        embedder = self.embedders[index.name]
+        return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder, text)
+
+    def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
+        definition = self.definitions.line(group.name)[0]
+        return GroupTarget(
+            group.id,
+            group.name,
+            groups[definition.parent].id,
+            group.collection,
+            definition.transform,
+            definition.sees_nodes,
+            path_key=getattr(definition.given, "path_key", None),
+            reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
+            ref=0 if definition.ref is None else groups[definition.ref].id,
+            reads_source=definition.parent == LAZY_ROOT_NAME and getattr(definition.given, "reads_source", False),
+            fingerprint=group.fingerprint,
+        )
+
+
+def index_step(group: str, index: LiveIndex) -> Step:
+    """The step that builds an index of a group."""
+    return Step(group, analyser=index.name) if index.kind == "terms" else Step(group, embed_key=index.name)
+
+
+def _is_below(tree: Tree, name: str, rows: Sequence[int]) -> bool:
+    """Whether a live group is one of some others, or below one of them."""
+    above: str | None = name
+    while above is not None:
+        group = tree.groups[above]
+        if group.id in rows:
+            return True
+        above = group.parent
+    return False
+
+
+def _analyser_identity(name: str) -> str:
+    """Identity of the analyser that is registered under a name now."""
+    analyser = analysers[name]
+    return analyser.identity or _identity_of(analyser.terms)
+
+
+@functools.lru_cache(maxsize=64)  # every query needs it
+def _identity_of(terms_of: Callable[[str], list[str]]) -> str:
+    return fingerprint(terms_of).value

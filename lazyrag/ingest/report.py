@@ -1,0 +1,429 @@
+"""Results and progress of ingestion, and its options; problems that `Document.verify` finds."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from lazyrag.data.segment import Segment
+from lazyrag.errors import CanceledError, IngestionError, IngestionWarning, NoReaderError, sentence, warn_user
+from lazyrag.groups.node_group import Step
+from lazyrag.ingest.load_files import Readers
+from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.stores.protocol import VectorRow
+from lazyrag.validation import require
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed step of one document.
+
+    Args:
+        path: The file's path relative to the dataset, or the user's id.
+        stage: ``"load"``, ``"metadata"``, ``"transform <group>"``, ``"embed <group> with <embed key>"`` or
+            ``"index <group> with <analyser>"``.
+        error: The exception.
+    """
+
+    path: str
+    stage: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.stage}): {self.error}"
+
+
+_USUAL = {"hidden", "lock file of an office program"}
+_EXPECTED = {"bytes", "date"}  # reasons of updated and touched files
+_MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
+_COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """Result of ingestion for every file.
+
+    Args:
+        added: Files that were loaded for the first time, by path relative to the dataset.
+        failed: Failures in order of path, then stage. A file whose transform failed may be in ``added`` as well; the
+            previous version of a failed file stays live.
+        skipped: Pairs (path, reason) of files that are never ingested, such as hidden files.
+        updated: Files with changed content or metadata.
+        touched: Files with the same content and other dates, which their documents have now.
+        unchanged: Files for which nothing had to be done.
+        deleted: Missing files, whose documents were deleted.
+        moved: Pairs (from, to) of files with the same content at another path.
+        withheld: Missing files, so many at once that their documents are kept until ``sync(max_deleted=1)``.
+        repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
+            could not read, and that were rebuilt from files, nodes and cached embeddings.
+        reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``, ``"reader"``,
+            ``"missing"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
+        rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
+            ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
+        notes: What loaders noted of files that were read, by path: ``"encoding: guessed cp1251, confidence 0.48"``,
+            ``"PGP message left out"``.
+
+    Example:
+        >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
+        1 added, 0 failed, 1 skipped
+    """
+
+    added: tuple[str, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    updated: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
+    withheld: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+    rebuilt: Mapping[str, str] = field(default_factory=dict, compare=False)
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        """At most thirteen lines: counts, a note of a file, why files are skipped, the first failures."""
+        others = {name: len(getattr(self, name)) for name in _COUNTED}
+        changed = [f"{count} {name}" for name, count in others.items() if count]
+        added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
+        lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
+        again = [f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()]
+        first = {reason: step for step, reason in reversed([*self.rebuilt.items()]) if reason != "missing"}
+        steps = [f"{step} ({reason})" for reason, step in reversed(first.items())]
+        if steps or {*self.reasons.values()} - _EXPECTED:
+            again += steps
+            text = f"again: {', '.join(again)}"
+            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
+        for path, noted in [*self.notes.items()][:1]:
+            text = f"{len(self.notes)} noted: {path} ({'; '.join(noted)})"
+            lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
+        reasons = Counter(reason for _, reason in self.skipped)
+        if set(reasons) - _USUAL or not (added or changed):
+            lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())
+        alike: dict[tuple[str, str], list[str]] = {}
+        for failure in self.failed:
+            alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
+        return "\n".join([*lines, *_first(starmap(_describe_alike, alike.items()))])
+
+    def __repr__(self) -> str:
+        return f"<IngestReport: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        from lazyrag.data.notebook import lines_html
+
+        first, *others = str(self).splitlines()
+        return lines_html(first, others)
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """The first few lines, and the number of the others."""
+    listed = list(lines)
+    more = len(listed) - _MAX_LINES
+    return [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"] if more > 1 else listed
+
+
+def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
+    stage, message = step
+    others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"  failed: {paths[0]}{others} ({stage}): {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
+
+
+class Failures:
+    """Failures in this process that were not retried yet.
+
+    Args:
+        where: The Document, as messages name it.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._by_step: dict[tuple[Step, str], Failure] = {}  # by step and the document's identity
+        self._new: dict[Step, list[Failure]] = {}
+        self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
+
+    def __iter__(self) -> Iterator[Failure]:
+        failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
+        return iter([*failed, *self.misnamed.values()])
+
+    def without_reader(self) -> list[tuple[str, str]]:
+        """Return pairs (path, reason) of images, audio and video that nothing reads: they are skipped, not failed."""
+        errors = {one.path: one.error for one in self._by_step.values()}
+        return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
+
+    def add(self, step: Step, identity: str, error: Exception) -> None:
+        """Add a failure."""
+        failure = self._by_step[step, identity] = Failure(identity, str(step), error)
+        self._new.setdefault(step, []).append(failure)
+
+    def has(self, steps: Collection[Step], identity: str) -> bool:
+        """Whether a document failed in one of the steps."""
+        return any((step, identity) in self._by_step for step in steps)
+
+    def steps(self) -> set[Step]:
+        """Return the steps with failures."""
+        return {step for step, _ in self._by_step}
+
+    def forget(self, wanted: Callable[[Step, str], bool]) -> None:
+        """Remove failures that are retried or obsolete."""
+        self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
+
+    def warn_or_raise(self, step: Step, count_done: Callable[[], int]) -> None:
+        """Warn of new failures in a step; raise if it succeeded for no document.
+
+        Args:
+            step: The step.
+            count_done: Counts the documents for which it succeeded.
+
+        Raises:
+            IngestionError: If every document failed.
+        """
+        failed = [failure for (at, _), failure in self._by_step.items() if at == step]
+        new = self._new.pop(step, [])
+        if not (failed or new):
+            return
+        done = count_done()
+        total = done + len(failed)
+        if not done and any(not isinstance(failure.error, NoReaderError) for failure in failed):
+            many = f"All {total} files failed to {step}. The first:"
+            which = many if total > 1 else f"The only file failed to {step}:"
+            msg = f"{which} {sentence(failed[0])}"
+            hint = f"Fix the cause, then call retry_failed(). ({self.where})"
+            raise IngestionError(f"{msg} {hint}") from failed[0].error
+        without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
+        new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
+        skipped = f"Skipped {len(without_text)} of {total} files: images, audio and video need a media reader."
+        if new:
+            msg = (
+                f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
+                f"({self.where}: last_report lists all failures, retry_failed() retries them)"
+            )
+            warn_user(f"{msg} {skipped}" if without_text else msg, IngestionWarning)
+        elif without_text:
+            warn_user(f"{skipped} The first: {without_text[0]} ({self.where})", IngestionWarning)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of an operation.
+
+    Args:
+        what: The operation: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``,
+            ``"copy <group>"``, ...
+        step: The last step.
+        done: Number of finished documents, unfinished ones counted by their steps; of embedded nodes, while a group is
+            embedded for the first time; rows for a copy.
+        total: Number of documents, nodes or rows.
+    """
+
+    what: str
+    step: str
+    done: float
+    total: int
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+"""Called often, in the thread that ingests: it should return at once. Its exceptions stop the operation."""
+
+
+_call: ContextVar[tuple[OnProgress | None, threading.Event | None]] = ContextVar("call", default=(None, None))
+
+
+@contextmanager
+def during_call(on_progress: OnProgress | None = None, cancel: threading.Event | None = None) -> Iterator[None]:
+    """Report the progress of what is done in the block, and stop it at a safe point once an event is set.
+
+    Args:
+        on_progress: Called with the progress instead of `Options.on_progress`; None for that of an outer block.
+        cancel: The event; None for that of an outer block.
+
+    Raises:
+        CanceledError: If the event is set.
+    """
+    require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
+    is_event = cancel is None or callable(getattr(cancel, "is_set", None))
+    require(is_event, "cancel", cancel, "a threading.Event or None")
+    outer = _call.get()
+    before = _call.set((on_progress or outer[0], cancel or outer[1]))
+    try:
+        raise_if_canceled()
+        yield
+    finally:
+        _call.reset(before)
+
+
+def raise_if_canceled() -> None:
+    """Check, at a point where the work can safely stop, whether it is to stop.
+
+    Raises:
+        CanceledError: If the event of the call is set.
+    """
+    _, cancel = _call.get()
+    if cancel is not None and cancel.is_set():
+        raise CanceledError("The call was cancelled. What was finished is stored; call it again to do the rest.")
+
+
+class ProgressMeter:
+    """Reports the progress of an operation, and stops it where its call is cancelled, see `during_call`.
+
+    Args:
+        what: The operation.
+        total: Number of documents, or of what the unit is.
+        steps: Maximum number of steps for each of them.
+        on_progress: Called at every step.
+        unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any size.
+    """
+
+    def __init__(
+        self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
+    ) -> None:
+        from tqdm import tqdm  # slow to import
+
+        self._what = what
+        self._total = total
+        self._is_of_nodes = unit == "node"
+        self._share = 1.0 / max(1, steps)
+        self._on_progress = _call.get()[0] or on_progress
+        self._done = 0.0
+        # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
+        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._bar.close()
+
+    def tick(self, step: Step) -> None:
+        """Count one step of one document."""
+        raise_if_canceled()
+        if not self._is_of_nodes:
+            self._report(str(step), min(self._total, self._done + self._share))
+
+    def tick_nodes(self, count: int) -> None:
+        """Count embedded nodes."""
+        raise_if_canceled()
+        if self._is_of_nodes:
+            self._report(self._what, min(self._total, self._done + count))
+
+    def reach(self, done: int) -> None:
+        """Set the number of documents, or nodes, that are finished."""
+        self._report(self._what, done)
+
+    def _report(self, step: str, done: float) -> None:
+        self._bar.update(done - self._done)
+        self._done = done
+        if self._on_progress is not None:
+            self._on_progress(Progress(self._what, step, done, self._total))
+        raise_if_canceled()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of ingestion.
+
+    Args:
+        workers: Threads that call loaders and transforms; 1 for none.
+        processes: Processes that load files whose loaders can be imported; 0 for none.
+        keep_versions: Number of earlier versions of a document that are stored.
+        grace_s: How long dead rows stay in the stores for running queries.
+        read_only: Whether nothing may be written.
+        on_progress: Called with the progress.
+        limits: Limits of loading one file.
+        readers: The user's readers by file name.
+        launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere; None for none.
+    """
+
+    workers: int = 1
+    processes: int = 0
+    keep_versions: int = 0
+    grace_s: float = 0.0
+    read_only: bool = False
+    on_progress: OnProgress | None = None
+    limits: LoadLimits = DEFAULT_LIMITS
+    readers: Readers = field(default_factory=Readers)
+    launcher: Any = None
+
+
+ProblemKind: TypeAlias = Literal["missing", "orphan", "stale", "dimension", "dangling", "damaged"]
+"""Kinds of problems:
+
+- ``missing``: in the ledger, and not in the store or the index;
+- ``orphan``: in a store, and unknown to the ledger;
+- ``stale``: not made from its present parents;
+- ``dimension``: a vector with another length or kind than its collection's, or with a number that is not finite;
+- ``dangling``: its parent or document is not live;
+- ``damaged``: unreadable, or not what was written.
+"""
+
+R = TypeVar("R", Segment, VectorRow)
+
+_PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A difference between the ledger and the stores.
+
+    Args:
+        kind: The kind, see `ProblemKind`.
+        where: The group, and the index over it if the problem is there.
+        document: The document; "" if unknown.
+        what: Details for people.
+    """
+
+    kind: ProblemKind
+    where: str
+    document: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.where}{', ' + self.document if self.document else ''}: {self.what}"
+
+
+@dataclass(slots=True)
+class Findings:
+    """Problems, and what has to be rebuilt or deleted to fix them.
+
+    Args:
+        problems: For people.
+        builds: Live builds that are wrong, with everything made from them.
+        uncovered: Pairs (index, build) that an index does not contain as it should.
+        parts: Unusable parts of lexical indexes.
+        indexes: Unusable collections of vectors, by the index's row.
+        segment_orphans: Keys by collection of segments.
+        vector_orphans: Keys by collection of vectors.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    builds: set[int] = field(default_factory=set)
+    uncovered: set[tuple[int, int]] = field(default_factory=set)
+    parts: set[int] = field(default_factory=set)
+    indexes: dict[int, str] = field(default_factory=dict)
+    segment_orphans: dict[str, list[str]] = field(default_factory=dict)
+    vector_orphans: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: ProblemKind, where: str, document: str, what: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(kind, where, document, what))
+
+
+def pages(scan: Callable[..., list[R]]) -> Iterator[list[R]]:
+    """Yield all rows of a collection in pages."""
+    after = ""
+    while page := scan(after=after, limit=_PAGE):
+        raise_if_canceled()
+        yield page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key

@@ -1,0 +1,567 @@
+"""Verify and repair: compare the ledger with what the stores and files contain. Also the status of a Document."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
+from lazyrag.groups.node_group import Step
+from lazyrag.ingest.engine import input_digest, output_digest, root_digest
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.plan import index_step
+from lazyrag.ingest.report import Findings, Problem, ProblemKind, ProgressMeter, pages, raise_if_canceled
+from lazyrag.ingest.sync import evict_superseded, ingest_changes, ingest_missing
+from lazyrag.ledger.ledger import BuildRow
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree
+from lazyrag.stores.protocol import (
+    Checkable,
+    Compactable,
+    Store,
+    VectorRow,
+    VectorStore,
+    local_path,
+    set_aside,
+)
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.types import SPARSE, Embeddings
+
+_PATIENCE_S = 10.0
+_MAX_DEATHS = 2  # of programs that read a store, after which the store is taken for damaged
+STORE_FILES = (MapFileSegmentStore, MapFileVectorStore)
+_ROUNDS = 3  # missing rows may hide that others are stale
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Status of a built node group.
+
+    Args:
+        name: Its name.
+        is_current: Whether its present definition would give the same nodes.
+        is_complete: Whether it is built for every document.
+        documents: Number of documents with nodes in it.
+        nodes: Number of its nodes.
+        indexes: Its complete indexes: analysers and embed keys, these if their vectors are of the present model.
+        reason: Why it or an index over it will be built again when it is next used, see `IngestReport.rebuilt`; ""
+            for not at all.
+    """
+
+    name: str
+    is_current: bool
+    is_complete: bool
+    documents: int
+    nodes: int
+    indexes: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentStatus:
+    """Contents of a Document.
+
+    Args:
+        name: The Document's name.
+        documents: Number of live documents.
+        groups: The node groups that are built.
+        failed: Pairs (document, stage) that failed at the last attempt.
+        waiting: Number of dead builds that wait to be removed.
+        writer: The program that is writing; "" for none.
+    """
+
+    name: str
+    documents: int
+    groups: tuple[GroupStatus, ...]
+    failed: tuple[tuple[str, str], ...]
+    waiting: int
+    writer: str
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
+        for group in self.groups:
+            notes = [
+                *group.indexes,
+                *(() if group.is_current else (f"definition changed: {group.reason}",)),
+                *(() if group.is_complete else ("incomplete",)),
+                *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
+            ]
+            lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
+        return "\n".join(lines)
+
+
+def describe_status(indexer: Indexer) -> DocumentStatus:
+    """Return the status of a Document; loads and builds nothing."""
+    tree = indexer.ledger.tree
+    groups = [
+        GroupStatus(
+            name,
+            indexer.definitions.is_current(group),
+            group.complete,
+            sum(build.size > 0 for build in group.builds.values()),
+            sum(build.size for build in group.builds.values()),
+            tuple(
+                sorted(
+                    index.name
+                    for index in group.indexes.values()
+                    if index.complete and indexer.planner.index_key(index_step(name, index)) == index.key
+                )
+            ),
+            next(filter(None, map(indexer.planner.reason, _steps(name, group))), ""),
+        )
+        for name, group in sorted(tree.groups.items())
+    ]
+    failed = tuple((identity, stage) for identity, stage, _, _ in indexer.ledger.documents.failures())
+    waiting = len(indexer.ledger.builds.dead(float("inf")))
+    return DocumentStatus(indexer.name, len(tree.documents), tuple(groups), failed, waiting, indexer.ledger.writer())
+
+
+def _steps(name: str, group: LiveGroup) -> list[Step]:
+    return [Step(name), *(index_step(name, index) for index in group.indexes.values())]
+
+
+def verify(indexer: Indexer) -> Findings:
+    """Check a Document in one state: under the lease, or, if it is read-only, until no change came in between.
+
+    Raises:
+        StoreBusyError: If another program keeps writing.
+    """
+    if not indexer.ledger.file.read_only:
+        with indexer.writing():
+            return _inspect(indexer)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        before = indexer.ledger.file.commit_counter()
+        try:
+            findings: Findings | None = _inspect(indexer)
+        except LookupError:  # something was removed meanwhile
+            findings = None
+        if findings is not None and (not findings.problems or before == indexer.ledger.file.commit_counter()):
+            return findings
+        if time.monotonic() > deadline:
+            msg = f"{indexer.where} keeps changing while it is verified. Call verify() when no program writes."
+            raise StoreBusyError(msg, store=indexer.ledger.file.address)
+
+
+def repair(indexer: Indexer) -> tuple[Problem, ...]:
+    """Fix what can be fixed. Idempotent.
+
+    Groups and indexes are rebuilt from their parents, root nodes from their files. The problems that remain have no
+    source: a text that was added as such, a file that is gone or fails.
+
+    Returns:
+        The remaining problems.
+    """
+    with indexer.writing():
+        return _repair(indexer)
+
+
+def _repair(indexer: Indexer) -> tuple[Problem, ...]:
+    indexer.ensure_root()
+    for _ in range(_ROUNDS):
+        findings = _inspect(indexer)
+        if not findings.problems:
+            break
+        _discard(indexer, findings)
+        if _reload_lost_roots(indexer):
+            ingest_changes(indexer, repairs=False)
+        else:
+            ingest_missing(indexer)
+        indexer.purge()
+    indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
+    return tuple(_inspect(indexer).problems)
+
+
+def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
+    """Repair a Document if a store lost rows of it or cannot read them. The caller holds the lease.
+
+    Only counts rows and makes one search. Store files are checked once in a program: they lose nothing while
+    they are open.
+
+    Args:
+        indexer: Of the Document.
+        counts: Also look for single lost rows, and on servers. Without it servers are left alone: an outage
+            looks like damage there.
+
+    Returns:
+        The groups and indexes with such rows; () for none.
+    """
+    path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    checked = {one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None}
+    if not indexer.is_checked:
+        checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, STORE_FILES)}
+    indexer.is_checked = True
+    if counts:
+        indexer.purge()  # as far as the grace period is over
+    elif path is None or not checked:
+        return ()
+    is_foreign = path is not None and local_path(vectors) is not None
+    with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
+        if deaths >= _MAX_DEATHS:
+            set_aside(indexer.nodes.vectors_to_write, f"The last {deaths} programs ended while they read it")
+        if is_foreign:
+            _empty_unfinished(indexer)
+        lost = dict(_lost(indexer, checked, counts=counts))
+    if not lost or (counts and not _inspect(indexer).problems):  # builds may be dead because their rows were lost
+        return ()
+    remaining = _repair(indexer)
+    where, why = next(iter(lost.items()))
+    msg = f"{indexer.where}: rebuilt {', '.join(lost)}, which a store had lost. {where}: {sentence(why)}"
+    if remaining:
+        msg += f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
+    warn_user(msg, IngestionWarning)
+    return tuple(lost)
+
+
+@contextmanager
+def _noting_deaths(path: Path) -> Iterator[int]:
+    """Yield how many programs in a row ended in this block: native code may end a process that reads damaged files."""
+    deaths = path.stat().st_size if path.exists() else 0
+    with path.open("ab") as file:
+        file.write(b".")
+    try:
+        yield deaths
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _empty_unfinished(indexer: Indexer) -> None:
+    """Empty vector indexes that are not complete yet, and that their store lost or cannot search."""
+    vectors, ledger = indexer.nodes.vectors, indexer.ledger
+    for index, group, collection, dimension in ledger.groups.unfinished_vectors():
+        expected = ledger.builds.count_rows(group, index)
+        if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
+            _drop(indexer.nodes.vectors_to_write, collection)
+            ledger.groups.empty_index(index)
+
+
+def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iterator[tuple[str, str]]:
+    """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
+    segments, vectors, builds = indexer.nodes.segments, indexer.nodes.vectors, indexer.ledger.builds
+    for group in indexer.ledger.tree.groups.values():
+        sizes = {build.number: build.size for build in group.builds.values()}
+        if segments in checked:
+            expected = builds.count_rows(group.id, dead=True) if counts else sum(sizes.values())
+            if why := _loss(segments, group.collection, expected, counts=counts):
+                yield group.name, why
+        for index in group.indexes.values() if vectors in checked else ():
+            if index.kind != "vectors" or not index.dimension:
+                continue
+            if counts:
+                expected = builds.count_rows(group.id, index.id, dead=True)
+            else:
+                expected = sum(sizes[number] for number in builds.covered(index.id, sizes))
+            why = _loss(vectors, index.collection, expected, counts=counts)
+            if why := why or _search_error(vectors, index.collection, index.dimension):
+                yield f"{group.name} by {index.name}", why
+
+
+def _loss(store: Store, collection: str, expected: int, *, counts: bool) -> str:
+    """Return what is wrong with a collection; "" if nothing is, or if that cannot be found out now."""
+    try:
+        count = store.count(collection) if expected else 0
+    except StoreError as exc:
+        return str(exc) if counts or isinstance(exc, StoreDamagedError) else ""
+    # A store file loses no single rows by itself; if somebody deleted some, verify() finds them.
+    is_lost = count < expected if counts or local_path(store) is not None else not count and expected
+    return f"{count} of {expected} rows are left" if is_lost else ""
+
+
+def _search_error(store: VectorStore, collection: str, dimension: int) -> str:
+    """Return why a store that is not a store file cannot search a collection; "" if it can."""
+    if local_path(store) is None or not dimension:
+        return ""
+    queries: Embeddings = [{0: 1.0}] if dimension == SPARSE else np.ones((1, dimension), np.float32)
+    try:
+        store.search(collection, queries, 1)
+    except StoreDamagedError as exc:
+        return str(exc)
+    except StoreError:
+        return ""
+    return ""
+
+
+def compact(indexer: Indexer) -> None:
+    """Give back the space of what is not live any more; see `Document.compact`."""
+    with indexer.writing():
+        indexer.ensure_root()
+        indexer.purge()
+        vectors = indexer.nodes.vectors_to_write
+        for group in indexer.ledger.tree.groups.values():
+            for index in group.indexes.values():
+                if index.dimension and isinstance(vectors, Compactable):
+                    vectors.compact(index.collection)
+        indexer.ledger.file.collect_array_files(older_than_s=indexer.options.grace_s)
+        indexer.ledger.file.shrink()
+        evict_superseded(indexer)
+
+
+def _discard(indexer: Indexer, findings: Findings) -> None:
+    """Delete everything that is wrong."""
+    nodes, ledger = indexer.nodes, indexer.ledger
+    for group in ledger.tree.groups.values():
+        nodes.segments.create(group.collection, nodes.schema)  # if the whole collection is gone
+    if findings.segment_orphans or findings.vector_orphans or findings.indexes:
+        ledger.announce_removal()
+    for collection, keys in findings.segment_orphans.items():
+        nodes.segments.delete(collection, keys=keys)
+    for collection, keys in findings.vector_orphans.items():
+        nodes.vectors_to_write.delete(collection, keys=keys)
+    for index, collection in findings.indexes.items():
+        _drop(nodes.vectors_to_write, collection)
+        ledger.groups.empty_index(index)
+    if findings.parts:
+        ledger.groups.discard_parts(findings.parts)
+    if findings.uncovered:
+        ledger.builds.uncover(findings.uncovered)
+    if findings.builds:
+        ledger.builds.discard(findings.builds)
+
+
+def _drop(store: VectorStore, collection: str) -> None:
+    """Drop a collection; if even that fails, replace the whole store: its other collections are found missing then."""
+    try:
+        store.drop(collection)
+    except StoreDamagedError as exc:
+        if local_path(store) is None:
+            raise
+        set_aside(store, str(exc))
+
+
+def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:
+    """Mark the files of documents without root node as unread; return those documents."""
+    root = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+    lost = [uid for uid in indexer.ledger.tree.documents if uid not in root.builds]
+    if lost:
+        indexer.ledger.documents.force_reload(lost)
+    return lost
+
+
+def _inspect(indexer: Indexer) -> Findings:
+    """Inspect everything live, and everything in the stores; nobody writes meanwhile."""
+    tree = indexer.ledger.tree
+    findings = Findings()
+    damage = indexer.ledger.file.damage()
+    if damage:
+        findings.add("damaged", "the store file", "", damage)
+    with ProgressMeter("verify", len(tree.groups), 1, indexer.options.on_progress, unit="group") as meter:
+        for done, group in enumerate(tree.groups.values(), start=1):
+            try:
+                _GroupInspection(indexer, tree, group, findings).run()
+            except StoreError as exc:  # e.g. a page of the file, or a server; the rest may be readable
+                findings.add("damaged", group.name, "", str(exc))
+            meter.reach(done)
+    return findings
+
+
+class _GroupInspection:
+    """Inspection of one group: its nodes, vectors and lexical indexes."""
+
+    def __init__(self, indexer: Indexer, tree: Tree, group: LiveGroup, findings: Findings) -> None:
+        self._indexer = indexer
+        self._builds = indexer.ledger.builds
+        self._tree = tree
+        self._group = group
+        self._findings = findings
+        self._names: Mapping[str, str] = {uid: document.identity for uid, document in tree.documents.items()}
+        self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
+        self._known = set(self._builds.numbers_in(group.id))
+
+    def run(self) -> None:
+        """Inspect the nodes, then each index."""
+        self._inspect_nodes()
+        for index in self._group.indexes.values():
+            (self._inspect_vectors if index.kind == "vectors" else self._inspect_terms)(index)
+
+    def _inspect_nodes(self) -> None:
+        """Inspect the live builds, then all rows of the collection."""
+        held = self._stored_keys()
+        rows = {row.number: row for row in self._builds.live_in(self._group.id)}
+        for build in self._tree.builds(self._group):
+            raise_if_canceled()
+            try:
+                self._inspect_build(build, rows[build.number], held.pop(build.number, set()))
+            except StoreError as exc:  # the ledger contradicts itself
+                self._report_build("dangling", build, str(exc))
+        self._find_missing_documents()
+        self._report_orphans([key for number, keys in held.items() if number not in self._known for key in keys])
+
+    def _stored_keys(self) -> defaultdict[int, set[str]]:
+        """Return the keys of all rows of the collection, by build."""
+        store, collection = self._indexer.nodes.segments, self._group.collection
+        held: defaultdict[int, set[str]] = defaultdict(set)
+        try:
+            for page in pages(functools.partial(store.scan, collection)):
+                for one in page:
+                    held[key_build(one.key)].add(one.key)
+        except StoreError as exc:
+            self._findings.add("damaged", self._group.name, "", str(exc))
+        return held
+
+    def _inspect_build(self, build: Build, row: BuildRow, held: set[str]) -> None:
+        if self._group.parent is not None and build.parent is None:
+            return self._report_build("dangling", build, "its parent is not live")
+        self._report_orphans(sorted(held - set(build.keys)))
+        missing = len(set(build.keys) - held)
+        if missing:
+            return self._report_build("missing", build, f"{missing} of {len(build.keys)} nodes")
+        nodes = self._indexer.nodes.of_build(self._group.collection, build)
+        parents = set(build.parent.uids) if build.parent is not None else {None}
+        detached = [one.uid for one in nodes if one.parent not in parents or one.document_id != build.document]
+        if detached:
+            return self._report_build("dangling", build, f"node {detached[0]} has no live parent")
+        if row.output != output_digest(nodes):
+            return self._report_build("damaged", build, "its nodes differ from those that were written")
+        if row.input.partition("/")[0] not in self._input_digests(build, nodes):
+            return self._report_build("stale", build, "it was not made from its present parents")
+        return None
+
+    def _find_missing_documents(self) -> None:
+        """Find documents without a build in the group although none of their steps failed."""
+        if not self._group.complete:
+            return
+        parent = self._tree.groups.get(self._group.parent or "")
+        rows = self._indexer.ledger.documents.all()
+        for document in self._tree.in_order():
+            uid = document.uid
+            is_due = parent is None or uid in parent.builds
+            if is_due and uid not in self._group.builds and document.identity not in self._failed:
+                lost = parent is None and rows[document.identity].origin != "dataset"
+                what = "all of it; its source is gone, so add it again" if lost else "all of it"
+                self._findings.add("missing", self._group.name, document.identity, what)
+
+    def _input_digests(self, build: Build, nodes: Sequence[Segment]) -> set[str]:
+        """Return the valid input digests of a build, for a transform that sees nodes or only content."""
+        if build.parent is None:
+            return {root_digest(nodes[0])} if nodes else set()
+        definitions, groups = self._indexer.definitions, self._tree.groups
+        seen = _line(build.parent)
+        ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
+        if ref is not None and ref in groups:
+            seen[-1:] = [one for one in _line(groups[ref].builds.get(build.document)) if one not in seen[:-1]]
+        try:
+            line = [self._indexer.nodes.of_build(groups[one.group].collection, one) for one in seen]
+        except StoreError:
+            return set()  # reported where it is missing
+        return {input_digest(line, sees_nodes=sees) for sees in (False, True)}
+
+    def _report_orphans(self, keys: Sequence[str]) -> None:
+        if keys:
+            self._findings.segment_orphans.setdefault(self._group.collection, []).extend(keys)
+            self._findings.add("orphan", self._group.name, "", f"{len(keys)} nodes, the first is {keys[0]}")
+
+    def _report_build(self, kind: ProblemKind, build: Build, what: str) -> None:
+        self._findings.builds.add(build.number)
+        self._findings.add(kind, self._group.name, self._name_of(build), what)
+
+    def _name_of(self, build: Build) -> str:
+        return self._names.get(build.document, build.document)
+
+    def _inspect_vectors(self, index: LiveIndex) -> None:
+        findings, where = self._findings, f"{self._group.name} by {index.name}"
+        due = self._due_builds(index)
+        if not due and not index.dimension:
+            return
+        held, damage = self._stored_lengths(index)
+        if damage:
+            findings.indexes[index.id] = index.collection
+            findings.add("damaged", where, "", damage)
+            return
+        lengths = Counter(length for length in held.values() if length)
+        if index.dimension and lengths and index.dimension not in lengths:
+            findings.indexes[index.id] = index.collection
+            stored = _format_dimension(lengths.most_common(1)[0][0])
+            msg = f"the vectors {stored}, and in the ledger they {_format_dimension(index.dimension)}"
+            for build in due:
+                findings.add("dimension", where, self._name_of(build), msg)
+            return
+        for build in due:
+            own = [held.get(key) for key in build.keys]
+            missing, wrong = own.count(None), sum(one not in {None, index.dimension} for one in own)
+            if missing or wrong:
+                findings.uncovered.add((index.id, build.number))
+            if missing:
+                findings.add("missing", where, self._name_of(build), f"{missing} of {len(own)} vectors")
+            if wrong:
+                what = f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
+                findings.add("dimension", where, self._name_of(build), what)
+        orphans = [key for key in held if key_build(key) not in self._known]
+        if orphans:
+            findings.vector_orphans[index.collection] = orphans
+            findings.add("orphan", where, "", f"{len(orphans)} vectors, the first is {orphans[0]}")
+
+    def _inspect_terms(self, index: LiveIndex) -> None:
+        findings, where = self._findings, f"{self._group.name} by {index.name}"
+        parts: Counter[int] = Counter()
+        rows: dict[int, int] = {}
+        for row in index.parts:
+            damage = self._indexer.terms.damage(row)
+            if damage:
+                findings.parts.add(row.id)
+                findings.add("damaged", where, "", damage)
+            else:
+                parts.update(row.builds.tolist())
+                rows.update(zip(row.builds.tolist(), row.rows.tolist(), strict=True))
+        for build in self._due_builds(index):
+            if parts[build.number] == 1 and rows[build.number] == build.size:
+                continue
+            findings.uncovered.add((index.id, build.number))
+            what = f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in {parts[build.number]} parts"
+            findings.add("missing", where, self._name_of(build), what)
+            # If a part is wrong about one build, nothing else in it can be trusted.
+            findings.parts |= {row.id for row in index.parts if build.number in row.builds}
+        lost = [row for row in index.parts if row.id in findings.parts]
+        findings.uncovered |= {(index.id, number) for row in lost for number in row.builds.tolist()}
+
+    def _due_builds(self, index: LiveIndex) -> list[Build]:
+        """Return the live builds that an index must contain: those that have nodes and did not fail."""
+        covered = self._builds.covered(index.id, {build.number for build in self._group.builds.values()})
+        due = []
+        for build in self._tree.builds(self._group):
+            try:
+                has_nodes = bool(build.keys)
+            except StoreError:  # reported with the nodes
+                continue
+            may_fail = self._tree.documents[build.document].identity in self._failed
+            if has_nodes and (build.number in covered or (index.complete and not may_fail)):
+                due.append(build)
+        return due
+
+    def _stored_lengths(self, index: LiveIndex) -> tuple[dict[str, int], str]:
+        """Return the length of each stored vector (`SPARSE` for sparse, 0 for non-finite ones), and any damage."""
+        store = self._indexer.nodes.vectors
+        held: dict[str, int] = {}
+        try:
+            damage = (
+                store.damage(index.collection)
+                if isinstance(store, Checkable)
+                else _search_error(store, index.collection, index.dimension)
+            )
+            for page in pages(functools.partial(store.scan, index.collection)) if not damage else ():
+                held.update((row.key, _vector_length(row)) for row in page)
+        except StoreError as exc:
+            return {}, str(exc)
+        return held, damage
+
+
+def _vector_length(row: VectorRow) -> int:
+    if isinstance(row.vector, dict):
+        return SPARSE if all(map(math.isfinite, row.vector.values())) else 0
+    return len(row.vector) if row.vector.ndim == 1 and np.isfinite(row.vector).all() else 0
+
+
+def _format_dimension(dimension: int) -> str:
+    return "are sparse" if dimension == SPARSE else f"have {dimension} numbers"
+
+
+def _line(build: Build | None) -> list[Build]:
+    """A build and those above it, the root node's last."""
+    return [] if build is None else [build, *_line(build.parent)]

@@ -1,0 +1,1212 @@
+"""The ledger: the documents, the builds that were made of them, and which of those are live.
+
+It decides what a reader sees, and changes in one transaction: a document's new builds become live together, or not at
+all. Stores only hold rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from lazyrag.data.segment import root_uid
+from lazyrag.errors import StoreError
+from lazyrag.ledger.lease import LedgerConnection, Program, chunks, select_in
+from lazyrag.ledger.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
+from lazyrag.loaders.directory import Signature
+from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
+
+Origin: TypeAlias = Literal["dataset", "file", "text"]
+Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]
+
+DOCUMENT_COLUMNS = (
+    "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
+    "loaded, said, updates, version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """A document in the ledger.
+
+    Args:
+        id: Its row; 0 before it has one.
+        uid: Uid of its root node.
+        identity: Path relative to the dataset, or the user's id.
+        origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind only.
+        status: ``"new"``: nothing is live yet; ``"live"``; ``"deleted"``; ``"excluded"``: deleted by the user, though
+            its file may still be there.
+        signature: Of its file, when it was read; None for a text.
+        seen_ns: When the signature was taken, in nanoseconds since 1970.
+        content_hash: Digest of the file's bytes.
+        config_hash: Digest of its loader and of the user's metadata.
+        loaded: Metadata from the loader, as JSON.
+        user_metadata: Metadata from ``file_metadata``, as JSON.
+        updates: Metadata from ``update_metadata``, as JSON.
+        version: Number of its live version, from 1; 0 for none.
+    """
+
+    id: int
+    uid: str
+    identity: str
+    origin: Origin = "dataset"
+    status: Status = "new"
+    signature: Signature | None = None
+    seen_ns: int = 0
+    content_hash: str = ""
+    config_hash: str = ""
+    loaded: str = "{}"
+    user_metadata: str = "{}"
+    updates: str = "{}"
+    version: int = 0
+
+
+class BuildRow(NamedTuple):
+    """A build in the ledger; see `lazyrag.stores.sqlite` for the columns."""
+
+    number: int
+    document: int
+    node_group: int
+    parent: int | None
+    root: int
+    input: str
+    counts: str
+    output: str = ""
+
+
+_BUILD = ", ".join(f"build.{name}" for name in BuildRow._fields)
+
+
+class NewPart(NamedTuple):
+    """A part to enter into a keyword index.
+
+    ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their array files.
+    """
+
+    index_id: int
+    file: str
+    arrays: bytes | None
+    rows: int
+    builds: bytes
+    replaces: tuple[int, ...] = ()
+    retired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The builds that become live for a document.
+
+    Args:
+        row: Its row with new values.
+        builds: Its live build in each group, by the group's row; all of them.
+        covered: Pairs (index, build) that are added to indexes.
+        root: Number of its root build, if this is a new version; None if groups are added to the present one.
+        gone: Rows of documents that are deleted in the same transaction: the one that it was moved from.
+        version_hash: Digest of the file that the version was made of; "" for the present file.
+    """
+
+    row: DocumentRow
+    builds: Mapping[int, int]
+    covered: Sequence[tuple[int, int]] = ()
+    root: int | None = None
+    gone: tuple[int, ...] = ()
+    version_hash: str = ""
+
+
+class Version(NamedTuple):
+    """A stored version of a document."""
+
+    number: int
+    root: int
+    created_at: float
+    content_hash: str
+    loaded: str
+    user_metadata: str
+    updates: str
+
+
+def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
+    """Builds with those above them, by number, from which the keys of their nodes follow."""
+    rows: dict[int, tuple[str, str, int | None, str]] = {}
+    wanted = set(numbers)
+    while wanted:
+        found: set[int] = set()
+        for number, uid, name, parent, counts in select_in(
+            connection,
+            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM build "
+            "JOIN document ON document.id = build.document JOIN node_group ON node_group.id = build.node_group "
+            "WHERE build.number IN (?*)",
+            wanted,
+        ):
+            rows[number] = uid, name, parent, counts
+            if parent is not None:
+                found.add(parent)
+        wanted = found - rows.keys()
+    built: dict[int, Build] = {}
+
+    def build(number: int) -> Build:
+        if number not in built:
+            uid, name, parent, counts = rows[number]
+            built[number] = Build(number, uid, name, None if parent is None else build(parent), counts)
+        return built[number]
+
+    return {number: build(number) for number in numbers if number in rows}
+
+
+def document_row(row: tuple[Any, ...]) -> DocumentRow:
+    """A row of `DOCUMENT_COLUMNS` as a value."""
+    number, uid, identity, origin, status, size, mtime_ns, inode, *rest = row
+    signature = None if size is None else Signature(size, mtime_ns, inode)
+    return DocumentRow(number, uid, read_text(identity), origin, status, signature, *rest)
+
+
+def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | None]:
+    """Size, time of modification and inode, as columns."""
+    signature = row.signature
+    return (None, None, None) if signature is None else (signature.size, signature.mtime_ns, signature.inode)
+
+
+def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: int | None) -> None:
+    """Write the rows of documents, unless readers see no change."""
+    if changes is None:
+        return
+    connection.executemany(
+        "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
+        "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
+        "WHERE id = ?",
+        [
+            (
+                *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
+                *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
+            )
+            for flip in flips
+            for row in [flip.row]
+        ],
+    )
+
+
+def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int) -> None:
+    """Enter the versions that have become live; drop versions and builds beyond ``keep_versions``."""
+    now = time.time()
+    connection.executemany(
+        "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
+        "FROM document WHERE id = ?",
+        [(flip.root, now, flip.version_hash, flip.row.id) for flip in flips],
+    )
+    connection.executemany(
+        "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",
+        [(flip.row.id, flip.row.id, keep_versions) for flip in flips],
+    )
+    connection.executemany(
+        "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead' "
+        "AND number NOT IN (SELECT build FROM live WHERE document = ?) "
+        "AND root NOT IN (SELECT root FROM version WHERE document = ?)",
+        [(now, flip.row.id, flip.row.id, flip.row.id) for flip in flips],
+    )
+
+
+def tombstone_document(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+    """Hide a document from readers; its rows in stores are purged later."""
+    connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
+    connection.execute("DELETE FROM live WHERE document = ?", (document,))
+    connection.execute("DELETE FROM version WHERE document = ?", (document,))
+    connection.execute(
+        "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document WHERE id = ?)",
+        (document,),
+    )
+    connection.execute(
+        "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead'",
+        (time.time(), document),
+    )
+
+
+def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
+    """Enter a part of a keyword index; it replaces those that were merged into it."""
+    connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in part.replaces])
+    if part.rows:
+        connection.execute(
+            "INSERT INTO term_part (space, file, arrays, rows, builds) VALUES (?, ?, ?, ?, ?)",
+            (part.index_id, part.file, part.arrays, part.rows, part.builds),
+        )
+
+
+class _Table:
+    """Some tables of a ledger.
+
+    Args:
+        db: Connection to the ledger.
+    """
+
+    def __init__(self, db: LedgerConnection) -> None:
+        self._db = db
+
+    def _column(self, query: str, *parameters: Any) -> list[Any]:
+        """The values of a query for one column."""
+        return [value for (value,) in self._db.select(query, parameters)]
+
+
+class BuildTable(_Table):
+    """The builds of a ledger."""
+
+    def reserve(self, count: int) -> range:
+        """Reserve build numbers."""
+        with self._db.writing() as connection:
+            return next_builds(connection, count)
+
+    def begin(self, rows: Iterable[BuildRow]) -> None:
+        """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
+        with self._db.writing() as connection:
+            connection.executemany(
+                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number) DO UPDATE SET input = excluded.input, "
+                "counts = excluded.counts, output = excluded.output, status = 'writing', dead_at = 0, "
+                "document = excluded.document, node_group = excluded.node_group, parent = excluded.parent, "
+                "root = excluded.root",
+                rows,
+            )
+
+    def acknowledge(self, numbers: Iterable[int]) -> None:
+        """Mark builds as written: the store has acknowledged their nodes."""
+        with self._db.writing() as connection:
+            connection.executemany("UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers])
+
+    def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
+        """The live builds of some documents in all groups, complete or not: by document, then by group."""
+        found: dict[int, dict[int, BuildRow]] = {}
+        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.document IN (?*)"  # noqa: S608
+        for build in map(BuildRow._make, self._db.select_in(query, documents)):
+            found.setdefault(build.document, {})[build.node_group] = build
+        return found
+
+    def inputs(self, numbers: Collection[int]) -> dict[int, str]:
+        """The input digests of some builds."""
+        return dict(self._db.select_in("SELECT number, input FROM build WHERE number IN (?*)", numbers))
+
+    def numbers_in(self, group: int) -> list[int]:
+        """Numbers of all builds of a group, including those that wait to be purged."""
+        return self._column("SELECT number FROM build WHERE node_group = ?", group)
+
+    def live_in(self, group: int) -> list[BuildRow]:
+        """The live builds of a group."""
+        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"  # noqa: S608
+        return list(map(BuildRow._make, self._db.select(query, (group,))))
+
+    def mark_orphans_dead(self) -> None:
+        """Mark the unused builds of killed programs as dead.
+
+        Builds of groups under construction stay, and those of documents that failed in another step: they are used when
+        it is tried again.
+        """
+        with self._db.writing() as connection:
+            connection.execute(
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN "
+                "(SELECT id FROM document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' "
+                "AND NOT EXISTS (SELECT 1 FROM live WHERE live.document = build.document "
+                "AND live.node_group = build.node_group AND live.build = build.number) "
+                "AND NOT EXISTS (SELECT 1 FROM version WHERE version.document = build.document "
+                "AND version.root = build.root) "
+                "AND document NOT IN (SELECT document.id FROM failure JOIN document "
+                "ON document.ledger = failure.ledger AND document.identity = failure.identity) "
+                "AND node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
+                (time.time(), self._db.id),
+            )
+
+    def discard(self, numbers: Iterable[int]) -> None:
+        """Discard damaged builds, and all builds that were made of them."""
+        now = time.time()
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection)
+            waiting = set(numbers)
+            gone: set[int] = set()
+            while waiting:
+                gone |= waiting
+                below = select_in(connection, "SELECT number FROM build WHERE parent IN (?*)", waiting)
+                waiting = {number for (number,) in below} - gone
+            rows = [(number,) for number in sorted(gone)]
+            connection.executemany(
+                "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE number = ?)",
+                [(changes, number) for (number,) in rows],
+            )
+            connection.executemany("DELETE FROM live WHERE build = ?", rows)
+            connection.executemany("DELETE FROM covered WHERE build = ?", rows)
+            connection.executemany("DELETE FROM version WHERE root = ?", rows)
+            connection.executemany(
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE number = ?", [(now, number) for (number,) in rows]
+            )
+
+    def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Remove pairs (index, build) from the builds that indexes cover."""
+        with self._db.writing() as connection:
+            connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
+
+    def written(self, documents: Collection[int]) -> list[BuildRow]:
+        """Builds of some documents that a store has acknowledged, live or not; each document's by number."""
+        query = f"SELECT {_BUILD} FROM build WHERE status = 'written' AND document IN (?*) ORDER BY number"  # noqa: S608
+        return list(map(BuildRow._make, self._db.select_in(query, documents)))
+
+    def not_dead(self, numbers: Collection[int]) -> list[int]:
+        """Those of some builds that are not dead."""
+        query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
+        return [number for (number,) in self._db.select_in(query, numbers)]
+
+    def dead(self, before: float) -> list[tuple[int, int, str]]:
+        """Builds of groups in use that have been dead since before a time: number, row of the group, its collection."""
+        return self._db.select(
+            "SELECT build.number, build.node_group, node_group.collection FROM build "
+            "JOIN node_group ON node_group.id = build.node_group "
+            "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
+            "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
+            (before, self._db.id),
+        )
+
+    def with_parents(self, numbers: Collection[int]) -> dict[int, Build]:
+        """Builds by number, with those above them."""
+        with self._db.reading() as connection:
+            return build_objects(connection, numbers)
+
+    def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the live documents, or of those among some, that have no live build in a group."""
+        query = (
+            "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
+            "(SELECT 1 FROM live WHERE document = document.id AND node_group = ?)"
+        )
+        return self._among("id", among, query, self._db.id, group)
+
+    def missing_cover(self, group: int, index: int, among: Collection[int] | None = None) -> set[int]:
+        """Rows of the documents, or of those among some, whose live build in a group is not in an index."""
+        query = (
+            "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
+            "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
+        )
+        return self._among("document", among, query, group, index)
+
+    def _among(self, column: str, among: Collection[int] | None, query: str, *parameters: int) -> set[int]:
+        if among is None:
+            return set(self._column(query, *parameters))
+        return {number for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)}
+
+    def covered(self, index: int, builds: Collection[int]) -> set[int]:
+        """Those of some builds that are in an index."""
+        query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
+        return {build for (build,) in self._db.select_in(query, builds, index)}
+
+    def count_rows(self, group: int, index: int | None = None, *, dead: bool = False) -> int:
+        """How many rows of a group, or vectors of an index over it, a store acknowledged; dead builds if requested."""
+        cover = "" if index is None else "JOIN covered ON covered.build = build.number AND covered.space = ? "
+        where, status = "node_group = ? AND status IN ('written', ?)", "dead" if dead else "written"
+        query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
+        found = self._db.select(query, (group, status) if index is None else (index, group, status))
+        return sum(sum(json.loads(counts)) * builds for counts, builds in found)
+
+    def count_live(self, group: int) -> int:
+        """How many documents have a live build in a group."""
+        [count] = self._column("SELECT count(*) FROM live WHERE node_group = ?", group)
+        return int(count)
+
+    def count_covered(self, index: int) -> int:
+        """How many live builds are in an index."""
+        query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
+        [count] = self._column(query, index)
+        return int(count)
+
+    def delete_build_rows(self, numbers: Iterable[int]) -> None:
+        """Remove builds whose nodes are purged, and the rows of deleted documents that have no more."""
+        rows = [(number,) for number in numbers]
+        with self._db.writing(checked=False) as connection:  # dead builds are not live
+            documents = {
+                document
+                for row in rows
+                for (document,) in connection.execute("SELECT document FROM build WHERE number = ?", row)
+            }
+            connection.executemany("DELETE FROM covered WHERE build = ?", rows)
+            connection.executemany("DELETE FROM build WHERE number = ?", rows)
+            for document in documents:
+                _delete_documents(connection, self._db.id, "id = ?", document)
+
+
+_GONE = (
+    "document WHERE ledger = ? AND status IN ('deleted', 'new') "
+    "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+)
+
+
+def _delete_documents(connection: sqlite3.Connection, ledger: int, condition: str, *parameters: object) -> None:
+    """Remove rows of deleted documents without builds. Readers that did not see them deleted have to reload all."""
+    where = f"{_GONE} AND {condition}"
+    found = connection.execute(f"SELECT max(changed) FROM {where}", (ledger, *parameters)).fetchone()[0]  # noqa: S608
+    if found is not None:
+        connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
+        connection.execute("UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (found, ledger))
+
+
+def next_builds(connection: sqlite3.Connection, count: int) -> range:
+    """Reserve build numbers, in a writing transaction."""
+    [first] = connection.execute("SELECT next FROM build_sequence").fetchone()
+    connection.execute("UPDATE build_sequence SET next = ?", (first + count,))
+    return range(first, first + count)
+
+
+_BATCH_SIZE = 500  # builds
+
+# Dropped groups and indexes are not copied.
+_COPIED = """WITH
+kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
+kept_space AS (SELECT id FROM space WHERE node_group IN (SELECT id FROM kept_group) AND status <> 'dropped')
+"""
+# In an order in which no row names one of a table that comes after it.
+_ROWS = {
+    "document": "SELECT * FROM document WHERE ledger = :ledger",
+    "node_group": "SELECT * FROM node_group WHERE id IN (SELECT id FROM kept_group)",
+    "build": "SELECT * FROM build WHERE node_group IN (SELECT id FROM kept_group)",
+    "live": "SELECT * FROM live WHERE node_group IN (SELECT id FROM kept_group)",
+    "version": "SELECT * FROM version WHERE root IN "
+    "(SELECT number FROM build WHERE node_group IN (SELECT id FROM kept_group))",
+    "space": "SELECT * FROM space WHERE id IN (SELECT id FROM kept_space)",
+    "covered": "SELECT * FROM covered WHERE space IN (SELECT id FROM kept_space)",
+    "term_part": "SELECT * FROM term_part WHERE space IN (SELECT id FROM kept_space)",
+    "failure": "SELECT * FROM failure WHERE ledger = :ledger",
+}
+_GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN (SELECT id FROM kept_group) ORDER BY id"
+_INDEXES = (
+    "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space "
+    "WHERE id IN (SELECT id FROM kept_space) ORDER BY id"
+)
+_BUILDS = "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ? ORDER BY number"
+_COVERED = (
+    "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status = 'written' "
+    "AND number > ? ORDER BY number"
+)
+_LIVE_ROWS = (
+    "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
+    (
+        "SELECT number, output FROM live JOIN build ON number = build "
+        "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number"
+    ),
+)
+_ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN (SELECT id FROM kept_space)"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGroup:
+    """A group to copy.
+
+    Args:
+        id: Its row.
+        name: Its name.
+        collection: Of its segments.
+        fields: The filterable fields, as text; "" from an earlier release that did not store them.
+        indexes: The indexes over it.
+    """
+
+    id: int
+    name: str
+    collection: str
+    fields: str
+    indexes: tuple[LiveIndex, ...]
+
+
+def copied_groups(ledger: LedgerConnection) -> list[CopiedGroup]:
+    """The groups of a ledger to copy, parents first."""
+    with ledger.reading() as connection:
+        indexes: dict[int, list[LiveIndex]] = {}
+        for group, *values in _select_copied(connection, _INDEXES, ledger.id):
+            indexes.setdefault(group, []).append(LiveIndex(*values))
+        return [
+            CopiedGroup(group, name, collection, fields, tuple(indexes.get(group, ())))
+            for group, name, collection, fields in _select_copied(connection, _GROUPS, ledger.id)
+        ]
+
+
+class CopiedBuild(NamedTuple):
+    """A build to copy.
+
+    Args:
+        build: The build, with those above it.
+        output: Digest of its nodes.
+    """
+
+    build: Build
+    output: str
+
+
+def copied_builds(
+    ledger: LedgerConnection, group: CopiedGroup, index: LiveIndex | None = None
+) -> Iterator[CopiedBuild]:
+    """The written builds of a group, or those of them in an index, by number.
+
+    Builds of an interrupted sync and dead ones are left out: nobody reads them.
+    """
+    query, row = (_BUILDS, group.id) if index is None else (_COVERED, index.id)
+    last = 0
+    while True:
+        with ledger.reading() as connection:
+            some = connection.execute(query, (row, last)).fetchmany(_BATCH_SIZE)
+            builds = build_objects(connection, [number for number, _ in some])
+        for number, output in some:
+            yield CopiedBuild(builds[number], output)
+        if not some:
+            return
+        last = some[-1][0]
+
+
+def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> bool:
+    """Mark ledgers as unfinished copies; a copy that was begun is continued.
+
+    From here on nobody else writes their file.
+
+    Args:
+        ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
+
+    Returns:
+        Whether they are complete copies already, of what is live in the ledgers now.
+
+    Raises:
+        StoreError: If that file has other documents, or copies of other ledgers.
+    """
+    file = ledgers[0][1].file
+    wanted = {there.name: here.token for here, there in ledgers}
+    if all(_is_copy(here, there) for here, there in ledgers):
+        return True
+    with file.writing(durable=True) as connection:
+        for name, incoming, copied_from, holds in connection.execute(
+            "SELECT name, incoming, copied_from, "
+            "id IN (SELECT ledger FROM document UNION SELECT ledger FROM node_group) FROM ledger"
+        ):
+            if holds and copied_from and copied_from == wanted.get(name):
+                what = (
+                    f"{file.address} holds a complete copy of Document {name!r} already, and one of them has changed "
+                    "since. Name another file for the target's ledger."
+                )
+            elif holds:
+                what = (
+                    f"{file.address} holds the Document {name!r} already, and migrate() needs a target without it. "
+                    "Name another file for the target's ledger."
+                )
+            elif incoming and incoming != wanted.get(name):
+                what = (
+                    f"{file.address} holds the beginning of another copy, of Document {name!r}. Call that migrate() "
+                    "again first; or delete the file, to give it up; or name another one for the target's ledger."
+                )
+            else:
+                continue
+            raise StoreError(what, store=file.address)
+        for name, token in wanted.items():
+            connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
+    return False
+
+
+def _is_copy(here: LedgerConnection, there: LedgerConnection) -> bool:
+    [(origin,)] = there.select("SELECT copied_from FROM ledger WHERE id = ?", (there.id,))
+    return bool(origin == here.token and _live_rows(here) == _live_rows(there))
+
+
+def _live_rows(ledger: LedgerConnection) -> list[Any]:
+    """What is live in a ledger, with the numbers that a copy has, too."""
+    with ledger.reading() as connection:
+        return [_select_copied(connection, query, ledger.id).fetchall() for query in _LIVE_ROWS]
+
+
+def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
+    """Copy the array files of a ledger's keyword indexes."""
+    with here.reading() as connection:
+        names = _select_copied(connection, _ARRAY_FILES, here.id).fetchall()
+    for (name,) in names:
+        there.file.arrays.write(here.file.arrays.open(name))
+
+
+def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]) -> None:
+    """Copy ledgers to empty ones, in one transaction; then Documents can be opened there.
+
+    Rows keep their numbers, since store keys contain build numbers.
+
+    Args:
+        ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
+        collections: From names of collections to those of their copies.
+
+    Raises:
+        StoreBusyError: If another program has taken a lease over.
+    """
+    # `begin_copies` has checked the target, and nobody else writes its file since.
+    [(first, target), *_] = ledgers
+    with first.reading() as source, target.file.writing(durable=True) as connection:
+        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may come before the one above it
+        for here, there in ledgers:
+            here.lease.ensure_held(source)
+            there.lease.ensure_held(connection)
+            for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
+                there.file.check_there(name)
+            for table, rows in _ROWS.items():
+                columns = _columns(connection.execute(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608
+                connection.executemany(
+                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
+                    _with_copied_names(_select_copied(source, rows, here.id), there.id, collections),
+                )
+            connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
+            counts = source.execute(
+                "SELECT changes, removals, forgotten, switched FROM ledger WHERE id = ?", (here.id,)
+            ).fetchone()
+            connection.execute(
+                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals = ?, forgotten = ?, "
+                "switched = ? WHERE id = ?",
+                (*counts, there.id),
+            )
+        connection.execute(
+            "UPDATE build_sequence SET next = max(next, ?)",
+            source.execute("SELECT next FROM build_sequence").fetchone(),
+        )
+
+
+def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
+    return connection.execute(_COPIED + query, {"ledger": ledger})
+
+
+def _with_copied_names(
+    rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
+    names = _columns(rows)
+    for row in rows:
+        values = dict(zip(names, row, strict=True))
+        if "ledger" in values:
+            values["ledger"] = ledger
+        if values.get("collection"):
+            values["collection"] = collections[values["collection"]]
+        yield values
+
+
+def _columns(rows: sqlite3.Cursor) -> list[str]:
+    return [name for name, *_ in rows.description]
+
+
+class DocumentTable(_Table):
+    """The documents of a ledger."""
+
+    _may_have_failures = True  # as of the last `register`
+
+    def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
+        """Those of some documents that are known, by identity, including deleted ones."""
+        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
+        found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
+        return {row.identity: row for row in map(document_row, found)}
+
+    def all(self) -> dict[str, DocumentRow]:
+        """All documents by identity, including deleted ones."""
+        rows = self._db.select(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._db.id,))  # noqa: S608
+        return {row.identity: row for row in map(document_row, rows)}
+
+    def identities(self) -> list[tuple[str, int]]:
+        """Identity and row of all documents, in the order of identities."""
+        rows = self._db.select("SELECT identity, id FROM document WHERE ledger = ?", (self._db.id,))
+        return sorted((read_text(identity), row) for identity, row in rows)
+
+    def with_content(self, content_hash: str) -> list[str]:
+        """Identities of the live documents with some content."""
+        query = "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND content_hash = ?"
+        return [read_text(identity) for (identity,) in self._db.select(query, (self._db.id, content_hash))]
+
+    def content_hashes(self) -> set[str]:
+        """Content hashes of live documents and of stored versions."""
+        live = "SELECT content_hash FROM document WHERE ledger = ? AND status = 'live'"
+        return {*self._column(live, self._db.id), *self._column("SELECT content_hash FROM version")}
+
+    def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
+        """The rows of some documents, in their order; read lazily."""
+        for some in chunks(list(numbers)):
+            found = self._db.select_in(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)", some)  # noqa: S608
+            by_number = {row.id: row for row in map(document_row, found)}
+            yield from (by_number[number] for number in some)
+
+    def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+        """Enter documents; a known one gets the number of its old row and of its version."""
+        with self._db.writing() as connection:
+            failed = connection.execute("SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)).fetchone()
+            self._may_have_failures = failed is not None
+            connection.executemany(
+                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?, 'new') "
+                "ON CONFLICT (ledger, uid) DO NOTHING",
+                [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
+            )
+            query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
+            found = self._db.file.fetch_each(connection, query, [(self._db.id, row.uid) for row in rows])
+        return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
+
+    def note_files(self, rows: Iterable[DocumentRow]) -> None:
+        """Update the rows of files whose content has not changed."""
+        rows = list(rows)
+        with self._db.writing() as connection:
+            # The live version was made of a file of the same text, unless an earlier one was made live again.
+            connection.executemany(
+                "UPDATE version SET content_hash = ? WHERE document = ? "
+                "AND content_hash = (SELECT content_hash FROM document WHERE id = ?)",
+                [(row.content_hash, row.id, row.id) for row in rows],
+            )
+            connection.executemany(
+                "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash = ?, mark = ? "
+                "WHERE id = ?",
+                [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
+            )
+
+    def force_reload(self, uids: Iterable[str]) -> None:
+        """Force the files of some documents to be read again."""
+        with self._db.writing() as connection:
+            self._db.next_change(connection)
+            connection.executemany(
+                "UPDATE document SET content_hash = '', seen_ns = 0 WHERE ledger = ? AND uid = ?",
+                [(self._db.id, uid) for uid in uids],
+            )
+
+    def tombstone(self, documents: Iterable[int], status: Status) -> None:
+        """Hide documents from readers at once; their rows are purged later."""
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection)
+            for document in documents:
+                tombstone_document(connection, document, status, changes)
+
+    def delete_document_rows(self) -> None:
+        """Remove the rows of deleted documents without builds; looks at all documents."""
+        if self._db.select(f"SELECT 1 FROM {_GONE} LIMIT 1", (self._db.id,)):  # noqa: S608
+            with self._db.writing() as connection:
+                _delete_documents(connection, self._db.id, "1 = 1")
+
+    def rolled_back(self) -> set[int]:
+        """Rows of the documents whose live version was made of another file than the present one."""
+        query = (
+            "SELECT document.id FROM document JOIN version ON version.document = document.id "
+            "AND version.number = document.version "
+            "WHERE ledger = ? AND version.content_hash <> document.content_hash"
+        )
+        return set(self._column(query, self._db.id))
+
+    def versions(self, document: int) -> list[Version]:
+        """The stored versions of a document, oldest first."""
+        rows = self._db.select(
+            "SELECT number, root, created_at, content_hash, loaded, said, updates FROM version "
+            "WHERE document = ? ORDER BY number",
+            (document,),
+        )
+        return list(map(Version._make, rows))
+
+    def created(self, numbers: Collection[int]) -> dict[int, float]:
+        """When the live versions of some documents became live, by row, in seconds since 1970."""
+        query = (
+            "SELECT document, created_at FROM version JOIN document ON document.id = document "
+            "AND document.version = number WHERE document IN (?*)"
+        )
+        return dict(self._db.select_in(query, numbers))
+
+    def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
+        """Replace the failures of some documents.
+
+        Args:
+            identities: Of the documents that were tried; None for all.
+            failures: Identity, stage, class of the error and message of each that failed.
+        """
+        failures, now = list(failures), time.time()
+        if not failures:
+            table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
+            if not (self._db.select(table, (self._db.id,)) if identities is None else self._may_have_failures):
+                return
+        with self._db.writing() as connection:
+            if identities is None:
+                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
+            else:
+                tried = [(self._db.id, stored_text(one)) for one in identities]
+                connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
+            connection.executemany(
+                "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity, stage) DO UPDATE SET "
+                "kind = excluded.kind, message = excluded.message, failed_at = excluded.failed_at",
+                [(self._db.id, *map(stored_text, failure), now) for failure in failures],
+            )
+
+    def failures(self) -> list[tuple[str, str, str, str]]:
+        """Identity, stage, class of the error and message of all failures at the last try."""
+        rows = self._db.select(
+            "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
+            (self._db.id,),
+        )
+        return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
+
+
+class GroupTable(_Table):
+    """The groups of a ledger, and their indexes."""
+
+    def open(
+        self,
+        name: str,
+        parent: int | None,
+        fingerprint: str,
+        fields: str,
+        collection: Callable[[str], str],
+        *,
+        fresh: bool = False,
+    ) -> tuple[int, str]:
+        """The row and the collection of a group under some definitions; created if missing.
+
+        Args:
+            name: Its name.
+            parent: Row of the group above it; None for the root group.
+            fingerprint: Of the definitions.
+            fields: The filterable fields, as text.
+            collection: From a suffix, which distinguishes collections of the same definitions, to a collection's name.
+            fresh: Create a new row: the definition has changed in a way that its fingerprint cannot show.
+        """
+        with self._db.writing() as connection:
+            # A dropped group is not reused: it waits to be purged, and its parents' nodes may be gone.
+            present = connection.execute(
+                "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
+                "AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
+                (self._db.id, name, parent, fingerprint),
+            ).fetchone()
+            if present is not None and not fresh:
+                # A ledger of an earlier format may lack them.
+                connection.execute(
+                    "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
+                )
+                return int(present[0]), str(present[1])
+            collection_name = collection("")
+            if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (collection_name,)).fetchone():
+                collection_name = collection(f".{next_builds(connection, 1)[0]}")
+            made = connection.execute(
+                "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'building')",
+                (self._db.id, name, parent, fingerprint, fields, collection_name),
+            )
+            return int(made.lastrowid or 0), collection_name
+
+    def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
+        """Store what the definitions of groups consist of, for messages; by name with their fingerprints.
+
+        Earlier releases made files of the same format without the column, and ignore it.
+        """
+        if not definitions:
+            return
+        with self._db.writing() as connection:
+            if "definition" not in _columns(connection.execute("SELECT * FROM node_group LIMIT 0")):
+                connection.execute("ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''")
+            connection.executemany(
+                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint = ? "
+                "AND definition = ''",
+                [(parts, self._db.id, name, fingerprint) for name, (fingerprint, parts) in definitions.items()],
+            )
+
+    def descriptions(self) -> dict[int, tuple[str, str]]:
+        """Definition and filterable fields of the groups, by row; "" where an earlier release did not store them."""
+        with self._db.reading() as connection:
+            rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
+            named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
+        return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
+
+    def open_index(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
+        """The row of an index, created if missing, and the dimension of its vectors."""
+        with self._db.writing() as connection:
+            key = (group, kind, name, identity)
+            where = "node_group = ? AND kind = ? AND name = ? AND identity = ?"
+            connection.execute(
+                "INSERT INTO space (node_group, kind, name, identity, collection, status) "
+                "VALUES (?, ?, ?, ?, ?, 'building') ON CONFLICT (node_group, kind, name, identity) DO NOTHING",
+                (*key, collection),
+            )
+            connection.execute(
+                f"UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status = 'dropped' AND {where}",  # noqa: S608
+                key,
+            )
+            number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
+            return int(number), int(dimension)
+
+    def set_dimension(self, index: int, dimension: int) -> None:
+        """Store the dimension of an index's vectors."""
+        with self._db.writing() as connection:
+            connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, index))
+
+    def vector_collections(self, group: int) -> list[str]:
+        """The collections of a group's vectors."""
+        query = "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0"
+        return self._column(query, group)
+
+    def unfinished_vectors(self) -> list[tuple[int, int, str, int]]:
+        """Vector indexes that are not live yet: row, row of the group, collection and dimension."""
+        return self._db.select(
+            "SELECT space.id, node_group, space.collection, dimension FROM space JOIN node_group "
+            "ON node_group.id = node_group WHERE ledger = ? AND dimension <> 0 AND node_group.status <> 'dropped' "
+            "AND (space.status = 'building' OR (space.status = 'live' AND node_group.status = 'building'))",
+            (self._db.id,),
+        )
+
+    def models(self) -> list[tuple[int, str, str]]:
+        """The models with vectors in the file: row of the ledger, collection of the texts, identity of the model."""
+        return self._db.select(
+            "SELECT ledger, node_group.collection, identity FROM space "
+            "JOIN node_group ON node_group.id = space.node_group WHERE kind = 'vectors' "
+            "AND space.status <> 'dropped' AND node_group.status <> 'dropped'"
+        )
+
+    def dropped_groups(self, before: float) -> list[tuple[int, str]]:
+        """Groups that have been dropped since before a time, and their collections; children first."""
+        return self._db.select(
+            "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND dropped_at <= ? "
+            "ORDER BY id DESC",
+            (self._db.id, before),
+        )
+
+    def dropped_indexes(self, before: float) -> list[tuple[int, str]]:
+        """Indexes that have been dropped since before a time, and the collections of their vectors."""
+        return self._db.select(
+            "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
+            "WHERE node_group.ledger = ? AND space.status = 'dropped' AND space.dropped_at <= ?",
+            (self._db.id, before),
+        )
+
+    def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
+        """Drop unfinished groups of definitions that are not current any more.
+
+        Args:
+            fingerprints: Of the present definitions, by group name.
+        """
+        with self._db.writing() as connection:
+            rows = connection.execute(
+                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building' ORDER BY id",
+                (self._db.id,),
+            ).fetchall()
+            newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
+            gone = [
+                (time.time(), number)
+                for number, name, fingerprint in rows
+                if fingerprints.get(name) != fingerprint or number != newest[name]
+            ]
+            connection.executemany("UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone)
+            connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
+
+    def discard_parts(self, parts: Iterable[int]) -> None:
+        """Remove damaged parts of keyword indexes."""
+        with self._db.writing() as connection:
+            self._db.next_change(connection)
+            connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in parts])
+
+    def empty_index(self, index: int) -> None:
+        """Mark an index as empty."""
+        with self._db.writing() as connection:
+            self._db.next_change(connection)
+            connection.execute("DELETE FROM covered WHERE space = ?", (index,))
+            connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (index,))
+
+    def delete_group_row(self, group: int) -> None:
+        """Remove a purged group, with its builds and indexes."""
+        with self._db.writing() as connection:
+            indexes = "(SELECT id FROM space WHERE node_group = ?)"
+            for table in ("covered", "term_part"):
+                connection.execute(f"DELETE FROM {table} WHERE space IN {indexes}", (group,))  # noqa: S608  one of two
+            connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
+            connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
+            connection.execute("DELETE FROM build WHERE node_group = ?", (group,))
+            connection.execute("UPDATE node_group SET parent = NULL WHERE parent = ?", (group,))
+            connection.execute("DELETE FROM node_group WHERE id = ?", (group,))
+
+    def delete_index_row(self, index: int) -> None:
+        """Remove a purged index."""
+        with self._db.writing() as connection:
+            for table in ("covered", "term_part"):
+                connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608  one of two
+            connection.execute("DELETE FROM space WHERE id = ?", (index,))
+
+    def term_parts(self, index: int, known: tuple[TermPartRow, ...] = ()) -> tuple[TermPartRow, ...]:
+        """The parts of a keyword index, complete or not; known ones are not read again."""
+        with self._db.reading() as connection:
+            return part_rows(connection, index, known)
+
+    def part_arrays(self, part: int) -> bytes | None:
+        """The arrays of a part in its row; None if it has a file.
+
+        Raises:
+            StoreError: If the part is gone.
+        """
+        for arrays in self._column("SELECT arrays FROM term_part WHERE id = ?", part):
+            return cast("bytes | None", arrays)
+        msg = "A part of an index was merged into another one meanwhile. Try again."
+        raise StoreError(msg, store=self._db.file.address)
+
+
+class Ledger(LedgerConnection):
+    """One Document's ledger in a store file. A writer holds its `lease`.
+
+    Args:
+        file: The open store file.
+        name: Name of the Document.
+    """
+
+    def __init__(self, file: StoreFile, name: str) -> None:
+        super().__init__(file, name)
+        self.documents = DocumentTable(self)
+        self.groups = GroupTable(self)
+        self.builds = BuildTable(self)
+        self._state = Tree(), 0  # what is live, and the counter of removals
+        self._own = 0  # how often this object has changed them, or may have missed a change
+        self._changing = False
+        self._holding = 0
+        self._seen = -1, -1  # values of file.commit_counter() and _own at which they were read
+
+    @property
+    def tree(self) -> Tree:
+        """The present live state."""
+        return self.state()[0]
+
+    @property
+    def removals(self) -> int:
+        """Grows before anything is removed from a store."""
+        return self.state()[1]
+
+    def state(self) -> tuple[Tree, int]:
+        """The present live state and the counter of removals, read in one transaction."""
+        seen = self.file.commit_counter(), self._own
+        if seen != self._seen:
+            self._refresh(seen)
+        return self._state
+
+    @contextmanager
+    def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+        """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and `claim`."""
+
+        def begin(connection: sqlite3.Connection) -> None:
+            self.claim(connection, definitions())
+            self._own += 1
+            self._read(connection, (-1, self._own))
+
+        with self.lease.held(wait_s, begin):
+            self._holding += 1
+            try:
+                yield
+            finally:
+                self._holding -= 1
+
+    @contextmanager
+    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+        """See `LedgerConnection.writing`."""
+        with self.file.writing(durable=durable, checked=checked) as connection:
+            self.lease.ensure_held(connection)
+            yield connection
+        if self._changing and not connection.in_transaction:
+            self._changing = False
+            self._own += 1  # now that others see it
+
+    def next_change(self, connection: sqlite3.Connection) -> int:
+        """See `LedgerConnection.next_change`."""
+        self._changing = True
+        return super().next_change(connection)
+
+    def _refresh(self, seen: tuple[int, int]) -> None:
+        if seen[1] == self._seen[1] and self._holding:  # nobody else changes what is live
+            self._seen = seen
+            return
+        with self.reading() as connection:  # one thread at a time
+            self.id = self.id or self.find_row()
+            if self.id:
+                self._read(connection, seen)
+
+    def _read(self, connection: sqlite3.Connection, seen: tuple[int, int]) -> None:
+        changes, removals = connection.execute(
+            "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
+        ).fetchone()
+        tree = self._state[0]
+        if changes != tree.changes:
+            tree = load_tree(connection, self.id, tree)
+        self._state = tree, removals
+        self._seen = seen
+
+    def flip(
+        self,
+        flips: Sequence[Flip],
+        parts: Sequence[NewPart] = (),
+        *,
+        keep_versions: int = 0,
+        partial_groups: Iterable[int] = (),
+        partial_indexes: Iterable[int] = (),
+        visible: bool = True,
+    ) -> None:
+        """Make builds live, in one transaction.
+
+        Args:
+            flips: The builds of each document, which replace its live ones.
+            parts: Parts of keyword indexes with these builds.
+            keep_versions: How many versions before the present one are stored.
+            partial_groups: Groups of other programs, which lack these documents from now on.
+            partial_indexes: The same for indexes.
+            visible: False if readers see no change.
+        """
+        with self.writing(durable=True) as connection:
+            changes = self.next_change(connection) if visible else None
+            write_rows(connection, flips, changes)
+            connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
+            connection.executemany(
+                "INSERT INTO live VALUES (?, ?, ?)",
+                [(one.row.id, group, build) for one in flips for group, build in one.builds.items()],
+            )
+            connection.executemany(
+                "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
+                [pair for one in flips for pair in one.covered],
+            )
+            enter_versions(connection, [one for one in flips if one.root is not None], keep_versions)
+            for one in flips:
+                for document in one.gone:
+                    tombstone_document(connection, document, "deleted", changes or 0)
+            for part in parts:
+                if part.arrays is None:
+                    self.file.check_there(part.file)
+                write_part(connection, part)
+            connection.executemany("UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups])
+            connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_indexes])
+
+    def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
+        """Make complete groups and indexes live and drop others, in one transaction."""
+        now = time.time()
+        with self.writing(durable=True) as connection:
+            changes = self.next_change(connection)
+            for group in dropped:
+                connection.execute(
+                    "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE id = ?", (now, group)
+                )
+                connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
+                connection.execute(
+                    "DELETE FROM version WHERE root IN (SELECT number FROM build WHERE node_group = ?)", (group,)
+                )
+            for group in groups:
+                [status, parent] = connection.execute(
+                    "SELECT status, parent FROM node_group WHERE id = ?", (group,)
+                ).fetchone()
+                if status == "live":  # readers have a part of it, and have to reload every document
+                    connection.execute(
+                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self.id)
+                    )
+                elif parent is None:  # another root group: its documents start with new versions
+                    connection.execute(
+                        "INSERT INTO version SELECT document.id, version, live.build, ?, content_hash, "
+                        "loaded, said, updates FROM live JOIN document ON document.id = live.document "
+                        "WHERE live.node_group = ? ON CONFLICT (document, number) DO UPDATE SET root = excluded.root, "
+                        "created_at = excluded.created_at, content_hash = excluded.content_hash, "
+                        "loaded = excluded.loaded, said = excluded.said, updates = excluded.updates",
+                        (now, group),
+                    )
+                connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))
+            for index in indexes:
+                # Another identity of the same name has other vectors, or other terms.
+                connection.execute(
+                    "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status = 'live' AND id <> ? "
+                    "AND (node_group, kind, name) = (SELECT node_group, kind, name FROM space WHERE id = ?)",
+                    (now, index, index),
+                )
+                connection.execute("UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,))
+
+    def writer(self) -> str:
+        """The program that holds the lease; "" for none."""
+        found = self.select(
+            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self.id, time.time())
+        )
+        return str(Program.from_json(found[0][1], found[0][0])) if found and found[0][0] else ""
+
+    def announce_removal(self) -> None:
+        """Notify readers that rows are about to be removed from stores."""
+        with self.writing() as connection:
+            self._changing = True
+            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

@@ -1,0 +1,1 @@
+"""Copies of a Document, and certificates of deletion."""

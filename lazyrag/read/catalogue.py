@@ -1,0 +1,575 @@
+"""The documents of a Document, one by one: their states, and what agents and people read of them."""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import functools
+import itertools
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from lazyrag.data.encoding import ErrorInfo
+from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
+from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
+from lazyrag.data.node import DocNode, describe_span
+from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
+from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
+from lazyrag.groups.node_group import Step
+from lazyrag.indexes.bm25 import BM25
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.sync import DocumentVersion, list_versions
+from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
+from lazyrag.read.scope import Reader
+from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
+from lazyrag.storage.database import batches_reaching
+from lazyrag.stores.sqlite import read_text, stored_text
+from lazyrag.text.analyzers import term_function
+from lazyrag.types import FieldValue, State
+from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+
+_SCANNED = 500  # documents that a filter looks at together
+_MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
+_GREP_TOGETHER = 32  # documents whose texts it reads together
+_MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
+_MAX_LINE = 200  # characters before and after it
+_SKETCHED_TOGETHER = 1 << 20  # characters of texts
+_MAX_TERMS = 64  # of a node, to find nodes with the same ones
+_ROOT = frozenset([Step(LAZY_ROOT_NAME)])
+
+
+class GroupInfo(TypedDict):
+    """Part of a document in a node group: its state and number of nodes."""
+
+    status: State
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """State of one document.
+
+    Args:
+        id: Its path relative to the dataset, or the user's id.
+        path: The same, as `DocNode.path`.
+        status: ``"FAILED"`` if a step failed at the last attempt; the version before it may be live. ``"WAITING"`` and
+            ``"WORKING"`` if it was never ingested, ``"DELETING"`` until its storage is reclaimed, ``"DELETED"`` if it
+            was deleted while its file is still in the dataset.
+        stage: The step that failed: ``"load"``, ``"transform <group>"`` ...; "" for none.
+        error: Why; None for no failure.
+        bytes: Size of its file; None for a text.
+        pages: Number of pages of a PDF; None for other documents.
+        groups: For each built node group its state and number of nodes: ``{"status": "SUCCESS", "nodes": 3}``.
+        labels: Its metadata ``labels``.
+        version: Number of the live version; 0 for none.
+        updated: When that became live, or when the document failed for the first time: ISO 8601 in UTC; "" if unknown.
+    """
+
+    id: str
+    path: str
+    status: State
+    stage: str = ""
+    error: ErrorInfo | None = None
+    bytes: int | None = None
+    pages: int | None = None
+    groups: Mapping[str, GroupInfo] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    version: int = 0
+    updated: str = ""
+
+
+# Documents. The queries read nothing but the ledger: no store, no file.
+
+_HAS_FAILED = "EXISTS (SELECT 1 FROM failure WHERE ledger = document.ledger AND identity = document.identity)"
+_IS_BEGUN = "EXISTS (SELECT 1 FROM build WHERE document = document.id AND status <> 'dead')"
+_CONDITIONS: Mapping[str | None, str] = {
+    None: "status IN ('live', 'new')",
+    "WAITING": f"status = 'new' AND NOT {_HAS_FAILED} AND NOT {_IS_BEGUN}",
+    "WORKING": f"status = 'new' AND NOT {_HAS_FAILED} AND {_IS_BEGUN}",
+    "SUCCESS": f"status = 'live' AND NOT {_HAS_FAILED}",
+    "FAILED": "1 = 0",  # see `_FAILED`
+    "CANCELED": "1 = 0",
+    "DELETING": "status = 'deleted'",
+    "DELETED": "status = 'excluded'",
+}
+# A document that never loaded may have no row.
+_FAILED = (
+    "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after AND NOT EXISTS (SELECT 1 FROM "
+    "document WHERE ledger = :ledger AND identity = failure.identity AND status IN ('deleted', 'excluded')) "
+)
+_GONE: Mapping[str, State] = {"deleted": "DELETING", "excluded": "DELETED"}
+_FAILURES = "SELECT stage, kind, message, failed_at FROM failure WHERE ledger = ? AND identity = ? ORDER BY stage"
+_GROUPS = "SELECT name, id FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY status, id"
+_BEGUN = "SELECT DISTINCT document FROM build WHERE status <> 'dead' AND document IN (?*)"
+
+
+class _LiveRow(NamedTuple):
+    """What filters read of a live document."""
+
+    identity: str
+    uid: str
+    size: int | None
+    loaded: str
+    user_metadata: str
+    updates: str
+
+
+def list_documents(
+    reader: Reader, after: str | None, limit: int, status: str | None, where: FilterLike | None
+) -> list[DocumentInfo]:
+    """Return a page of the documents; see `Document.documents`."""
+    validate_integer("limit", limit, 1)
+    require(after is None or isinstance(after, str), "after", after, "the id of a document, or None")
+    if status is not None:
+        validate_choice("status", status, [one for one in _CONDITIONS if one])
+    wanted, ledger = both(reader.scope, reader.bind(where)), reader.indexer.ledger
+    if wanted is None:
+        return _describe(reader, _page(ledger, after or "", limit, status))
+    condition = _HAS_FAILED if status == "FAILED" else _CONDITIONS[status]
+    found: list[str] = []
+    while True:
+        rows = _live_rows(ledger, f"identity > ? AND {condition}", after or "")
+        found += _matching(reader, rows, wanted)
+        if len(rows) < _SCANNED or len(found) >= limit:
+            known = ledger.documents.named(found[:limit])
+            return _describe(reader, [known[one] for one in found[:limit] if one in known])
+        after = rows[-1].identity
+
+
+def find_document(reader: Reader, identity: str) -> DocumentInfo:
+    """Return one document; see `Document.document`."""
+    ledger = reader.indexer.ledger
+    known = ledger.documents.named([validate_text("document", identity)])
+    if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
+        row = known.get(identity) or _new_row(identity)
+        [info] = _describe(reader, [row])
+        if row.id or info.error is not None:
+            return info
+    raise DatasetPathError(f"There is no document {identity!r}. See documents().")
+
+
+def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
+    query = (
+        "SELECT identity, uid, size, loaded, said, updates FROM document WHERE ledger = ? AND status = 'live' "  # noqa: S608
+        f"AND {condition} ORDER BY identity LIMIT {_SCANNED}"
+    )
+    with ledger.reading() as connection:
+        ledger.id = ledger.id or ledger.find_row()
+        rows = connection.execute(query, (ledger.id, stored_text(identity))).fetchall()
+    return [_LiveRow(read_text(name), *others) for name, *others in rows]
+
+
+def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
+    query = (
+        f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
+        f"SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND {_CONDITIONS[status]} "
+        f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
+        "LEFT JOIN document ON ledger = :ledger AND document.identity = found.identity ORDER BY found.identity"
+    )
+    with ledger.reading() as connection:
+        ledger.id = ledger.id or ledger.find_row()
+        values = {"ledger": ledger.id, "after": stored_text(after), "limit": limit}
+        rows = connection.execute(query, values).fetchall()
+    return [_new_row(read_text(identity)) if row[0] is None else document_row(tuple(row)) for identity, *row in rows]
+
+
+def _new_row(identity: str) -> DocumentRow:
+    """The row of a document that failed and has none."""
+    return DocumentRow(0, root_uid(identity), identity)
+
+
+def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[str]:
+    """The documents whose root nodes satisfy a bound filter.
+
+    The ledger has the declared fields; for the built-in ones the root nodes are read.
+    """
+    names = set(_field_names(wanted))
+    if names.isdisjoint(BUILT_IN_FIELDS):
+        texts = [_texts_with(row, names) for row in rows]
+        verdicts = {own: matches(wanted, _fields(own, names, reader.schema)) for own in set(texts)}
+        return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
+    found: list[str] = []
+    for some in batches_reaching(rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER):
+        found += [one.path for one in _roots(reader, [row.uid for row in some]) if matches(wanted, one.fields)]
+    return found
+
+
+def _roots(reader: Reader, uids: Sequence[str]) -> list[Segment]:
+    """The visible root nodes of some documents."""
+
+    def read(snapshot: LocalSnapshot) -> list[Segment]:
+        return [node.segment for node in snapshot.walk(LAZY_ROOT_NAME, None, {"document_id": uids})]
+
+    return reader.read(read, _ROOT)
+
+
+def _field_names(wanted: Filter) -> Iterator[str]:
+    if isinstance(wanted, (And, Or)):
+        for part in wanted.filters:
+            yield from _field_names(part)
+    elif isinstance(wanted, Not):
+        yield from _field_names(wanted.filter)
+    else:
+        yield wanted.field
+
+
+def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of a document's metadata (JSON) that may have some names; for most documents the same few, or none."""
+    texts = row.loaded, row.user_metadata, row.updates
+    return tuple([text for text in texts for name in names if f'"{name}"' in text or not name.isascii()])
+
+
+def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
+    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.engine.root_segment` computes them."""
+    metadata: dict[str, Any] = {}
+    for text in texts:
+        metadata.update(_parsed(text))
+    found = {name: check_value(name, schema[name], metadata.get(name)) for name in names}
+    return {name: schema[name].default_value if value is None else value for name, value in found.items()}
+
+
+@functools.lru_cache(maxsize=4_096)
+def _parsed(text: str) -> Any:
+    return json.loads(text)
+
+
+def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
+    from lazyrag.document.jobs import documents_in_work  # not needed to search
+
+    ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
+    with ledger.reading() as connection:
+        failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]
+        groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())  # of two, the live one comes last
+        builds = ledger.builds.live(numbers)
+        created = ledger.documents.created(numbers)
+        begun = {number for (number,) in ledger.select_in(_BEGUN, [row.id for row in rows if row.status == "new"])}
+    schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
+    in_work = documents_in_work(ledger)
+    found = []
+    for row, failed in zip(rows, failures, strict=True):
+        status = in_work.get(row.identity) or _status(row, is_failed=bool(failed), is_begun=row.id in begun)
+        stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
+        updated = created.get(row.id, failed_at)
+        labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
+        stages, own = [step for step, *_ in failed], builds.get(row.id, {})
+        shown = () if row.status in _GONE else sorted(groups)
+        found.append(
+            DocumentInfo(
+                id=row.identity,
+                path=row.identity,
+                status=status,
+                stage=stage,
+                error=ErrorInfo.from_message(kind, read_text(message)) if failed else None,
+                bytes=None if row.signature is None else row.signature.size,
+                pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
+                groups={name: _group(name, own.get(groups[name]), stages) for name in shown},
+                labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
+                version=row.version if row.status == "live" else 0,
+                updated="" if updated is None else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat(),
+            )
+        )
+    return found
+
+
+def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
+    if row.status in _GONE:
+        return _GONE[row.status]
+    if is_failed:
+        return "FAILED"
+    return "SUCCESS" if row.status == "live" else "WORKING" if is_begun else "WAITING"
+
+
+def _group(name: str, build: BuildRow | None, failed: Iterable[str]) -> GroupInfo:
+    begins = ("load", "metadata") if name == LAZY_ROOT_NAME else (f"embed {name} with ", f"index {name} with ")
+    is_failed = any(stage == f"transform {name}" or stage.startswith(begins) for stage in failed)
+    status: State = "FAILED" if is_failed else "WAITING" if build is None else "SUCCESS"
+    return {"status": status, "nodes": 0 if build is None else sum(_parsed(build.counts))}
+
+
+# Versions
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedText:
+    """A text that differs between two versions: a node of a group, or a line of the document.
+
+    Args:
+        text: The text.
+        before: Its number in the earlier version, from 1; None if it was added.
+        after: Its number in the later version; None if it was removed. If both are given, it was moved.
+    """
+
+    text: str
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """Difference between two versions of a document.
+
+    Args:
+        document: Its id.
+        before: Number of the one version.
+        after: Number of the other one.
+        groups: For each group that both versions have: what was removed, added or moved, in order; () for no
+            difference. The root group has the lines of the document's text.
+    """
+
+    document: str
+    before: int
+    after: int
+    groups: Mapping[str, tuple[ChangedText, ...]]
+
+    def __str__(self) -> str:
+        lines = [f"{self.document}, version {self.before} to {self.after}"]
+        for name, changes in self.groups.items():
+            kinds = ["added" if one.before is None else "removed" if one.after is None else "moved" for one in changes]
+            lines.append(
+                f"  {name}: " + ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "moved"))
+            )
+        return "\n".join(lines)
+
+
+def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
+    """List the versions of a document whose text is visible; see `Document.versions`."""
+    indexer = reader.indexer
+    find_document(reader, identity)
+
+    def read(snapshot: LocalSnapshot) -> list[DocumentVersion]:
+        _, roots = _row_and_roots(indexer, identity)
+        builds = indexer.ledger.builds.with_parents(list(roots.values()))
+        collection = snapshot.group(LAZY_ROOT_NAME).collection
+        nodes = indexer.nodes.of_builds(collection, [builds[one] for one in roots.values()])
+        seen = {number for number, [node] in zip(roots, nodes, strict=True) if snapshot.sees(node)}
+        return [one for one in list_versions(indexer, identity) if one.number in seen]
+
+    return reader.read(read)
+
+
+def _row_and_roots(indexer: Indexer, identity: str) -> tuple[DocumentRow, dict[int, int]]:
+    """The row of a document, and the builds of its versions' root nodes by number."""
+    [row] = indexer.ledger.documents.named([identity]).values()
+    return row, {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}
+
+
+def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
+    """Compare two stored versions; see `Document.diff`."""
+    live = find_document(reader, identity).version
+    first = validate_integer("before", before, 1)
+    last = live if after is None else validate_integer("after", after, 1)
+
+    def read(snapshot: LocalSnapshot) -> VersionDiff:
+        old, new = (_version_texts(snapshot, identity, number) for number in (first, last))
+        groups = {name: tuple(_changes(old[name], new[name])) for name in old if name in new}
+        return VersionDiff(identity, first, last, groups)
+
+    return reader.read(read)
+
+
+def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[str, list[str]]:
+    """The texts of a version's nodes by group, and the lines of its text."""
+    indexer = snapshot.indexer
+    row, roots = _row_and_roots(indexer, identity)
+    if number == row.version:
+        builds = list(indexer.ledger.builds.live([row.id]).get(row.id, {}).values())
+    else:
+        builds = [one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)]
+    own = {one.node_group: one.number for one in builds}
+    keyed = indexer.ledger.builds.with_parents(list(own.values()))
+    texts: dict[str, list[str]] = {}
+    for name, group in sorted(snapshot.state.view.tree.groups.items()):
+        if group.id in own:
+            nodes = indexer.nodes.of_build(group.collection, keyed[own[group.id]])
+            texts[name] = [content_text(one.content) for one in nodes if snapshot.sees(one)]
+    if not texts.get(LAZY_ROOT_NAME):
+        msg = f"Version {number} of {identity!r} is not stored. See versions(), and "
+        raise ConfigError(f"{msg}Document(keep_versions=n), which stores n earlier ones.")
+    return texts | {LAZY_ROOT_NAME: texts[LAZY_ROOT_NAME][0].splitlines()}
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> list[ChangedText]:
+    """What makes one list of texts of another; what keeps its order is left out, and so are blank texts."""
+    start = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+    start = min(len(before), len(after)) if start is None else start
+    tails = zip(reversed(before[start:]), reversed(after[start:]), strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], tails))
+    places: dict[str, deque[int]] = defaultdict(deque)
+    for number, text in enumerate(after[start : len(after) - same], start + 1):
+        places[text].append(number)
+    pairs, changes = [], []
+    for number, text in enumerate(before[start : len(before) - same], start + 1):
+        if places[text]:
+            pairs.append((number, places[text].popleft()))
+        else:
+            changes.append(ChangedText(text, number, None))
+    ordered = _longest_ascending([new for _, new in pairs])
+    changes += [ChangedText(after[new - 1], old, new) for old, new in pairs if new not in ordered]
+    changes += [ChangedText(text, None, number) for text, left in places.items() for number in left]
+    return sorted(
+        (one for one in changes if one.text.strip()), key=lambda one: (one.after or one.before or 0, one.after or 0)
+    )
+
+
+def _longest_ascending(numbers: Sequence[int]) -> set[int]:
+    """A longest ascending subsequence."""
+    ends: list[int] = []  # the smallest end of an ascending subsequence of each length
+    before: dict[int, int | None] = {}
+    for number in numbers:
+        at = bisect.bisect_left(ends, number)
+        before[number] = ends[at - 1] if at else None
+        ends[at : at + 1] = [number]
+    found: set[int] = set()
+    last = ends[-1] if ends else None
+    while last is not None:
+        found.add(last)
+        last = before[last]
+    return found
+
+
+# What agents read
+
+
+@dataclass(frozen=True, slots=True)
+class TextMatch:
+    """An occurrence of a text.
+
+    Args:
+        path: The document.
+        span: Its position in the text of the document, in characters; `Document.read` reads around it.
+        line: The line with it, without the white space around it; of a long one the part near it.
+        location: Its place, see `DocNode.location`.
+    """
+
+    path: str
+    span: Span
+    line: str
+    location: str
+
+
+def outline(reader: Reader, path: str) -> list[Location]:
+    """Return the headings and pages of a document; see `Document.outline`."""
+    return [one for one in find_root(reader, path).locations if one.kind != TABLE]
+
+
+def read_text_of(reader: Reader, path: str, span: Span | None) -> str:
+    """Return text of a document; see `Document.read`."""
+    start, end = (0, None) if span is None else checked_span(span)
+    return content_text(find_root(reader, path).content)[start:end]
+
+
+def checked_span(span: Any, length: int | None = None) -> Span:
+    """A span that a caller gave, within a text of some length.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    given = (span.start, span.end) if isinstance(span, Location) else span
+    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
+    require(is_pair, "span", span, "a pair of integers such as (0, 2000), or a Location")
+    start = validate_integer("span[0]", given[0], 0, length)
+    return start, validate_integer("span[1]", given[1], start, length)
+
+
+def find_root(reader: Reader, path: str) -> Segment:
+    """The visible root node of a document; hidden ones are as unknown as others."""
+    for root in _roots(reader, [root_uid(validate_text("path", path))]):
+        return root
+    raise DatasetPathError(f"There is no document {path!r}. See documents().")
+
+
+def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool) -> list[TextMatch]:
+    """Find a literal text; see `Document.grep`."""
+    require(len(validate_text("text", text)) <= _MAX_PATTERN, "text", text, f"of at most {_MAX_PATTERN} characters")
+    most = validate_integer("limit", limit, 1, _MAX_MATCHES)
+    fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
+    reader.bind(where)
+
+    def read(snapshot: LocalSnapshot) -> list[TextMatch]:
+        uids = [one.uid for one in snapshot.state.view.tree.in_order()]
+        batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
+        roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
+        found = (_match(root, one) for root in roots for one in _places(fold(content_text(root.content)), fold(text)))
+        return list(itertools.islice(found, most))
+
+    return reader.read(read, _ROOT)
+
+
+def _places(text: str, wanted: str) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does."""
+    at = text.find(wanted)
+    while at >= 0:
+        yield at, at + len(wanted)
+        at = text.find(wanted, at + len(wanted))
+
+
+def _lowered(text: str) -> str:
+    """A text in lower case, of the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(low if len(low := one.lower()) == 1 else one for one in text)
+
+
+def _match(root: Segment, span: Span) -> TextMatch:
+    text, (start, end) = content_text(root.content), span
+    first = max(text.rfind("\n", 0, start) + 1, start - _MAX_LINE)
+    last = text.find("\n", end, end + _MAX_LINE)
+    line = text[first : end + _MAX_LINE if last < 0 else last].strip()
+    return TextMatch(root.path, span, line, describe_span(root, span))
+
+
+def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
+    """Return the nodes nearest to a node; see `Document.related`."""
+    validate_text("uid", uid)
+    most = validate_integer("topk", topk, 1) + 1
+
+    def read(snapshot: Snapshot) -> list[DocNode]:
+        found = [(part, *one) for part in snapshot.parts for one in part.find(uid)]
+        if not found:
+            raise StaleNodeError(f"There is no node {uid!r}. Retrieve it again.")
+        (part, key, node), *_ = found
+        ranking, embed_key = _nearest(snapshot, part, node, most)
+        hits = [hit for hit in ranking if hit[0] != key][: most - 1]
+        return snapshot.nodes(node.group, hits, embed_key)
+
+    return reader.read(read)
+
+
+def near_duplicates(reader: Reader, group: str, threshold: float, filters: FilterLike | None) -> list[list[DocNode]]:
+    """Return clusters of near-duplicates; see `Document.near_duplicates`."""
+    from lazyrag.text import near_duplicates as texts
+
+    texts.validate_threshold(threshold)
+    reader.bind(filters)  # raises before anything is built
+
+    def read(snapshot: LocalSnapshot) -> list[list[DocNode]]:
+        batches = batches_reaching((node.text for node in snapshot.walk(group, filters)), len, _SKETCHED_TOGETHER)
+        table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
+        pairs = texts.similar_pairs(table, threshold)
+        wanted = set(pairs.flat)
+        nodes = {at: node for at, node in enumerate(snapshot.walk(group, filters)) if at in wanted}
+        found = texts.clusters(pairs, lambda at: nodes[at].text, threshold)
+        return [[nodes[at] for at in own] for own in found]
+
+    return reader.read(read, frozenset([Step(group)]))
+
+
+def _nearest(snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int) -> tuple[Hits, str | None]:
+    """Rank the group of a node by its stored vector; by its rarest terms if it has none."""
+    indexes = part.group(node.group).indexes.values()
+    for embed_key in part.indexer.embedders:
+        [vector] = part.vectors([node], embed_key)
+        if vector is not None and any(one.name == embed_key and one.complete for one in indexes):
+            vectors = [vector] * len(snapshot.parts)
+            return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
+    analyser = next((one.name for one in indexes if one.kind == "terms" and one.complete), "en")
+    terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
+    frequencies = snapshot.term_statistics(node.group, analyser, terms, BM25()).frequencies if terms else ()
+    rarest = sorted(zip(frequencies, terms, strict=True))[:_MAX_TERMS]
+    return snapshot.rank_terms(node.group, analyser, [term for _, term in rarest], topk, None, BM25()), None

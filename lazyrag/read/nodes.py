@@ -1,0 +1,389 @@
+"""The live nodes of a Document in its two stores. The only module that reads both."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from lazyrag.data.fields import Schema
+from lazyrag.data.filters import Filter
+from lazyrag.data.node import DocNode, NodeSource
+from lazyrag.data.segment import Segment, store_key
+from lazyrag.errors import ConfigError, StoreError, UnsupportedError
+from lazyrag.indexes.postings import RowBlock
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
+from lazyrag.storage.database import batches_reaching
+from lazyrag.stores.protocol import (
+    Approximate,
+    ExactWhenSmall,
+    NativeText,
+    NativeVectors,
+    SegmentStore,
+    VectorSchema,
+    VectorStore,
+)
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+T = TypeVar("T")
+
+SearchMode: TypeAlias = Literal["exact", "approximate", "native"]
+"""Vector search: exact, approximate, or the store's native one."""
+
+
+class NodeStore:
+    """Segments and vectors by build.
+
+    Args:
+        segments: An open segment store.
+        vectors: An open vector store.
+        schema: The filterable fields.
+    """
+
+    def __init__(self, segments: SegmentStore, vectors: VectorStore, schema: Schema) -> None:
+        self.segments = segments
+        self.vectors = vectors
+        self.schema = schema
+        self.mark_vectors: Callable[[], object] | None = None  # before a write; of the program's write in progress
+
+    @property
+    def vectors_to_write(self) -> VectorStore:
+        """The vector store, marked as unflushed until the end of the write in progress."""
+        if self.mark_vectors is not None:
+            self.mark_vectors()
+        return self.vectors
+
+    def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
+        """Whether segments, or vectors too, are read and written in transactions of a store file."""
+        has_vectors = not vectors or (isinstance(self.vectors, MapFileVectorStore) and self.vectors.file is file)
+        return has_vectors and isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
+
+    def of_build(self, collection: str, build: Build) -> list[Segment]:
+        """The nodes of a build, in order.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        found = self.segments.get(collection, build.keys)
+        ensure_complete(build, len(found))
+        return found
+
+    def of_builds(
+        self, collection: str, builds: Sequence[Build], uids: Collection[str] | None = None
+    ) -> list[list[Segment]]:
+        """The nodes of several builds; with uids only these."""
+        wanted = [
+            build.keys if uids is None else [store_key(uid, build.number) for uid in build.uids if uid in uids]
+            for build in builds
+        ]
+        found = {
+            segment.key: segment for segment in self.segments.get(collection, [*itertools.chain.from_iterable(wanted)])
+        }
+        nodes = []
+        for build, keys in zip(builds, wanted, strict=True):
+            own = [found[key] for key in keys if key in found]
+            ensure_complete(build, len(build.uids) - len(keys) + len(own))
+            nodes.append(own)
+        return nodes
+
+    def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
+        """Create a collection for vectors of an embed key: `SPARSE` ones, or dense ones of that length.
+
+        Raises:
+            UnsupportedError: If the store has no sparse vectors.
+        """
+        schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
+        self.vectors_to_write.create(collection, schema)
+
+    def vector_search(self, mode: SearchMode) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+        """The vector store's exact, approximate or native search.
+
+        Raises:
+            UnsupportedError: If it has no approximate search.
+        """
+        store = self.vectors
+        if mode == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
+            return store.search_natively
+        if mode != "approximate":
+            return store.search
+        if "approximate" not in store.features or not isinstance(store, Approximate):
+            msg = (
+                f"index='ann' needs a vector store that searches approximately, and {type(store).__name__} does not. "
+                "Use index='default', which is exact, or keep the vectors in the map store."
+            )
+            raise UnsupportedError(msg, store=type(store).__name__)
+        return store.search_approximately
+
+    def require_exact(self, collection: str) -> None:
+        """Refuse an approximate search, in which hidden rows decide which visible ones are found.
+
+        Raises:
+            ConfigError: If the store's search of a collection is not exact.
+        """
+        store = self.vectors
+        is_small = isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
+        if "exact" not in store.features and not is_small:
+            msg = (
+                f"A restricted Document needs exact vector search, and {type(store).__name__} searches approximately: "
+                "hidden rows would decide which visible ones are found. Keep the vectors in the map store, raise "
+                "exact_rows of chroma, or choose the index FLAT of milvus."
+            )
+            raise ConfigError(msg)
+
+    def text_search(self) -> NativeText:
+        """The segment store, if it has a full-text search of its own.
+
+        Raises:
+            UnsupportedError: If it has none.
+        """
+        store = self.segments
+        if "native text" not in store.features or not isinstance(store, NativeText):
+            msg = (
+                "index='native' is a search server's own ranking by text, and the segment store "
+                f"{type(store).__name__} has none. Use index='default', or the segment store 'opensearch'."
+            )
+            raise UnsupportedError(msg, store=type(store).__name__)
+        return store
+
+
+def metric_of(dimension: int) -> Metric:
+    """The metric for vectors of a dimension: cosine for dense ones, the inner product for sparse ones."""
+    return "ip" if dimension == SPARSE else "cosine"
+
+
+def ensure_complete(build: Build, found: int) -> None:
+    """Raise a StoreError unless so many of a build's nodes are all of them."""
+    if found != len(build.uids):
+        msg = (
+            f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "
+            "Run verify() to see what else is missing, and repair() to rebuild it."
+        )
+        raise StoreError(msg)
+
+
+PAGE = 100_000  # nodes that a user's own similarity function sees at once
+_MAX_BYTES = 512 * 2**20  # of all tables of a Document
+_NODE_BYTES = 700  # of a node without its content: itself, its segment, its ids
+_VECTOR_BYTES = 400  # of what makes a row of numbers a node's vector
+_WEIGHT_BYTES = 100  # of a dimension and its weight, in a dict
+_READ_AT_ONCE = 4_096
+
+Carried: TypeAlias = Mapping[str, Embedding]
+"""Embeddings by embed key."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """The nodes that a similarity function sees at once.
+
+    Args:
+        nodes: n nodes of a reader without a scope.
+        embeddings: The n mappings that they carry; None if they carry none.
+        rows: Their keys and fields.
+    """
+
+    nodes: list[DocNode]
+    embeddings: list[Carried] | None
+    rows: RowBlock
+
+    def seen(self, filter: Filter | None, reader: NodeSource | None) -> list[DocNode]:  # noqa: A002
+        """The nodes that match a bound filter.
+
+        Args:
+            filter: None matches all.
+            reader: Their source; None for the one without a scope.
+        """
+        mask = None if filter is None else self.rows.mask(filter)
+        nodes = self.nodes if mask is None else list(itertools.compress(self.nodes, mask))
+        if reader is None:
+            return list(nodes)
+        if self.embeddings is None:
+            return [DocNode.from_segment(node.segment, reader) for node in nodes]
+        carried = self.embeddings if mask is None else itertools.compress(self.embeddings, mask)
+        return [
+            DocNode.from_segment(node.segment, reader, embeddings=embeddings)
+            for node, embeddings in zip(nodes, carried, strict=True)
+        ]
+
+
+class _Part(NamedTuple):
+    """The nodes of one build.
+
+    ``embeddings`` are those that they carry, ``lacking`` is the number of nodes without a vector, which are left out,
+    ``size`` is in bytes, roughly.
+    """
+
+    nodes: list[DocNode]
+    embeddings: list[Carried] | None
+    lacking: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The nodes of a group in one state.
+
+    Args:
+        numbers: Of its live builds, ascending.
+        changes: The ledger's counter in that state, if some nodes lack a vector that they may get later; else -1.
+        parts: The nodes by build.
+        pages: The same nodes in pages; None if they do not fit.
+        size: Its size in bytes, roughly.
+    """
+
+    numbers: NDArray[np.int64]
+    changes: int
+    parts: Mapping[int, _Part]
+    pages: list[NodePage] | None
+    size: int
+
+    def is_of(self, view: View, group: LiveGroup) -> bool:
+        """Whether it is valid for a view of a group."""
+        numbers = view.tree.live_numbers(group)
+        same = self.numbers is numbers or np.array_equal(self.numbers, numbers)
+        return same and self.changes in (-1, view.tree.changes)
+
+
+class NodeCache:
+    """Keeps the nodes of the groups that similarity functions rank, as far as they fit into memory.
+
+    A build never changes, so a table is valid as long as the same builds live. After a change the builds that still
+    live are taken over, and only the others are read.
+
+    Args:
+        nodes: The stores.
+        most_bytes: Bound for all tables, roughly. A group that takes more is read again for each query.
+    """
+
+    def __init__(self, nodes: NodeStore, most_bytes: int = _MAX_BYTES) -> None:
+        self._nodes = nodes
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()  # its holder waits for nothing but a store
+        self._tables: dict[tuple[int, int], _Table] = {}  # by group and index; the last used is the last
+
+    def pages(
+        self, view: View, group: LiveGroup, embed_key: str | None, index: LiveIndex | None, reader: NodeSource
+    ) -> list[NodePage] | None:
+        """The nodes of a group in pages, in the documents' order; None if they do not fit.
+
+        Args:
+            view: The live state.
+            group: The group.
+            embed_key: The key whose vectors they carry; nodes without one are left out. None for no vectors.
+            index: The vectors under this key.
+            reader: Their source, without a scope.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        key = group.id, 0 if index is None else index.id
+        with self._lock:
+            table = self._tables.pop(key, None)
+            if table is None or not table.is_of(view, group):
+                before = {} if table is None else table.parts
+                del table  # what is not taken over can be freed while the rest is read
+                beside = [table.parts for (number, _), table in self._tables.items() if number == group.id]
+                known = dict(item for parts in beside for item in parts.items())
+                carried = None if embed_key is None or index is None else (embed_key, index)
+
+                def read(builds: list[Build]) -> list[_Part]:
+                    return self._read(group, builds, known, carried, reader)
+
+                table = self._table(view, group, before, read)
+                self._make_room(view, table.size)
+            self._tables[key] = table
+            return table.pages
+
+    def _table(
+        self, view: View, group: LiveGroup, before: Mapping[int, _Part], read: Callable[[list[Build]], list[_Part]]
+    ) -> _Table:
+        """The table of a group, which takes over parts of an earlier one."""
+        numbers = view.tree.live_numbers(group)
+        builds = list(view.tree.builds(group))
+        size = sum(build.size for build in builds) * _NODE_BYTES
+        parts = {build.number: before[build.number] for build in builds if build.number in before}
+        new = _build_batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
+        while size <= self._most_bytes and (some := next(new, None)):
+            parts.update(zip([build.number for build in some], read(some), strict=True))
+            size = max(size, sum(part.size for part in parts.values()))
+        if size > self._most_bytes:
+            return _Table(numbers, -1, {}, None, 0)
+        pages = [_page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)]
+        complete = {number: part for number, part in parts.items() if not part.lacking}
+        changes = -1 if len(complete) == len(parts) else view.tree.changes
+        return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
+
+    def _read(
+        self,
+        group: LiveGroup,
+        builds: list[Build],
+        known: Mapping[int, _Part],
+        carried: tuple[str, LiveIndex] | None,
+        reader: NodeSource,
+    ) -> list[_Part]:
+        """The nodes of some builds; ``known`` are those of the group with other vectors or none."""
+        stored = iter(self._nodes.of_builds(group.collection, [one for one in builds if one.number not in known]))
+        read = [
+            [node.segment for node in known[build.number].nodes] if build.number in known else next(stored)
+            for build in builds
+        ]
+        if carried is None:
+            return [
+                _Part([DocNode.from_segment(one, reader) for one in segments], None, 0, sum(map(_size_of, segments)))
+                for segments in read
+            ]
+        embed_key, index = carried
+        keys = [one.key for segments in read for one in segments]
+        rows = self._nodes.vectors.get(index.collection, keys) if index.dimension else []
+        vectors: dict[str, Carried] = {row.key: {embed_key: row.vector} for row in rows}
+        parts = []
+        for segments in read:
+            embedded = [one for one in segments if one.key in vectors]
+            own = [vectors[one.key] for one in embedded]
+            nodes = [
+                DocNode.from_segment(one, reader, embeddings=embeddings)
+                for one, embeddings in zip(embedded, own, strict=True)
+            ]
+            size = sum(map(_size_of, embedded)) + sum(_bytes_of(one[embed_key]) for one in own)
+            parts.append(_Part(nodes, own, len(segments) - len(embedded), size))
+        return parts
+
+    def _make_room(self, view: View, size: int) -> None:
+        """Drop the tables of groups that are not live, then the least recently used ones."""
+        live = {group.id for group in view.tree.groups.values()}
+        self._tables = {key: table for key, table in self._tables.items() if key[0] in live}
+        while self._tables and size + sum(table.size for table in self._tables.values()) > self._most_bytes:
+            del self._tables[next(iter(self._tables))]
+
+
+def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
+    """Builds with about so many nodes together."""
+    return batches_reaching(builds, lambda build: build.size, size)
+
+
+def _page(parts: list[_Part]) -> NodePage:
+    nodes = [node for part in parts for node in part.nodes]
+    embeddings = [one for part in parts for one in part.embeddings or ()]
+    segments = [node.segment for node in nodes]
+    rows = RowBlock.of([one.key for one in segments], [one.fields for one in segments])
+    return NodePage(nodes, embeddings or None, rows)
+
+
+def _bytes_of(vector: Embedding) -> int:
+    return _VECTOR_BYTES + (_WEIGHT_BYTES * len(vector) if isinstance(vector, dict) else vector.nbytes)
+
+
+def _size_of(one: Segment) -> int:
+    """Approximate size of a node in bytes, with the copy of its metadata that reading makes."""
+    content = one.content if isinstance(one.content, str) else repr(one.content)
+    return _NODE_BYTES + sys.getsizeof(content) + (8 * len(repr(one.metadata)) if one.metadata else 0)

@@ -1,0 +1,273 @@
+"""A Document within a scope, as its nodes and retrievers see it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lazyrag.data.fields import Schema
+from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_value
+from lazyrag.errors import ConfigError, IngestionError, LoadError, known_names
+from lazyrag.groups.node_group import LOADING, Step
+from lazyrag.indexes.bm25 import LexicalState
+from lazyrag.ingest.indexer import Indexer, report_of
+from lazyrag.ingest.report import IngestReport
+from lazyrag.ledger.tree import LiveGroup, LiveIndex, View
+from lazyrag.loaders.directory import hash_file
+from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.read.snapshot import (
+    NOTHING,
+    ActiveRead,
+    DocumentState,
+    LocalSnapshot,
+    Needs,
+    read,
+    related,
+    stale_error,
+)
+from lazyrag.types import Embedding
+
+R = TypeVar("R")
+
+
+class Reader:
+    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns is in the scope.
+
+    Args:
+        indexer: Of the Document.
+        scope: A bound filter that every visible node must satisfy: hits, parents, children, roots.
+        unscoped: The reader without a scope; None for that one itself.
+    """
+
+    def __init__(self, indexer: Indexer, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
+        self.indexer = indexer
+        self.scope = scope
+        self.unscoped = unscoped or self
+
+    def __str__(self) -> str:
+        return self.indexer.where
+
+    @property
+    def document_token(self) -> object:
+        """See `NodeSource.document_token`."""
+        return self.indexer
+
+    @property
+    def is_closed(self) -> bool:
+        """See `NodeSource.is_closed`."""
+        return self.indexer.is_closed
+
+    def report(self) -> IngestReport | None:
+        """The report of the last sync, with the visible files; None before the first use."""
+        return report_of(self.indexer, None if self.scope is None else self._documents())
+
+    @property
+    def schema(self) -> Schema:
+        """The filterable fields."""
+        return self.indexer.nodes.schema
+
+    def narrowed(self, filters: FilterLike) -> Reader:
+        """A reader whose scope is this one's and the filter's.
+
+        Raises:
+            ConfigError: If the filter has no condition: it would hide nothing.
+        """
+        bound = self.bind(filters)
+        if bound is None or not has_condition(bound):
+            raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
+        return type(self)(self.indexer, both(self.scope, bound), self.unscoped)
+
+    def bind(self, filters: FilterLike | None) -> Filter | None:
+        """Check a filter against the schema."""
+        if filters is None:
+            return None
+        parsed = parse_filter(filters)
+        return None if parsed is None else bind_filter(parsed, self.schema)
+
+    def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
+        """The embedders that serve some keys now; all of them for None.
+
+        Raises:
+            ConfigError: If there are none, or a key is unknown.
+        """
+        known = self.indexer.embedders
+        if not known:
+            msg = (
+                "The Document has no embed, so nothing can be ranked by embedding. "
+                "Pass Document(embed=...), or a text similarity such as similarity='bm25'."
+            )
+            raise ConfigError(msg)
+        unknown = [key for key in keys or () if key not in known]
+        if unknown:
+            raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
+        switched = self.indexer.last_view.tree.switched
+        return [known[key] if key not in switched else _served(known, key, switched[key]) for key in keys or known]
+
+    def line(self, group: str) -> list[str]:
+        """A group and those above it, the root group last."""
+        return self.indexer.graph.line(group)
+
+    # Snapshots
+
+    def build(self, needs: Needs) -> View:
+        """The present live state, with everything that is needed built.
+
+        Raises:
+            IngestionError: If every visible document failed in a step; hidden ones do not count, and no file is named.
+        """
+        if self.scope is None:
+            return self.indexer.view(needs)
+        try:
+            view = self.indexer.view(needs)
+            has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(view, needs)
+        except IngestionError:
+            if self.indexer.failures.steps() and not self._documents():
+                return self._empty_view(needs)
+            has_failed = True
+        if has_failed:
+            msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
+            raise IngestionError(msg)
+        return view
+
+    def _all_failed(self, view: View, needs: Needs) -> bool:
+        """Whether a step that is needed succeeded for no visible document, and failed for one."""
+        seen = self._documents()
+        failed = {one.stage for one in self.indexer.failures if one.path in seen}
+        steps = {Step(name) for step in needs for name in self.line(step.group)[:-1]} | needs
+        return any(str(step) in failed and not self._has_succeeded(step, view, seen.values()) for step in steps)
+
+    def _has_succeeded(self, step: Step, view: View, documents: Iterable[str]) -> bool:
+        """Whether some of the documents have nodes of a step, or those nodes are in its index."""
+        group = view.groups.get(step.group)
+        builds = [group.builds[uid].number for uid in documents if uid in group.builds] if group is not None else []
+        if step == Step(step.group):
+            return bool(builds)
+        index = self.indexer.planner.live_index(view, step)
+        return index is not None and bool(self.indexer.ledger.builds.covered(index.id, builds))
+
+    def _documents(self) -> Mapping[str, str]:
+        """Documents whose root node is in scope: uids by identity."""
+        view = self.indexer.now()
+        found: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
+        if found is None:
+            root = view.tree.groups.get(LAZY_ROOT_NAME)
+            builds = [] if root is None else list(view.tree.builds(root))
+            nodes = [] if root is None else self.indexer.nodes.of_builds(root.collection, builds)
+            found = {one.path: one.uid for segments in nodes for one in segments if self._sees(one)}
+            view.handles["documents", self.scope] = found
+        return found
+
+    def _empty_view(self, needs: Needs) -> View:
+        """The present live state with empty groups and indexes for those that no document has."""
+        view = self.indexer.now()
+        names = {name for step in needs for name in self.line(step.group)}
+        empty = {name: LiveGroup(0, name, ([*self.line(name), None])[1], "", "", complete=True) for name in names}
+        handles: dict[Any, Any] = {}
+        for step in needs:
+            handles[step] = LiveIndex(0, "vectors", step.embed_key or "", "", "", 0, complete=True)
+            handles[step.group, step.analyser] = LexicalState([], [])
+        return View(view.tree, view.removals, {**empty, **view.groups}, handles=handles)
+
+    def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
+        """The snapshot of a state within the scope."""
+        return LocalSnapshot(self, read, state)
+
+    def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
+        """Read one state of this Document; see `read`."""
+        return read({self: needs}, body)
+
+    # Nodes
+
+    def held(self, uid: str) -> list[Segment]:
+        """The live, visible nodes with a uid: at most one of each group that is built."""
+        return self.read(lambda snapshot: [one for _, one in snapshot.find(uid)])
+
+    def related(self, nodes: Sequence[DocNode], target: str) -> list[DocNode]:
+        """The nodes of another group that nodes lead to, with the highest scores; see `related`."""
+        found = self.read(lambda snapshot: related([(snapshot, one) for one in nodes], target))
+        scores = [[one.score for one in led if one.score is not None] for _, led in found]
+        return [node.with_score(max(own, default=None)) for (node, _), own in zip(found, scores, strict=True)]
+
+    def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
+        """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
+        return self.read(lambda snapshot: snapshot.vectors(segments, embed_key))
+
+    def parent(self, segment: Segment) -> DocNode | None:
+        """See `NodeSource.parent`."""
+        found = self.read(lambda snapshot: snapshot.parent(segment))
+        return None if found is None else self.show(found)
+
+    def children(self, segment: Segment) -> dict[str, list[DocNode]]:
+        """See `NodeSource.children`."""
+        return self.read(lambda snapshot: snapshot.children(segment))
+
+    def root(self, segment: Segment) -> DocNode:
+        """See `NodeSource.root`."""
+        return self.show(self.read(lambda snapshot: snapshot.root(segment)))
+
+    def source(self, segment: Segment) -> Segment | None:
+        """See `NodeSource.source`."""
+        found = self.read(lambda snapshot: snapshot.source_of(segment))
+        return found if found is not None and self._sees(found) else None
+
+    def file_metadata(self, segment: Segment) -> dict[str, Any]:
+        """See `NodeSource.file_metadata`."""
+        root = self.read(lambda snapshot: snapshot.root(segment))
+        return ReadOnly(copy_value(dict(root.metadata))) if self._sees(root) else EMPTY
+
+    def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: ARG002, FBT001, FBT002  the Protocol's signature
+        """See `NodeSource.source_texts`; only groups that are built need the source."""
+        return ()
+
+    def image(self, segment: Segment, file: str | os.PathLike[str] | None = None) -> bytes:
+        """See `NodeSource.image`."""
+        if all(one.key != segment.key or not self._sees(one) for one in self.held(segment.uid)):
+            raise stale_error(segment)
+        root = self.read(lambda snapshot: snapshot.root(segment))
+        return self.indexer.engine.loading.picture(self.unchanged_file(segment.path, file), root, segment)
+
+    def unchanged_file(self, path: str, file: str | os.PathLike[str] | None) -> Path:
+        """Return the place of a document's file, if it has the bytes that were ingested.
+
+        Raises:
+            ConfigError: If this program did not add the file, and it is not given.
+            LoadError: If it cannot be read or has changed.
+        """
+        row = self.indexer.ledger.documents.named([path])[path]
+        added = self.indexer.engine.added.get(path)
+        known = added or (self.indexer.dataset.find(path) if row.origin == "dataset" else None)
+        place = Path(file) if file is not None else known.path if known is not None else None
+        if place is None:
+            raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
+        try:
+            digest = hash_file(place)
+        except OSError as exc:
+            raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
+        if digest != row.content_hash:
+            raise LoadError(
+                f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first."
+            )
+        return place
+
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
+        """See `NodeSource.embeddings`."""
+        return self.read(lambda snapshot: snapshot.embeddings(segment))
+
+    def show(self, segment: Segment) -> DocNode:
+        """See `NodeSource.show`."""
+        if not self._sees(segment):
+            raise stale_error(segment)
+        return DocNode.from_segment(segment, self)
+
+    def _sees(self, segment: Segment) -> bool:
+        return self.scope is None or matches(self.scope, segment.fields)
+
+
+def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
+    """The embedder of another key under a key; its own one in a program that does not have the other."""
+    one = known.get(other, known[key])
+    return CheckedEmbedder(one.embedder, one.name, key, one.workers)

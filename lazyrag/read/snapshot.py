@@ -1,0 +1,1109 @@
+"""Snapshots: read transactions over one or several Documents.
+
+`read` opens a snapshot, calls a function with it, and calls it again if that state was removed meanwhile. There is no
+other way to read a Document.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from lazyrag.data.filters import Filter, FilterLike, both, matches
+from lazyrag.data.node import DocNode, remember
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    ReadOnly,
+    Segment,
+    Span,
+    child_uids,
+    content_text,
+    digest,
+    store_key,
+)
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
+from lazyrag.groups.node_group import Step
+from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
+from lazyrag.models.embedding import MODEL_CHANGED, length_of
+from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
+from lazyrag.storage.database import batches_reaching
+from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
+
+if TYPE_CHECKING:
+    from lazyrag.ingest.indexer import Indexer
+    from lazyrag.read.scope import Reader
+
+
+R = TypeVar("R")
+
+NodeKey: TypeAlias = tuple[str, int, str]
+"""A node of a snapshot: its uid, the number of its Document in the read, and the stores' key."""
+
+Hits: TypeAlias = list[tuple[NodeKey, float]]
+"""Keys with scores, best first."""
+
+Needs: TypeAlias = frozenset[Step]
+"""What must be built before a read begins."""
+
+NOTHING: Needs = frozenset()
+
+SnapshotSource: TypeAlias = "Reader"
+"""Source of snapshots: a Document, or a restricted view of one."""
+
+OUTSIDE = -1
+"""Number of the Document in the keys of nodes that belong to no Document."""
+
+_FIRST_CHILDREN = 32
+_MOST_PARENTS = 64  # roots that a read keeps: they have the texts of whole files
+_FEW = 1_000
+_WALKED = 2_000  # nodes that a walk reads at once: its reader may need few
+_MAX_HANDLES = 4_096
+_TRIES = 3
+_LOCK_S = 0.1
+_PATIENCE_S = 10.0
+_MAX_PAUSE_S = 0.05
+
+
+class DocumentState:
+    """The state of one Document in a read.
+
+    Args:
+        indexer: Of the Document.
+        view: The live state.
+        document_index: Number of the Document in the read.
+    """
+
+    __slots__ = ("_indexer", "document_index", "has_moved", "parents", "view")
+
+    def __init__(self, indexer: Indexer, view: View, document_index: int) -> None:
+        self._indexer = indexer
+        self.view = view
+        self.document_index = document_index
+        self.has_moved = False
+        self.parents: dict[str, Segment] = {}  # that the read has met, by uid
+
+    def require(self, needs: Needs, source: SnapshotSource) -> None:
+        """Build what was not known to be needed when the read began; the whole read is then repeated.
+
+        Args:
+            needs: What is needed.
+            source: Who needs it: errors name no more than its scope shows.
+        """
+        if not self._indexer.has(self.view, needs):
+            before, self.view = self.view, source.build(needs)
+            self.has_moved |= self.view.tree is not before.tree  # else no visible document has what is needed
+
+    def is_valid(self) -> bool:
+        """Whether nothing was removed since it was opened, and nothing had to be built in between."""
+        return not self.has_moved and self._indexer.ledger.removals == self.view.removals
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed at all since then."""
+        return self.is_valid() and self._indexer.ledger.tree.changes == self.view.tree.changes
+
+
+class ActiveRead:
+    """A read in progress: the states that it sees, by Document. Reads inside it see the same states."""
+
+    __slots__ = ("_document_indexes", "_states", "is_open", "outer")
+
+    def __init__(self, outer: ActiveRead | None) -> None:
+        self.outer = outer
+        self.is_open = True
+        self._states: dict[object, DocumentState] = {}
+        self._document_indexes: dict[object, int] = {} if outer is None else dict(outer._document_indexes)
+
+    def state_of(self, source: SnapshotSource) -> DocumentState | None:
+        """The state of a source's Document; None if the read does not cover it."""
+        found = self._states.get(source.indexer)
+        return self.outer.state_of(source) if found is None and self.outer is not None else found
+
+    def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
+        """Whether the read has a state of all these sources."""
+        return self.is_open and all(self.state_of(one) is not None for one in sources)
+
+    def open(self, sources: Mapping[SnapshotSource, Needs]) -> Snapshot:
+        """The snapshot of some sources, with all that they need built."""
+        parts = []
+        for source, needs in sources.items():
+            state = self.state_of(source)
+            if state is None:
+                state = DocumentState(source.indexer, source.build(needs), self.index_of(source.indexer))
+                self._states[source.indexer] = state
+            elif needs and needs not in state.view.met:
+                state.require(needs, source)
+            parts.append(source.snapshot(self, state))
+        return parts[0] if len(parts) == 1 else Snapshot(self, parts)
+
+    def index_of(self, indexer: object) -> int:
+        """The number of a Document: in the order in which they are first met."""
+        return self._document_indexes.setdefault(indexer, len(self._document_indexes))
+
+    def is_valid(self) -> bool:
+        """Whether the states that this read opened are valid."""
+        return all(one.is_valid() for one in self._states.values())
+
+    def is_current(self) -> bool:
+        """Whether the states that this read opened are the present ones."""
+        return all(one.is_current() for one in self._states.values())
+
+    def has_moved(self) -> bool:
+        """Whether something had to be built in the middle of it."""
+        return any(one.has_moved for one in self._states.values())
+
+
+class Snapshot:
+    """One state of one or several Documents, as far as it may be seen. It is used inside the read that opened it.
+
+    Several Documents are ranked together, with common statistics.
+
+    Args:
+        read: The read.
+        parts: The snapshots of the Documents.
+    """
+
+    __slots__ = ("_parts", "_read")
+
+    def __init__(self, read: ActiveRead, parts: Sequence[LocalSnapshot]) -> None:
+        self._read = read
+        self._parts = parts
+
+    @property
+    def parts(self) -> Sequence[LocalSnapshot]:
+        """One snapshot for each source, in the sources' order."""
+        return self._parts
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """Equal versions of the same sources give equal answers."""
+        return tuple(one.version for one in self.parts)
+
+    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
+        """The same state, seen through some of the sources of the read."""
+        if len(sources) == len(self.parts) and all(
+            one.source is source for one, source in zip(self.parts, sources, strict=True)
+        ):
+            return self
+        return self._read.open(dict.fromkeys(sources, NOTHING))
+
+    def index_of(self, node: DocNode) -> int:
+        """The number of a node's Document in this read; `OUTSIDE` for a node of no Document."""
+        return OUTSIDE if node.reader is None else self._read.index_of(node.reader.document_token)
+
+    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+        """BM25 statistics of the nodes of a group that can be seen."""
+        found: list[Statistics] = self._each(lambda one: one.term_statistics(group, analyser, terms, model))
+        return sum(found[1:], found[0])
+
+    def rank_terms(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filters: FilterLike | None,
+        model: BM25,
+        statistics: Statistics | None = None,
+    ) -> Hits:
+        """The best nodes of a group by BM25: only nodes that share a term with the query.
+
+        Args:
+            group: The group.
+            analyser: Name of the registered analyser whose terms are indexed.
+            terms: Terms of the query.
+            topk: At most so many hits.
+            filters: Narrow what is ranked and change no statistic.
+            model: Parameters of BM25.
+            statistics: Those of a larger collection; None takes those of this snapshot.
+        """
+        if statistics is None:
+            statistics = self.term_statistics(group, analyser, terms, model)
+        common = statistics
+        rankings = self._each(lambda one: one.rank_terms(group, analyser, terms, topk, filters, model, common))
+        return merge_rankings(rankings, topk)
+
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        vectors: Sequence[Embedding],
+        topk: int,
+        filters: FilterLike | None,
+        *,
+        mode: SearchMode = "exact",
+    ) -> Hits:
+        """The best nodes of a group by the metric of their vectors.
+
+        Args:
+            group: The group.
+            embed_key: Which vectors.
+            vectors: The query's vector for each part, in the order of `parts`.
+            topk: At most so many hits.
+            filters: As in `rank_terms`.
+            mode: How the vector store searches.
+
+        Raises:
+            EmbeddingError: If the query's vector has another length or kind than the nodes'.
+            UnsupportedError: If a store does not search in that mode.
+        """
+
+        def rank(one: LocalSnapshot, vector: Embedding) -> Hits:
+            return one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode)
+
+        return merge_rankings(self._each(rank, vectors), topk)
+
+    def metrics(self, group: str, embed_key: str) -> set[Metric]:
+        """The metrics that rank the vectors of a group; empty if there are none."""
+        return set().union(*(one.metrics(group, embed_key) for one in self.parts))
+
+    def size(self, group: str) -> int:
+        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
+        return sum(one.size(group) for one in self.parts)
+
+    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+        """The nodes of hits, in their order, with their scores.
+
+        Raises:
+            StoreError: If the store lacks one.
+        """
+        owns = [[hit for hit in hits if hit[0][1] == part.document_index] for part in self.parts]
+        nodes = self._each(lambda part, own: part.nodes(group, own, embed_key) if own else [], owns)
+        found = {
+            key: node for own, some in zip(owns, nodes, strict=True) for (key, _), node in zip(own, some, strict=True)
+        }
+        return [found[key] for key, _ in hits]
+
+    def _each(self, call: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
+        """Call a function for each part, and its entry in each column."""
+        return list(map(call, self.parts, *columns))
+
+
+class LocalSnapshot(Snapshot):
+    """One state of one Document within a scope; see `Snapshot`.
+
+    Returned nodes are in scope; the path that leads to them may pass other nodes.
+
+    Args:
+        source: The Document, or the restricted view of it.
+        read: The read that it belongs to.
+        state: The state that the read sees.
+    """
+
+    __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
+
+    def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
+        self.source = source
+        self.indexer = source.indexer
+        self.state = state
+        self.document_index = state.document_index
+        self._read = read
+        self._scope = source.scope
+        self._nodes = source.indexer.nodes
+
+    @property
+    def parts(self) -> tuple[LocalSnapshot]:
+        """See `Snapshot.parts`."""
+        return (self,)
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """See `Snapshot.version`."""
+        return (self.state.view,)
+
+    # Rankings
+
+    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+        """See `Snapshot.term_statistics`."""
+        return self._terms(group, analyser).statistics(terms, model)
+
+    def rank_terms(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filters: FilterLike | None,
+        model: BM25,
+        statistics: Statistics | None = None,
+    ) -> Hits:
+        """See `Snapshot.rank_terms`."""
+        wanted = None if filters is None else self.source.bind(filters)
+        index = self._terms(group, analyser)  # which holds nothing that is out of scope
+        return keyed(index.search(terms, topk, filter=wanted, model=model, statistics=statistics), self.document_index)
+
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        vectors: Sequence[Embedding],
+        topk: int,
+        filters: FilterLike | None,
+        *,
+        mode: SearchMode = "exact",
+    ) -> Hits:
+        """See `Snapshot.rank_vectors`."""
+        search = self._nodes.vector_search(mode)
+        index = self.vector_index(group, embed_key)
+        if self._scope is not None and index.dimension:
+            self._nodes.require_exact(index.collection)
+        dimension = self._dimension(group, embed_key)
+        if not dimension:
+            return []
+        [query] = vectors
+        if length_of(query) != dimension:
+            msg = (
+                f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
+                f"{_described(dimension)}: the embed callable returned vectors of different lengths or "
+                f"kinds. {MODEL_CHANGED}."
+            )
+            raise EmbeddingError(msg, embed_key=embed_key)
+        wanted = self._scope if filters is None else self._wanted(filters)
+        queries: Embeddings = [query] if isinstance(query, dict) else query[None]
+        where, store = index.collection, self._nodes.vectors
+        found = live_hits(
+            self.state.view.tree,
+            self.group(group),
+            where,
+            topk,
+            lambda depth: search(where, queries, depth, wanted)[0],
+            instead=(lambda depth: store.search(where, queries, depth, wanted)[0]) if mode == "native" else None,
+        )
+        return keyed(found, self.document_index)
+
+    def rank_text(self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None) -> Hits:
+        """The best nodes of a group by the segment store's own full-text ranking.
+
+        Raises:
+            UnsupportedError: If the segment store has none.
+        """
+        rank = self._nodes.text_search().search_text
+        live, wanted = self.group(group), self._wanted(filters)
+        search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
+        return keyed(live_hits(self.state.view.tree, live, live.collection, topk, search), self.document_index)
+
+    def metrics(self, group: str, embed_key: str) -> set[Metric]:
+        """See `Snapshot.metrics`."""
+        dimension = self._dimension(group, embed_key)
+        return {metric_of(dimension)} if dimension else set()
+
+    def _dimension(self, group: str, embed_key: str) -> int:
+        """The dimension of the vectors in scope; 0 if there are none."""
+        index = self.vector_index(group, embed_key)
+        if self._scope is None or not index.dimension:
+            return index.dimension
+        handles, key = self.state.view.handles, (index.id, self._scope)
+        is_any = handles.get(key)
+        if is_any is None:
+            live, where, search = self.group(group), index.collection, self._nodes.vectors.search
+            if index.dimension == SPARSE:  # no query finds all
+                is_any = any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
+            else:
+                ones: Embeddings = np.ones((1, index.dimension), np.float32)
+                is_any = bool(
+                    live_hits(
+                        self.state.view.tree, live, where, 1, lambda depth: search(where, ones, depth, self._scope)[0]
+                    )
+                )
+            if len(handles) > _MAX_HANDLES:
+                handles.clear()
+            handles[key] = is_any
+        return index.dimension if is_any else 0
+
+    def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
+        """The nodes of a group that match a filter, in the documents' order; no page is empty.
+
+        They are cached as far as they fit, see `NodeCache`. With an embed key only nodes
+        that have a vector under it, each carrying that one.
+        """
+        live, wanted = self.group(group), self._wanted(filters)
+        is_paged = self._scope is not None and self.size(group) > PAGE
+        if is_paged:
+            wanted = self._scope
+        vector_index = None if embed_key is None else self.vector_index(group, embed_key)
+        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, vector_index, self.source.unscoped)
+        pages = (
+            self._read_pages(live, wanted, embed_key, vector_index)
+            if cached is None
+            else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
+        )
+        if is_paged:
+            pages = self._visible_pages(pages, self.source.bind(filters))
+        return (page for page in pages if page)
+
+    def _visible_pages(self, pages: Iterable[list[DocNode]], wanted: Filter | None) -> Iterator[list[DocNode]]:
+        """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about their borders."""
+        nodes = itertools.groupby(itertools.chain.from_iterable(pages), lambda node: node.document_id)
+        for some in batches_reaching((list(own) for _, own in nodes), len, PAGE):
+            page = itertools.chain.from_iterable(some)
+            yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
+
+    def walk(
+        self, group: str, filters: FilterLike | None, wanted: Mapping[str, Collection[Any]] = EMPTY
+    ) -> Iterator[DocNode]:
+        """The nodes of a group that match a filter, in the documents' order.
+
+        Args:
+            group: The group.
+            filters: Narrow what is returned.
+            wanted: Allowed values of ``document_id``, ``uid`` and ``number``.
+        """
+        uids = wanted.get("uid")
+        size = _WALKED if uids is None else PAGE  # few of a page's nodes may have one of the uids
+        pages = self._read_pages(
+            self.group(group), self._wanted(filters), size=size, documents=wanted.get("document_id"), uids=uids
+        )
+        nodes = itertools.chain.from_iterable(pages)
+        return (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
+
+    def size(self, group: str) -> int:
+        """See `Snapshot.size`."""
+        return sum(build.size for build in self.group(group).builds.values())
+
+    # Nodes
+
+    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+        """See `Snapshot.nodes`."""
+        live = self.group(group)
+        segments = self._nodes.segments.get(live.collection, [key for (_, _, key), _ in hits])
+        if len(segments) < len(hits):
+            msg = f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found. Run verify()."
+            raise StoreError(msg, collection=live.collection)
+        if self._scope is not None and not all(matches(self._scope, one.fields) for one in segments):
+            msg = f"The store found nodes of {group!r} that a restricted Document must not show. Run verify()."
+            raise StoreError(msg, collection=live.collection)
+        nodes = [
+            DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
+            for segment, (_, score) in zip(segments, hits, strict=True)
+        ]
+        remember(nodes, self.indexer.hits)
+        return nodes
+
+    def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
+        """A segment as a hit, which remembers what it shows."""
+        node = DocNode.from_segment(segment, self.source, score=score, merged_from=merged_from)
+        remember([node], self.indexer.hits)
+        return node
+
+    def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
+        """The nodes with a uid that can be seen, of every group that is built."""
+        keys = {
+            group.collection: store_key(uid, build.number)
+            for group in self.state.view.groups.values()
+            for build in group.builds.values()
+            if uid in build.uids
+        }
+        found = [one for collection, key in keys.items() for one in self._nodes.segments.get(collection, [key])]
+        return [((uid, self.document_index, one.key), one) for one in found if self.sees(one)]
+
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
+        """The vectors of a node by embed key, for the keys that are embedded."""
+        found = ((key, self.vectors([segment], key)[0]) for key in self.indexer.embedders)
+        return {key: vector for key, vector in found if vector is not None}
+
+    def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
+        """The stored vectors of nodes, None for a node without; one request for each of their groups."""
+        found: dict[tuple[str, str], Embedding] = {}
+        for name in dict.fromkeys(one.group for one in segments):
+            vector_index = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
+            keys = [one.key for one in segments if one.group == name]
+            if vector_index is not None and vector_index.dimension:
+                found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(vector_index.collection, keys)}
+        return [found.get((one.group, one.key)) for one in segments]
+
+    def sees(self, segment: Segment) -> bool:
+        """Whether a node is in scope."""
+        return self._scope is None or matches(self._scope, segment.fields)
+
+    # From node to node
+
+    def checked(self, node: DocNode) -> Segment:
+        """A node's segment, if the node belongs to this Document.
+
+        Raises:
+            ConfigError: If it belongs to another one.
+        """
+        if node.reader is not None and node.reader.document_token is not self.indexer:
+            raise ConfigError(f"{node!r} belongs to another Document. Ask the Document that it was retrieved from.")
+        return node.segment
+
+    def parent(self, segment: Segment) -> Segment | None:
+        """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
+
+        Raises:
+            StaleNodeError: If the node or its parent is not in the live tree any more.
+        """
+        if segment.parent is None:
+            return None
+        own = self._require_live(segment)
+        if segment.parent not in self.state.parents:
+            group = self.state.view.groups.get(own.parent) if own.parent is not None else None
+            found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
+            if not found:
+                raise stale_error(segment)
+            self.state.parents[segment.parent] = found[0]
+        return self.state.parents[segment.parent]
+
+    def prefetch_parents(self, segments: Sequence[Segment]) -> None:
+        """Read the parents of nodes with one request for each group; `parent` would read them one by one."""
+        groups = self.state.view.groups
+        wanted: dict[str, list[str]] = {}
+        for one in segments:
+            own = groups.get(one.group)
+            group = groups.get(own.parent) if own is not None and own.parent is not None else None
+            build = group.builds.get(one.document_id) if group is not None else None
+            if (
+                group is not None
+                and build is not None
+                and one.parent is not None
+                and one.parent not in self.state.parents
+            ):
+                wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
+        for collection, keys in wanted.items():
+            found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
+            self.state.parents |= {one.uid: one for one in found}
+
+    def source_of(self, segment: Segment) -> Segment | None:
+        """The node in whose text a node's span counts; None for a node without a span."""
+        above: Segment | None = segment
+        while above is not None and above.span is not None:
+            above = self.parent(above)
+        return above
+
+    def root(self, segment: Segment) -> Segment:
+        """The root node of a node's document, in scope or not."""
+        if segment.group == LAZY_ROOT_NAME:
+            return segment
+        root = self.state.parents.get(segment.document_id)
+        if root is None:
+            roots = self.state.view.groups.get(LAZY_ROOT_NAME)
+            found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
+            if not found:
+                raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
+            root = found[0]
+            if len(self.state.parents) < _MOST_PARENTS:
+                self.state.parents[root.uid] = root
+        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
+        # rebuilt meanwhile: that does not concern the root.
+        if root.build > segment.build:
+            self._require_live(segment)
+        return root
+
+    def children(self, segment: Segment) -> dict[str, list[DocNode]]:
+        """The children of a node by group, for the groups that are built."""
+        self._require_live(segment)
+        below = [group for group in self.state.view.groups.values() if group.parent == segment.group]
+        return {
+            group.name: [
+                DocNode.from_segment(one, self.source) for one in self._children(segment, group) if self.sees(one)
+            ]
+            for group in sorted(below, key=lambda group: group.name)
+        }
+
+    def children_up_to(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
+        """The children of a node in one group, in order; None if they are more than so many."""
+        visible = filter(self.sees, self._children(segment, self.group(group)))
+        found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
+        return found if len(found) <= most else None
+
+    def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
+        """For each node the related nodes of another group.
+
+        From the node up to the lowest group above both, from there down to all nodes of the target group. Results are
+        memoized per ancestor.
+        """
+        target_line = self.source.line(target)
+        tops = [self.checked(node) for node in nodes]
+        by_group: dict[str, list[int]] = {}
+        for position, top in enumerate(tops):
+            by_group.setdefault(top.group, []).append(position)
+        for group, positions in by_group.items():
+            for name in self.source.line(group):
+                if name in target_line:
+                    break
+                self.prefetch_parents([tops[position] for position in positions])
+                for position in positions:
+                    tops[position] = self.parent(tops[position]) or tops[position]
+        reached: dict[tuple[str, str], list[Segment]] = {}
+        for top in tops:
+            if (top.uid, top.group) not in reached:
+                below = target_line[: target_line.index(top.group)][::-1]
+                reached[top.uid, top.group] = self._descendants(top, below)
+        return [reached[top.uid, top.group] for top in tops]
+
+    def windows(
+        self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
+    ) -> list[tuple[int, list[DocNode]]]:
+        """The windows of nodes, each with the rank (from 0) of the first node that led there; see `Document.window`.
+
+        They come in the order of these nodes, and carry their scores. Windows that overlap or touch are one.
+
+        Args:
+            nodes: Of one Document, best first.
+            before: How many neighbours before each.
+            after: How many behind each.
+            merge: Return each window as one node.
+
+        Raises:
+            StaleNodeError: If a node is not in the live tree any more, or is out of scope.
+            ConfigError: If a node belongs to another Document.
+        """
+        found = []
+        for rank, node in enumerate(nodes):
+            build, at = self.ordinal(self.source.show(self.checked(node)).segment)
+            last = min(len(build.uids) - 1, at + after)
+            found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
+        joined: list[_Stretch] = []
+        for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
+            if not (joined and joined[-1].absorb(stretch)):
+                joined.append(stretch)
+        joined.sort(key=lambda one: one.rank)
+        read = self.node_ranges([(one.build, one.first, one.last) for one in joined])
+        result = []
+        for one, segments in zip(joined, read, strict=True):
+            window = [self.hit(node, one.own.get(node.uid, one.score)) for node in segments]
+            result.append((one.rank, [merge_window(self, window, one.score)] if merge else window))
+        return result
+
+    def ordinal(self, segment: Segment) -> tuple[Build, int]:
+        """The live build that a node is in, and which of its nodes it is, from 0.
+
+        Raises:
+            StaleNodeError: If the node is not in the live tree any more.
+        """
+        build = self._require_live(segment).builds[segment.document_id]
+        at = segment.number - 1  # where it was when it was read; it may have moved since
+        if at < len(build.uids) and build.uids[at] == segment.uid:
+            return build, at
+        if segment.uid not in build.uids:
+            raise stale_error(segment)
+        return build, build.uids.index(segment.uid)
+
+    def node_ranges(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        keys = [
+            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
+            for build, first, last in wanted
+        ]
+        found: dict[str, Segment] = {}
+        for name in dict.fromkeys(build.group for build, _ in keys):
+            own = [key for build, some in keys if build.group == name for key in some]
+            found |= {one.key: one for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)}
+        nodes = [[found[key] for key in some if key in found] for _, some in keys]
+        for (build, some), there in zip(keys, nodes, strict=True):
+            ensure_complete(build, len(there) + len(build.uids) - len(some))
+        return [[one for one in some if self.sees(one)] for some in nodes]
+
+    def _require_live(self, segment: Segment) -> LiveGroup:
+        """The group of a node, if the node or an equal one in its place is live.
+
+        Raises:
+            StaleNodeError: If neither is.
+        """
+        group = self.state.view.groups.get(segment.group)
+        build = group.builds.get(segment.document_id) if group is not None else None
+        if group is None or build is None:
+            raise stale_error(segment)
+        if build.number != segment.build:
+            live = self._live(group, segment.document_id, [segment.uid])
+            if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
+                raise stale_error(segment)
+        return group
+
+    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
+        build = group.builds.get(document)
+        if build is None:
+            return []
+        return self._nodes.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
+
+    def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
+        """The children of a node in a group, in order, in scope or not; read in pages, each larger than the one before.
+
+        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
+        """
+        self._require_live(segment)
+        first, size = 1, _FIRST_CHILDREN
+        while True:
+            uids = child_uids(segment.uid, group.name, range(first, first + size))
+            page = self._live(group, segment.document_id, uids)
+            yield from page
+            if len(page) < size:
+                return
+            first, size = first + size, 4 * size
+
+    # Groups and indexes
+
+    def group(self, name: str) -> LiveGroup:
+        """A group, built."""
+        found = self.state.view.groups.get(name)
+        return self._require(Step(name)).groups[name] if found is None else found
+
+    def vector_index(self, group: str, embed_key: str) -> LiveIndex:
+        """The vectors of a group under an embed key, built."""
+        return self._live_index(Step(group, embed_key=embed_key))
+
+    def _terms(self, group: str, analyser: str) -> LexicalState:
+        """The keyword index of a group, built; it counts only nodes in scope."""
+        found: LexicalState | None = self.state.view.handles.get((group, analyser))
+        if found is None:
+            index = self._live_index(Step(group, analyser=analyser))
+            view = self.state.view
+            found = view.handles[group, analyser] = self.indexer.terms.state(view.tree, view.groups[group], index)
+        return found if self._scope is None else found.restricted_to(self._scope)
+
+    def _live_index(self, step: Step) -> LiveIndex:
+        found: LiveIndex | None = self.state.view.handles.get(step)
+        if found is None:
+            found = self.indexer.planner.live_index(self.state.view, step)
+            if found is None or not found.complete:
+                found = self.indexer.planner.live_index(self._require(step), step)
+            if found is None:
+                msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
+                raise StaleNodeError(msg)
+            self.state.view.handles[step] = found
+        return found
+
+    def _wanted(self, filters: FilterLike | None) -> Filter | None:
+        """A filter within the scope."""
+        return both(self._scope, self.source.bind(filters))
+
+    def _require(self, step: Step) -> View:
+        self.state.require(frozenset([step]), self.source)
+        return self.state.view
+
+    def _read_pages(
+        self,
+        live: LiveGroup,
+        wanted: Filter | None,
+        embed_key: str | None = None,
+        vector_index: LiveIndex | None = None,
+        size: int = 0,
+        documents: Collection[Any] | None = None,
+        uids: Collection[Any] | None = None,
+    ) -> Iterator[list[DocNode]]:
+        builds_in_order = self.state.view.tree.builds(live, documents)
+        for builds in batches_reaching(builds_in_order, lambda build: build.size, size or PAGE):
+            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds, uids))
+            segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
+            if vector_index is None or embed_key is None:
+                yield [DocNode.from_segment(one, self.source) for one in segments]
+            else:
+                rows = self._nodes.vectors.get(vector_index.collection, [one.key for one in segments])
+                vectors = {row.key: row.vector for row in rows}
+                yield [
+                    DocNode.from_segment(one, self.source, embeddings={embed_key: vectors[one.key]})
+                    for one in segments
+                    if one.key in vectors
+                ]
+
+    def _descendants(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
+        """The nodes below a node, down through some groups, that are in scope."""
+        segments = [top]
+        for name in groups:
+            live = self.group(name)
+            segments = [child for one in segments for child in self._children(one, live)]
+        return [one for one in segments if self.sees(one)]
+
+
+def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list[tuple[DocNode, list[DocNode]]]:
+    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
+
+    They carry the score of the first node that led there: the best one, if nodes come best first.
+
+    Args:
+        found: Nodes, each with the snapshot of its Document.
+        target: The other group.
+    """
+    by_part: dict[int, list[DocNode]] = {}
+    for part, node in found:
+        by_part.setdefault(part.document_index, []).append(node)
+    parts = {part.document_index: part for part, _ in found}
+    related_of = {index: iter(parts[index].related_nodes(own, target)) for index, own in by_part.items()}
+    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
+    for part, node in found:
+        for segment in next(related_of[part.document_index]):
+            key = segment.uid, part.document_index
+            if key not in reached:
+                reached[key] = part.hit(segment, node.score), []
+            reached[key][1].append(node)
+    return list(reached.values())
+
+
+def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
+    """Rankings of several parts as one: best first, ties by uid, then by the order of the parts."""
+    if len(rankings) == 1:
+        return rankings[0][:topk]
+    sign = -1.0 if descend else 1.0
+    ordered = sorted(
+        (sign * score, key[0], position, key, score)
+        for position, ranking in enumerate(rankings)
+        for key, score in ranking
+    )
+    return [(key, score) for *_, key, score in ordered[:topk]]
+
+
+def keyed(ranking: Ranking, document_index: int) -> Hits:
+    """A store's ranking with the keys of a snapshot."""
+    # Inline for speed, see `key_uid`.
+    return [((key.rpartition("-")[0], document_index, key), score) for key, score in ranking]
+
+
+_ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
+
+
+def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
+    """Call a function with a snapshot of some sources.
+
+    The body sees the state that is live when the read begins. If something of it was removed meanwhile, or had to
+    be built in the middle, the body is called again. A read inside another one joins it, if that covers its sources.
+
+    Args:
+        sources: The sources, with what has to be built before.
+        body: Called with the `Snapshot`, perhaps several times, so it has no other effects.
+
+    Raises:
+        RetrievalError: If the body itself redefines groups, whenever it is called.
+        StoreError: If other programs remove things all the time.
+    """
+    outer = _ACTIVE.get()
+    if outer is not None:
+        if outer.covers(sources):
+            return body(outer.open(sources))
+        if not outer.is_open:
+            outer = None
+    done, _ = _attempt(sources, outer, body)
+    return _again(sources, outer, body) if done is None else done[0]
+
+
+def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
+    """Whether this thread is in a read of all these sources; in any read if there are none."""
+    active = _ACTIVE.get()
+    return active is not None and active.covers(sources)
+
+
+def _attempt(
+    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+) -> tuple[tuple[R] | None, bool]:
+    """The body's result for one state, or None if the state became invalid; and whether the body itself moved it."""
+    active = ActiveRead(outer)
+    snapshot = active.open(sources)
+    token = _ACTIVE.set(active)
+    try:
+        result = body(snapshot)
+    except (StoreError, StaleNodeError, RetrievalError, EmbeddingError):  # the last when a model is switched
+        if active.is_current():
+            raise
+        return None, active.has_moved()
+    finally:
+        active.is_open = False
+        _ACTIVE.reset(token)
+    if active.is_valid():
+        return (result,), False
+    return None, active.has_moved()
+
+
+def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]) -> R:
+    """Repeat until one state stays valid; after some tries with writers paused."""
+    deadline = time.monotonic() + _PATIENCE_S
+    for tries in itertools.count(2):
+        with ExitStack() as stack:
+            paused = tries > _TRIES and _pause(stack, sources)
+            for _ in range(_TRIES if paused else 1):
+                done, moved = _attempt(sources, outer, body)
+                if done is not None:
+                    return done[0]
+        if paused and moved:  # nobody else could
+            raise RetrievalError("A similarity function or embed callable redefined a node group during the query.")
+        if tries > 2 * _TRIES and time.monotonic() > deadline:
+            where = " and ".join(dict.fromkeys(str(one) for one in sources))
+            raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
+        if tries > _TRIES:
+            time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
+    raise AssertionError  # the count has no end
+
+
+def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
+    """Pause the writers of all Documents, in one order; False, and none of them, if one cannot be paused soon."""
+    with ExitStack() as taken:
+        for indexer in sorted({one.indexer for one in sources}, key=id):
+            if not taken.enter_context(indexer.paused(_LOCK_S)):
+                return False
+        stack.push(taken.pop_all())
+    return True
+
+
+def stale_error(segment: Segment) -> StaleNodeError:
+    """The error for a node that is gone or out of scope: nobody learns which."""
+    msg = (
+        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it or its document "
+        "was rebuilt, or a restricted Document hides it. Retrieve the node again."
+    )
+    return StaleNodeError(msg)
+
+
+def _described(dimension: int) -> str:
+    return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
+
+
+# Factors for the next depth. With half of the hits live or more, the missing ones are near; with less, a document was
+# changed and its former nodes may be all of the nearest, or several versions are stored.
+_DEEPER = 4
+_FAR_DEEPER = 16
+
+Search: TypeAlias = Callable[[int], Ranking]
+"""A store's best rows, so many."""
+
+
+def live_hits(
+    tree: Tree, group: LiveGroup, collection: str, topk: int, search: Search, *, instead: Search | None = None
+) -> Ranking:
+    """Filter store hits to live builds, over-fetching as needed.
+
+    Args:
+        tree: The live state.
+        group: The group that is ranked.
+        collection: Of its nodes, or of their vectors.
+        topk: Number of hits.
+        search: The store's search.
+        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that are not live leave too
+            few.
+
+    Raises:
+        StoreError: If the store contradicts the ledger.
+    """
+    numbers = tree.owners.get(group.name) or tree.live_owners(group)
+    depth = topk
+    while True:
+        try:
+            hits = search(depth)
+        except ConfigError as exc:  # the query is as the ledger says
+            msg = f"What is stored of {group.name!r} is not what was written ({exc}). Run verify() and repair()."
+            raise StoreError(msg, collection=collection) from exc
+        live = [
+            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
+        ]  # `key_build`, inline for speed
+        if len(live) >= topk or len(live) == len(hits) < depth:
+            return live[:topk]
+        if len(hits) < depth:
+            return live if instead is None else live_hits(tree, group, collection, topk, instead)
+        depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Neighbouring nodes of one build.
+
+    Args:
+        build: The build.
+        first: Ordinal of the first node, from 0.
+        last: Ordinal of the last one.
+        rank: Place of the first node that led there among the nodes that were given.
+        score: That node's score.
+        own: The scores of the nodes that were given, by uid.
+    """
+
+    build: Build
+    first: int
+    last: int
+    rank: int
+    score: float | None
+    own: dict[str, float | None] = field(default_factory=dict)
+
+    def absorb(self, other: _Stretch) -> bool:
+        """Grow by another stretch that begins no earlier, if they overlap or touch."""
+        if self.build is not other.build or other.first > self.last + 1:
+            return False
+        self.last = max(self.last, other.last)
+        self.rank, self.score = min((self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0])
+        self.own = {**other.own, **self.own}
+        return True
+
+
+def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
+    """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
+
+    White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
+    two nodes, the texts are joined by a newline, and there is no span.
+
+    Args:
+        snapshot: Where they are read.
+        nodes: At least one, in the order of the document.
+        score: Its score.
+
+    Returns:
+        A node with the first one's place in the tree and a uid of its own; the node itself, if there is only one.
+    """
+    if len(nodes) == 1:
+        return nodes[0].with_score(score)
+    segments = [node.segment for node in nodes]
+    text, span = join_window_text(segments, snapshot.source_of, snapshot.sees)
+    first = segments[0]
+    common = {
+        name: value
+        for name, value in first.metadata.items()
+        if all(name in one.metadata and one.metadata[name] == value for one in segments)
+    }
+    uids = tuple(one.uid for one in segments)
+    segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
+    return snapshot.hit(segment, score, uids)
+
+
+def is_window(node: DocNode) -> bool:
+    """Whether a node is a merged window, which is not in the tree."""
+    return bool(node.merged_from) and node.uid == _window_uid(node.merged_from)
+
+
+def _window_uid(uids: Sequence[str]) -> str:
+    return digest(["window", *uids])
+
+
+def join_window_text(
+    segments: Sequence[Segment],
+    source_of: Callable[[Segment], Segment | None],
+    sees: Callable[[Segment], bool] = lambda _: True,
+) -> tuple[str, Span | None]:
+    """The text of neighbours, and its span; None for the span if the text is not all of it.
+
+    Args:
+        segments: The neighbours.
+        source_of: The node in whose text the span of one counts.
+        sees: Whether a source is in scope; only then text between neighbours is taken from it.
+    """
+    text = content_text(segments[0].content)
+    reach, is_contiguous = segments[0].span, True
+    for last, segment in itertools.pairwise(segments):
+        own, span = content_text(segment.content), segment.span
+        more = None
+        if reach is not None and span is not None:
+            above, source = source_of(last), source_of(segment)
+            if above is not None and source is not None and above.key == source.key:
+                is_next = segment.number == last.number + 1 and sees(source)
+                more = _continuation(reach, span, own, source, is_next=is_next)
+        if more is None or reach is None or span is None:
+            text += own if text.endswith("\n") else "\n" + own
+            reach, is_contiguous = span, False
+        else:
+            text += more
+            reach = (reach[0], max(reach[1], span[1]))
+    return text, reach if is_contiguous else None
+
+
+def _continuation(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
+    """The text that a node adds to a stretch of its source; None if it does not follow."""
+    if reach[0] <= span[0] <= reach[1]:
+        return text[reach[1] - span[0] :]
+    between = content_text(source.content)[reach[1] : span[0]]
+    return between + text if is_next and between and not any(map(str.isalnum, between)) else None

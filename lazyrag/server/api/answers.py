@@ -1,0 +1,620 @@
+"""Routes that ask and judge: answers with their events, feedback, golden questions, evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import Response, StreamingResponse
+
+from lazyrag.data.encoding import to_dict
+from lazyrag.data.result import Citation, Hit
+from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
+from lazyrag.evaluation.metrics import Comparison, compare, source_span
+from lazyrag.pipeline import RAGPipeline
+from lazyrag.retrieval.base import BaseRetriever, hits_of
+from lazyrag.server.api import search
+from lazyrag.server.api.search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
+from lazyrag.server.core.guard import ADD_EVENT, KEPT_S, open_book
+from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.service import Principal, location_of, needs
+
+router = APIRouter(prefix="/api/v1/sets/{set}")
+log = logging.getLogger("lazyrag.server")
+
+GRACE_S = 10.0
+"""How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
+STOP_S = 0.2
+"""How long an answer goes on after it was stopped."""
+COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
+MAX_WRITING, MAX_GOLDEN = 128, 500
+"""Answers of this process at the same time, and questions of one evaluation."""
+MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
+NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
+_ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
+
+Event = tuple[int, str, str]
+"""Number, name and JSON of an event."""
+
+# Models
+
+Question = Annotated[str, Field(max_length=MAX_QUERY)]
+
+
+class Turn(Body):
+    """A message of the conversation before the question."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[str, Field(max_length=20_000)]
+
+
+class AnswerBody(SearchOptions):
+    """A question. With `stream` the answer comes as server-sent events."""
+
+    question: Question
+    history: list[Turn] = Field(default_factory=list, max_length=100)
+    filters: Filters = None
+    topk: Annotated[int, Field(ge=1, le=100)] = 6
+    stream: bool = False
+
+
+class ProblemNote(BaseModel):
+    """What is wrong with an answer, or why there is none."""
+
+    detail: str
+    remedy: str = ""
+    status: int | None = None
+
+
+_State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
+_Answer = create_model(
+    "Answer",
+    __doc__="An answer with its citations, and the passages that the model read, or would read if there were one.",
+    id=(str, ...),
+    state=(_State, ...),
+    question=(str, ...),
+    text=(str | None, ...),
+    citations=(search.list_of(search.model_of(Citation)), ...),
+    problems=(list[ProblemNote], ...),
+    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    measures=(dict[str, Any], Field(description="`query` (what was searched), `seconds`, `usage` (tokens).")),
+)
+
+
+class Stored(BaseModel):
+    """What all records have: an id, the time in seconds since 1970, and who made it."""
+
+    id: str
+    created: float
+    principal: str
+
+
+class FeedbackBody(Body):
+    """A judgement of an answer that can still be read, or of a hit, or of both: a source of the answer."""
+
+    good: bool
+    answer: Name | None = None
+    hit: Name | None = None
+    query: Annotated[Question, Field(description="What was searched, for a hit without an answer.")] = ""
+    note: Annotated[str, Field(max_length=10_000)] = ""
+
+
+class SpanLabel(Body):
+    """Characters of a document's text; without numbers the whole document."""
+
+    path: Annotated[str, Field(min_length=1, max_length=4_096)]
+    start: Annotated[int | None, Field(ge=0)] = None
+    end: Annotated[int | None, Field(ge=1)] = None
+
+
+Labels = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=4_096)]], Field(default_factory=list, max_length=100)
+]
+
+
+class GoldenBody(Body):
+    """A question with what must be found, as in a file of golden questions; or a good judgement that it is made of."""
+
+    question: Question = ""
+    ids: Labels
+    spans: list[SpanLabel] = Field(default_factory=list, max_length=100)
+    texts: Labels
+    references: Labels
+    feedback: Name | None = None
+
+
+class EvaluationBody(Body):
+    """Two ways to search."""
+
+    a: SearchOptions
+    b: SearchOptions
+
+
+class Feedback(FeedbackBody, Stored):
+    """A stored judgement, with the nodes that it is about, and their documents."""
+
+    uids: list[str]
+    documents: list[str]
+
+
+class GoldenModel(GoldenBody, Stored):
+    """A stored golden question."""
+
+
+_Measure = create_model(
+    "Measure",
+    __base__=search.model_of(Comparison),
+    measure=(str, ...),
+    questions=(int, ...),
+    a=(float, ...),
+    b=(float, ...),
+)
+_Evaluation = create_model(
+    "Evaluation",
+    __doc__="A stored evaluation. Differences are b less a; p is that of the paired randomisation test.",
+    __base__=(EvaluationBody, Stored),
+    questions=(int, ...),
+    seconds=(float, ...),
+    measures=(search.list_of(_Measure), ...),
+)
+
+# Storage
+
+
+class Notebook:
+    """Answers, feedback, golden questions and evaluations, in a file that all web processes share.
+
+    Args:
+        state: The service's state folder.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self.tasks: dict[Any, str] = {}  # those that write answers, and for whom
+        self._database = open_book(state)
+
+    def require_room(self, principal: Principal) -> None:
+        """Check that this process can write one more answer for a principal.
+
+        What a principal may use is as much as is free: alone it gets a half, and the next one finds room.
+
+        Raises:
+            ProblemError: 429 if it writes too many.
+        """
+        if [*self.tasks.values()].count(principal.id) >= MAX_WRITING - len(self.tasks):
+            raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
+
+    def join(self, task: Any, principal: Principal) -> None:
+        """Count a task among those that write answers for a principal, until it ends."""
+        self.tasks[task] = principal.id
+        task.add_done_callback(lambda one: self.tasks.pop(one, None))
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Run a query that reads."""
+        with self._database.reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def write(self, query: str, *rows: tuple[Any, ...], durable: bool = False) -> None:
+        """Run a statement for some rows."""
+        with self._database.writing(durable=durable) as connection:
+            connection.executemany(query, rows)
+
+    def question(self, scope: Scope, answer: str) -> str:
+        """Return the question of an answer.
+
+        Raises:
+            ProblemError: 404 if the principal has no such answer.
+        """
+        query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
+        for [found] in self.rows(query, answer, owner_of(scope), time.time() - KEPT_S):
+            return str(found)
+        remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
+        raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
+
+    def events(self, answer: str, after: int = 0) -> list[Event]:
+        """Return the events of an answer after a number."""
+        query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
+        return self.rows(query, answer, after)
+
+    def stop(self, answer: str) -> None:
+        """Let the process that writes an answer stop, within `STOP_S`."""
+        self.write("UPDATE answer SET followed = -1 WHERE id = ?", (answer,))
+
+    def take(self, number: str) -> bool:
+        """Delete a record, and return whether it was there: of several who try, one succeeds."""
+        with self._database.writing() as connection:
+            return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
+
+    def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
+        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
+        row = kind, scope.name, made["id"], scope.principal.id, made["created"], json.dumps(body, ensure_ascii=False)
+        self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
+        return {**made, "principal": scope.principal.id, **body}
+
+    def records(
+        self,
+        scope: Scope,
+        kind: str,
+        after: str = "",
+        limit: int = 1_000,
+        one: str | None = None,
+        *,
+        is_own: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
+        own = scope.principal.id if is_own or scope.principal.labels is not None else None
+        query = (
+            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
+            "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
+        )
+        rows = self.rows(query, kind, scope.name, after, one, own, limit)
+        return [{"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])} for row in rows]
+
+    def record(self, scope: Scope, kind: str, number: str) -> dict[str, Any]:
+        """Return a record.
+
+        Raises:
+            ProblemError: 404 if there is none that the principal sees.
+        """
+        for found in self.records(scope, kind, one=number):
+            return found
+        raise ProblemError(404, f"There is no record {number!r:.80} in {kind}.", "List them to see which there are.")
+
+
+def owner_of(scope: Scope) -> str:
+    """Who may read an answer: a principal with its labels, in a set."""
+    return json.dumps([scope.name, scope.principal.id, scope.principal.labels])
+
+
+async def _book(request: Request) -> Notebook:
+    state = request.app.state
+    if not hasattr(state, "notebook"):
+        state.notebook = Notebook(state.service.state)
+    found: Notebook = state.notebook
+    return found
+
+
+Book = Annotated[Notebook, Depends(_book)]
+
+# Answers
+
+_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+
+
+@router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
+async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) -> Response:
+    """Answer a question from the documents, with citations.
+
+    With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete answer). The header
+    `Location` names the answer, and `GET .../events` goes on with a stream that was cut.
+    """
+    book.require_room(scope.principal)
+    run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
+    pieces = _pieces(body, scope, await run(scope.retriever, body))
+    row = answer, owner_of(scope), body.question, now, now
+    await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
+    task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
+    book.join(task, scope.principal)
+    headers = location_of(request, "one_answer", set=scope.name, answer=answer)
+    if body.stream:
+        return _streamed(follow(scope, book, answer, 0), headers)
+    events = [event async for event in follow(scope, book, answer, 0, request) if event[0]]
+    found = answer_of(answer, body.question, events)
+    if found["state"] == "FAILED":
+        raise ProblemError(**found["problems"][-1])
+    return search.as_json(found, 200, headers)
+
+
+@router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
+async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
+    """Get an answer, as far as it is written. Only who asked can read it, and only for some minutes."""
+    return await scope.respond(lambda: answer_of(answer, book.question(scope, answer), book.events(answer)))
+
+
+@router.get(
+    "/answers/{answer}/events",
+    tags=["answers"],
+    response_class=StreamingResponse,
+    responses={**_EVENTS, 204: {"description": "There is no event after it."}},
+)
+async def answer_events(
+    answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
+) -> Response:
+    """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
+    await scope.service.run(book.question, scope, answer)
+    after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
+    if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
+        return Response(status_code=204)  # a browser that was cut off at the end connects no more
+    return _streamed(follow(scope, book, answer, min(after, 2**62)), {})
+
+
+async def _pieces(
+    body: AnswerBody, scope: Scope, retriever: BaseRetriever[Any]
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events of an answer; the last one, ``hits``, has what the model read."""
+    filters = search.filter_of(body.filters)
+    if scope.service.chat is None:
+        hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
+        yield "problem", {"detail": NO_MODEL}
+        yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
+        return
+    pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
+    history = [turn.model_dump() for turn in body.history]
+    run = pipeline._run(body.question, history)  # `astream` warns of problems, which are events here
+    async with aclosing(run.deltas(body.topk, None, filters)) as deltas:
+        async for delta in deltas:
+            if delta.text:
+                yield "delta", {"text": delta.text}
+            for citation in delta.citations:
+                yield "citation", to_dict(citation)
+            if delta.answer is not None:
+                for problem in delta.answer.problems:
+                    yield "problem", {"detail": problem}
+                usage = (delta.answer.generation.metadata or {}).get("usage")
+                measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
+                yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
+
+
+async def _write(
+    scope: Scope, book: Notebook, answer: str, question: str, pieces: AsyncIterator[tuple[str, dict[str, Any]]]
+) -> None:
+    """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
+    events: list[Event] = []
+    found: dict[str, Any] = {"hits": [], "measures": {}}
+    state = "SUCCESS"
+    stored = 0
+    lock = asyncio.Lock()
+
+    def add(name: str, **data: Any) -> None:
+        events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
+
+    async def flush() -> None:
+        nonlocal stored
+        async with lock:  # readers go on behind the last event: none may come before another
+            rows = [(answer, *event) for event in events[stored:]]
+            if rows:
+                await scope.service.run(book.write, ADD_EVENT, *rows)
+            stored += len(rows)
+
+    flushing = asyncio.create_task(_repeat(flush))  # also while the model pauses
+    try:
+        async for name, data in pieces:
+            if name == "hits":
+                found = data
+                continue
+            add(name, **data)
+    except asyncio.CancelledError:
+        state = "CANCELED"
+        add("problem", detail="The answer was stopped, as nobody read it any more.", remedy="Ask again.")
+    except Exception as exc:
+        state, problem = "FAILED", problem_of(exc)
+        if problem.status >= 500:
+            log.exception("answer %s failed", answer)
+        add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
+    flushing.cancel()
+    add("done", **{**answer_of(answer, question, events), "state": state, **found})
+    await flush()
+
+
+async def _repeat(call: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await call()
+        await asyncio.sleep(POLL_S)
+
+
+async def _supervise(scope: Scope, book: Notebook, answer: str, writing: Any) -> None:
+    """Write an answer, and cancel that when nobody reads it any more."""
+    task = asyncio.ensure_future(writing)
+    query = "SELECT 1 FROM answer WHERE id = ? AND followed > ?"
+    while not (await asyncio.wait([task], timeout=STOP_S))[0]:
+        if not await scope.service.run(book.rows, query, answer, time.time() - GRACE_S):
+            task.cancel()
+    await task
+
+
+def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
+    """An answer as far as its events tell."""
+    read = [(name, json.loads(data)) for _, name, data in events]
+    if read and read[-1][0] == "done":
+        found: dict[str, Any] = read[-1][1]
+        return found
+    of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
+    text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
+    more: dict[str, Any] = {
+        "text": text,
+        "citations": of["citation"],
+        "problems": of["problem"],
+        "hits": [],
+        "measures": {},
+    }
+    return {"id": answer, "state": "WORKING", "question": question, **more}
+
+
+async def follow(
+    scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
+) -> AsyncIterator[Event]:
+    """The events of an answer after a number, until the last one. A number of 0 means that none came for a while.
+
+    They end where none came for long: the process that wrote them was killed.
+    """
+    noted, last = 0.0, time.monotonic()
+    quiet = last
+    while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
+        if now - noted > GRACE_S / 4:
+            query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"  # it may have been stopped
+            await scope.service.run(book.write, query, (time.time(), answer))
+            noted = now
+        for event in await scope.service.run(book.events, answer, after):
+            yield event
+            after, quiet, last = event[0], now, now
+            if event[1] == "done":
+                return
+        if now - quiet > COMMENT_S:
+            yield 0, "", ""
+            quiet = now
+        await asyncio.sleep(POLL_S)
+
+
+def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
+    async def body() -> AsyncIterator[bytes]:
+        async for number, name, data in events:
+            yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
+
+    return event_stream(body(), headers)
+
+
+def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> Response:
+    """A stream of server-sent events, which no proxy holds back."""
+    more = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return StreamingResponse(body, media_type="text/event-stream", headers=more)
+
+
+# Feedback, golden questions, evaluations
+
+_LABELS = ("ids", "spans", "texts", "references")
+_as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
+
+
+_WORDS = {
+    "feedback": ("judgements", "a judgement"),
+    "golden": ("golden questions", "a golden question"),
+    "evaluations": ("evaluations", "an evaluation"),
+}
+
+
+def _list(kind: str, model: Any) -> None:
+    """Add the routes that read the records of a kind."""
+
+    async def list_records(
+        scope: Reading, book: Book, after: Annotated[str, Query(max_length=64)] = "", limit: Limit = 100
+    ) -> Response:
+        """List records, oldest first; `after` is the last id of the page before."""
+        return await scope.respond(book.records, scope, kind, after, limit)
+
+    async def one_record(number: str, scope: Reading, book: Book) -> Response:
+        """Get a record."""
+        return await scope.respond(book.record, scope, kind, number)
+
+    many, one = _WORDS[kind]
+    listed = f"List {many}, oldest first; `after` is the last id of the page before."
+    router.get(f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed)(list_records)
+    get = router.get(f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}.")
+    get(one_record)
+
+
+for _kind, _model in {"feedback": Feedback, "golden": GoldenModel, "evaluations": _Evaluation}.items():
+    _list(_kind, _model)
+
+
+@router.post("/feedback", tags=["evaluation"], status_code=201, response_model=Feedback)
+async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Response:
+    """Judge an answer, or a hit."""
+
+    def store() -> dict[str, Any]:
+        query, about = body.query, {} if body.hit is None else {body.hit: scope.node(body.hit).path}
+        if body.answer is not None:
+            query = book.question(scope, body.answer)
+            cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
+            about = about or {citation["uid"]: citation["source"] for citation in cited}
+        elif body.hit is None:
+            raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
+        more = {"query": query, "uids": list(about), "documents": list(dict.fromkeys(about.values()))}
+        return book.add(scope, "feedback", {**body.model_dump(), **more})
+
+    return await scope.respond(store, status=201)
+
+
+@router.post("/golden", status_code=201, response_model=GoldenModel, **_as_writer)
+async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
+    """Add a golden question, or make one of a good judgement, whose sources must be found."""
+    return await scope.respond(store_golden, scope, book, body, status=201, slow=True)
+
+
+def store_golden(scope: Scope, book: Notebook, body: GoldenBody, replaces: str = "") -> dict[str, Any]:
+    """Store a golden question whose labels are in the documents, perhaps in place of the one with an id.
+
+    Raises:
+        ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
+    """
+    given = body.model_dump()
+    if body.feedback is not None:
+        judged = book.record(scope, "feedback", body.feedback)
+        if not judged["good"]:
+            raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
+        given["question"] = body.question or judged["query"]
+        given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
+    if not given["question"].strip() or not any(given[name] for name in _LABELS):
+        raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
+    known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
+    if given["question"] in known:
+        raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
+    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+    book.take(replaces)
+    return book.add(scope, "golden", given)
+
+
+@router.delete("/golden/{number}", status_code=204, **_as_writer)
+async def delete_golden(number: str, scope: Reading, book: Book) -> Response:
+    """Delete a golden question."""
+    await scope.service.run(book.record, scope, "golden", number)
+    await scope.service.run(book.write, "DELETE FROM record WHERE id = ?", (number,))
+    return Response(status_code=204)
+
+
+@router.post("/evaluations", status_code=201, response_model=_Evaluation, **_as_writer)
+async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response:
+    """Compare two ways to search by the golden questions: means, differences, p-values."""
+
+    def run() -> dict[str, Any]:
+        began, measures = time.perf_counter(), []
+        stored, _, reports = judged_golden(scope, book, (body.a, body.b))
+        for a, b in zip(*(report.verdicts for report in reports), strict=True):
+            of_one = [{one.question: one.values.get(a.measure) for one in report.questions} for report in reports]
+            values = [{key: value for key, value in one.items() if value is not None} for one in of_one]
+            found = {"measure": a.measure, "questions": a.questions, "a": a.value, "b": b.value}
+            measures.append({**found, **asdict(compare(*values))})
+        seconds = round(time.perf_counter() - began, 3)
+        result = {"questions": len(stored), "seconds": seconds, "measures": measures}
+        return book.add(scope, "evaluations", {**body.model_dump(), **result})
+
+    return await scope.respond(run, status=201, slow=True)
+
+
+def judged_golden(
+    scope: Scope, book: Notebook, options: Sequence[SearchOptions]
+) -> tuple[list[dict[str, Any]], Golden, list[GoldenReport]]:
+    """The golden questions of a set, and what some ways to search find for them.
+
+    Raises:
+        ProblemError: 409 if there are none, or too many.
+    """
+    stored = book.records(scope, "golden")
+    if not 1 <= len(stored) <= MAX_GOLDEN:
+        detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
+        raise ProblemError(409, detail, "Add or delete some.")
+    golden = golden_of(stored)
+    return stored, golden, [judge(golden, scope.docs, scope.retriever(one)) for one in options]
+
+
+def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
+    """Stored golden questions as a file of them; the line of a question is its place in the list."""
+    questions = []
+    for line, one in enumerate(stored, start=1):
+        labels = [LocationLabel(span["path"], "", span["start"], span["end"], line) for span in one["spans"]]
+        labels += [LocationLabel("", text, None, None, line) for text in one["texts"]]
+        more = tuple(one["ids"]), tuple(labels), tuple(one["references"])
+        questions.append(GoldenQuestion(one["question"], line, *more))
+    measures = [found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))]
+    return Golden(Path("golden questions"), tuple(questions), dict.fromkeys(measures, 1.0))

@@ -1,0 +1,95 @@
+"""Dify's external knowledge API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from lazyrag.data.encoding import to_dict
+from lazyrag.data.filters import And, Condition, Filter, Not, Or
+from lazyrag.pipeline.tracing import retrieval_span
+from lazyrag.retrieval.base import hits_of
+from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
+from lazyrag.server.api.uploads import reply
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.openai.answers import set_named
+from lazyrag.server.openai.common import Reading, store_ids, unit_score
+
+router = APIRouter(prefix="/dify", tags=["dify"])
+
+_OPERATORS = {"is": "eq", "=": "eq", "is not": "ne", "≠": "ne", ">": "gt", "≥": "ge", "<": "lt", "≤": "le"}
+_OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
+
+
+class Comparison(BaseModel):
+    """A comparison of a field, or of any of several ones."""
+
+    name: str | Annotated[list[str], Field(min_length=1, max_length=100)]
+    comparison_operator: Literal[
+        "is", "is not", "=", "≠", ">", "<", "≥", "≤", "before", "after", "in", "not in", "contains", "not contains",
+        "empty", "not empty",
+    ]  # fmt: skip
+    value: Any = None
+
+    def filter(self) -> Filter:
+        """The filter that means the same."""
+        operator, names = self.comparison_operator, [self.name] if isinstance(self.name, str) else self.name
+        if operator.endswith("empty"):
+            return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
+        op = _OPERATORS.get(operator, operator)
+        found = [Condition(name, op, self.value) for name in names]
+        return Or(*(Not(one) if operator == "not contains" else one for one in found))
+
+
+class Conditions(BaseModel):
+    """Conditions on the metadata."""
+
+    logical_operator: Literal["and", "or"] = "and"
+    conditions: list[Comparison] | None = Field(default=None, max_length=100)
+
+
+class RetrievalSetting(BaseModel):
+    """How much to return."""
+
+    top_k: Annotated[int, Field(ge=1, le=100)] = 6
+    score_threshold: Annotated[float, Field(ge=0, le=1)] | None = 0.0
+
+
+class RetrievalBody(BaseModel):
+    """A query to a knowledge base: a set, by its name or by the id of its vector store."""
+
+    knowledge_id: Annotated[str, Field(max_length=200)]
+    query: Annotated[str, Field(max_length=MAX_QUERY)]
+    retrieval_setting: RetrievalSetting = RetrievalSetting()
+    metadata_condition: Conditions | None = None
+
+
+@router.post("/retrieval")
+async def retrieve(body: RetrievalBody, call: Reading) -> Response:
+    """Search a set. The metadata of a record is never null, and has the raw score and the location."""
+    name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
+    docs = await call.run(set_named, call, name, body.knowledge_id)
+    given, setting = body.metadata_condition, body.retrieval_setting
+    parts = [one.filter() for one in (given.conditions or () if given else ())]
+    where = (Or if given and given.logical_operator == "or" else And)(*parts) if parts else None
+
+    def find() -> dict[str, Any]:
+        retriever = call.service.retriever(docs, call.service.group_of(name), "default", None, None)
+        with retrieval_span(name, body.query, setting.top_k):
+            hits = hits_of(retriever(body.query, where, setting.top_k))
+        if sum(len(one.text) for one in hits) > MAX_TEXT:
+            raise ProblemError(413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer.")
+        records = []
+        for hit in hits:
+            score = unit_score(hit.score, by_keywords=not docs.embed_keys)
+            own = {"path": hit.source, "document_id": hit.document_id, "node": hit.id, "raw_score": hit.score}
+            metadata = {key: value for key, value in to_dict({**hit.metadata, **own}).items() if value is not None}
+            if score >= (setting.score_threshold or 0.0):
+                title = hit.source.rpartition("/")[2]
+                records.append({"content": hit.text, "score": score, "title": title, "metadata": metadata})
+        return {"records": records}
+
+    return reply(await call.run(find))

@@ -1,0 +1,67 @@
+"""Rerank in the form of Jina and Cohere."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from lazyrag.models.protocols import Usage, usage_of_calls
+from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
+from lazyrag.server.api.uploads import reply
+from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
+from lazyrag.server.openai.common import Model, Reading, unit_score
+
+router = APIRouter(tags=["rerank"])
+
+
+class TextDocument(Model):
+    """A document as an object."""
+
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
+
+
+class RerankBody(Model):
+    """Documents to order by how well they answer a query."""
+
+    model: Annotated[str, Field(max_length=200)]
+    query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY, pattern=r"\S")]
+    documents: Annotated[
+        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument], Field(min_length=1, max_length=2048)
+    ]
+    top_n: Annotated[int, Field(ge=1)] | None = None
+    return_documents: Annotated[bool | None, Field(description="By default only in /v1/rerank.")] = None
+    user: str | None = None
+
+
+@router.post("/v1/rerank")
+@router.post("/v2/rerank")
+async def rerank(body: RerankBody, call: Reading) -> Response:
+    """Order documents by the configured rerank model, or by BM25, whose scores are mapped to the range from 0 to 1."""
+    texts = [one if isinstance(one, str) else one.text for one in body.documents]
+    known = rerankers_of(call)
+    if body.model not in known:
+        raise no_model(body.model)
+    model, is_v1 = known[body.model], call.request.scope["route"].path == "/v1/rerank"
+    shown = is_v1 if body.return_documents is None else body.return_documents
+
+    def work() -> dict[str, Any]:
+        calls: list[Usage] = []
+        usage_of_calls.set(calls)
+        results = []
+        for index, score in model(body.query, texts, body.top_n):
+            own = unit_score(score, by_keywords=True) if body.model == "bm25" else score
+            more = {"document": {"text": texts[index]}} if shown else {}
+            results.append({"index": index, "relevance_score": own, "raw_score": score, **more})
+        found: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
+        tokens = sum(one.prompt_tokens for one in calls)
+        if not is_v1:
+            meta = {"api_version": {"version": "2"}, **({"tokens": {"input_tokens": tokens}} if calls else {})}
+            return {**found, "meta": meta}
+        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if calls or body.model == "bm25" else {}
+        return {**found, "object": "list", "model": body.model, **usage}
+
+    return reply(await unless_gone(call.request, call.run(work)))

@@ -1,0 +1,1 @@
+"""The service without its routes: configuration, access, sets, problems."""

@@ -1,0 +1,759 @@
+"""Access to the service: tokens, browser sessions, the audit log, and the middleware that guards every route."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import ipaddress
+import json
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request, cookie_parser
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from lazyrag.errors import ConfigError, NotRegisteredError, StoreError, known_names
+from lazyrag.server.core.config import make_state
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.service import SCOPES, Principal, Service
+from lazyrag.storage.database import Database, FileFormat
+from lazyrag.validation import require, validate_choice, validate_texts
+
+COOKIE = "lazyrag_session"
+SESSION_S = 43_200
+"""Longest life of a browser session, in seconds; that of its token ends it too."""
+READ_S = 30.0
+"""Longest wait for a request's headers, and for the next piece of its body."""
+MAX_BODY = 1_000_000
+MAX_STREAMS = 100
+"""Event streams of a principal at the same time, per process."""
+CHECK_S = 5.0
+"""How often an open event stream looks whether its token is still valid, in seconds, if events come so often."""
+_AUDIT_BYTES = 2_000  # of a query's body in the audit log, if queries are recorded
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+_HEALTH = ("/healthz", "/readyz")
+PUBLIC = re.compile(r"POST /api/v1/session|(GET|HEAD|POST) /login|(GET|HEAD) /static/.*")
+"""Methods and paths that need no token."""
+_NO_PAGE = re.compile(r"/(api|v1|v2|mcp|dify|static|healthz|readyz|metrics|openapi\.json)(/.*)?")
+_TOKEN = re.compile(r"lrg_([0-9a-f]{12})_[0-9a-f]{48}")
+_PERIOD = re.compile(r"([1-9][0-9]{0,4})([hdw])")
+_SET = re.compile(r"/(?:api/v1/sets|s)/([^/]+)")
+_FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
+# Uploads have limits of their own; texts and the reader protocol carry more than a form.
+_LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
+    (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"), float("inf")),
+    (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
+    (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
+    (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
+)
+_QUERIES = re.compile(  # they change nothing
+    r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp|/s/[^/]+/ask)"
+)
+_SLOWEST = 4_096  # bytes of a body per second, after READ_S
+_MAX_HEADERS = 16_384
+_MAX_UNREAD = 32_768  # bytes of headers, before they are complete
+_DENIED = (401, 403, 421)
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_HEADERS = {
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"private, no-cache",
+}
+"""Headers of every response that has not its own."""
+
+_SCHEMA = """
+CREATE TABLE token (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, labels TEXT, created INTEGER NOT NULL,
+    expires INTEGER, revoked INTEGER, used TEXT, digest TEXT NOT NULL
+);
+CREATE TABLE session (digest TEXT PRIMARY KEY, token TEXT NOT NULL REFERENCES token, expires INTEGER NOT NULL);
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY, own INTEGER NOT NULL, time_ms INTEGER NOT NULL, principal TEXT NOT NULL,
+    address TEXT NOT NULL, action TEXT NOT NULL, dataset TEXT NOT NULL, documents TEXT NOT NULL, status INTEGER,
+    request TEXT NOT NULL, hash TEXT NOT NULL
+);
+CREATE INDEX audit_own ON audit (principal, own);
+CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+"""
+ACCESS_FORMAT = FileFormat(
+    "access file",
+    application_id=int.from_bytes(b"lzAX", "big"),
+    migrations=(_SCHEMA, "ALTER TABLE audit ADD COLUMN text TEXT NOT NULL DEFAULT '';"),
+    when_damaged="Restore it from a backup, or delete it and create new tokens.",
+)
+_SELECT_TOKENS = "SELECT id, name, scope, labels, created, expires, revoked, used FROM token ORDER BY created, rowid"
+_COLUMNS = "id, own, time_ms, principal, address, action, dataset, documents, status, request, text, hash"
+_SELECT_AUDIT = f"SELECT {_COLUMNS} FROM audit"  # noqa: S608
+_NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
+_INSERT_AUDIT = f"INSERT INTO audit ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_VALID = "token.revoked IS NULL AND ifnull(token.expires, 1e12) > ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret.
+
+    Args:
+        id: Its public part.
+        name: For people.
+        scope: ``"read"``, ``"write"`` or ``"admin"``; each includes those before it.
+        labels: Only documents with one of these labels exist for it; None for all.
+        created: When, in seconds since 1970.
+        expires: When it ends; None for never.
+        revoked: When it was revoked.
+        used: The last day of use, such as ``"2026-11-26"``.
+    """
+
+    id: str
+    name: str
+    scope: str
+    labels: tuple[str, ...] | None
+    created: int
+    expires: int | None
+    revoked: int | None
+    used: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A row of the audit log: before a request that changes something, and after each one that did or was denied.
+
+    Args:
+        id: Number of the row; for principals with labels its number among their own.
+        time_ms: When, in milliseconds since 1970.
+        principal: Who: the id of a token, ``"local"`` or ``"anonymous"``.
+        address: Address of the client.
+        action: Method and path.
+        dataset: Name of the set; "" for none.
+        documents: Ids of documents.
+        status: The HTTP status; None before the request was handled.
+        request: Id of the request.
+        text: The body of a query, if the service records them; "" for none.
+        hash: SHA-256 of the previous row's hash and this row's content; "" for principals with labels.
+    """
+
+    id: int
+    time_ms: int
+    principal: str
+    address: str
+    action: str
+    dataset: str
+    documents: tuple[str, ...]
+    status: int | None
+    request: str
+    text: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCheck:
+    """Result of a check of the audit log's chain of hashes.
+
+    Args:
+        rows: Number of rows that were read.
+        head: Hash of the last one. Compare it with a stored one to see that no rows at the end are missing.
+        damaged: Number of the first row that does not fit; None for none.
+    """
+
+    rows: int
+    head: str
+    damaged: int | None
+
+
+class Access:
+    """The tokens, sessions and the audit log of a service, in a file that all its processes share.
+
+    Args:
+        state: The service's state folder.
+        hosts: Names for the header ``Host``, beside those of this machine.
+        requests_per_s: Rate limit of each principal, per process.
+        texts: Whether the audit log has queries, too, with their bodies.
+
+    Raises:
+        StoreError: If the file cannot be opened.
+    """
+
+    def __init__(
+        self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0, texts: bool = False
+    ) -> None:
+        make_state(state)
+        self.path = state / "access.db"
+        # Two connections: lookups never wait for a write.
+        self._writer = Database(self.path, ACCESS_FORMAT)
+        self._reader = Database(self.path, ACCESS_FORMAT)
+        self.hosts = frozenset(host.lower() for host in (*LOCAL_HOSTS, *hosts))
+        self.requests = Buckets(requests_per_s, 2 * requests_per_s)
+        self.denials = Buckets(1.0, 50.0)
+        self.streams = Counter[str]()
+        self.texts = texts
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+        self._reader.close()
+
+    # Tokens
+
+    def create(
+        self,
+        scope: str = "read",
+        *,
+        name: str = "",
+        labels: Iterable[str] | None = None,
+        expires: str | None = None,
+        by: str = "local",
+    ) -> tuple[Token, str]:
+        """Create a token, and return it with its text, which is stored nowhere.
+
+        Args:
+            scope: ``"read"``, ``"write"`` or ``"admin"``.
+            name: For people.
+            labels: Only documents with one of these labels exist for it; None for all.
+            expires: After how long it ends: ``"12h"``, ``"90d"``, ``"8w"``; None for never.
+            by: Who creates it, for the audit log.
+
+        Raises:
+            ConfigError: If an argument is not valid.
+        """
+        validate_choice("scope", scope, SCOPES)
+        require(name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters")
+        found = None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
+        require(found != (), "labels", list(found or ()), "a list of texts, or None for all documents")
+        now = int(time.time())
+        token = Token(secrets.token_hex(6), name, scope, found, now, _end(now, expires), None, None)
+        text = f"lrg_{token.id}_{secrets.token_hex(24)}"
+        stored = None if found is None else json.dumps(found)
+        with self._writer.writing(durable=True) as connection:
+            connection.execute(
+                "INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (token.id, name, scope, stored, now, token.expires, None, None, _digest(text)),
+            )
+            self._append(connection, by, f"create token {token.id}", status=200)
+        return token, text
+
+    def tokens(self) -> list[Token]:
+        """All tokens, oldest first, revoked ones too."""
+        with self._reader.reading() as connection:
+            rows = connection.execute(_SELECT_TOKENS).fetchall()
+        return [Token(one, name, scope, _labels(labels), *rest) for one, name, scope, labels, *rest in rows]
+
+    def revoke(self, token_id: str, *, by: str = "local") -> None:
+        """Revoke a token and its sessions, from the next request of any process on.
+
+        Raises:
+            NotRegisteredError: If there is no such token.
+        """
+        with self._writer.writing(durable=True) as connection:
+            known = [one for (one,) in connection.execute("SELECT id FROM token")]
+            if token_id not in known:
+                raise NotRegisteredError(f"There is no token {token_id!r}. {known_names(token_id, known)}")
+            now = int(time.time())
+            connection.execute("UPDATE token SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, token_id))
+            connection.execute("DELETE FROM session WHERE token = ?", (token_id,))
+            self._append(connection, by, f"revoke token {token_id}", status=200)
+
+    def is_closed(self) -> bool:
+        """Whether requests need a token: as soon as the first one exists, for ever."""
+        if not self._is_closed:
+            with self._reader.reading() as connection:
+                self._is_closed = connection.execute("SELECT 1 FROM token LIMIT 1").fetchone() is not None
+        return self._is_closed
+
+    def of_token(self, text: str) -> Principal | None:
+        """The principal of a token; None if it is forged, expired or revoked."""
+        match = _TOKEN.fullmatch(text)
+        return self._principal("token WHERE token.id = ?", "token.digest", text, match[1]) if match else None
+
+    def of_session(self, text: str) -> Principal | None:
+        """The principal of a browser session; None if there is none, or its token is no longer valid."""
+        source = "session JOIN token ON token.id = session.token WHERE session.expires > ? AND session.digest = ?"
+        return self._principal(source, "session.digest", text, int(time.time()), _digest(text))
+
+    def _principal(self, source: str, column: str, text: str, *keys: Any) -> Principal | None:
+        now = int(time.time())
+        with self._reader.reading() as connection:
+            query = f"SELECT token.id, scope, labels, used, {column} FROM {source} AND {_VALID}"  # noqa: S608
+            row = connection.execute(query, (*keys, now)).fetchone()
+        if not hmac.compare_digest(row[4] if row else "", _digest(text)):
+            return None
+        today = time.strftime("%Y-%m-%d", time.gmtime(now))
+        if row[3] != today:
+            # A full disk must not lock readers out.
+            with suppress(StoreError), self._writer.writing() as connection:
+                connection.execute("UPDATE token SET used = ? WHERE id = ?", (today, row[0]))
+        return Principal(row[0], row[1], _labels(row[2]))
+
+    def take_once(self, text: str) -> Principal | None:
+        """The principal of a token whose text is valid this one time; its sessions go on until it expires."""
+        principal = self.of_token(text)
+        if principal is not None:
+            with self._writer.writing(durable=True) as connection:
+                query = "UPDATE token SET digest = '' WHERE id = ? AND digest = ?"
+                if not connection.execute(query, (principal.id, _digest(text))).rowcount:  # another one was faster
+                    return None
+        return principal
+
+    def open_session(self, principal: Principal) -> str:
+        """Begin a browser session of a token, and return its secret id."""
+        now, text = int(time.time()), secrets.token_hex(32)
+        with self._writer.writing() as connection:
+            connection.execute("DELETE FROM session WHERE expires <= ?", (now,))
+            connection.execute("INSERT INTO session VALUES (?, ?, ?)", (_digest(text), principal.id, now + SESSION_S))
+        return text
+
+    def end_session(self, text: str) -> None:
+        """End a browser session."""
+        with self._writer.writing() as connection:
+            connection.execute("DELETE FROM session WHERE digest = ?", (_digest(text),))
+
+    # Audit log
+
+    def record(self, principal: str, action: str, **more: Any) -> None:
+        """Append a row to the audit log; see `AuditRow`.
+
+        Raises:
+            StoreError: If it cannot be written: then the request must be refused.
+        """
+        with self._writer.writing() as connection:
+            self._append(connection, principal, action, **more)
+
+    @staticmethod
+    def _append(
+        connection: Any,
+        principal: str,
+        action: str,
+        *,
+        address: str = "",
+        dataset: str = "",
+        documents: Iterable[str] = (),
+        status: int | None = None,
+        request: str = "",
+        text: str = "",
+    ) -> None:
+        last, previous = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone() or (0, "")
+        [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
+        ids = json.dumps(list(documents))
+        now = int(time.time() * 1000)
+        content = [last + 1, own, now, principal, address, action, dataset, ids, status, request, text]
+        connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
+
+    def audit(
+        self,
+        principal: Principal,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        before: int = 2**53,
+        by: str = "",
+        action: str = "",
+    ) -> list[AuditRow]:
+        """Rows of the audit log that a principal sees, oldest first; with labels only its own.
+
+        Args:
+            principal: Who looks.
+            after: Only rows with a higher number.
+            limit: At most so many.
+            newest: The newest first.
+            before: Only rows with a lower number.
+            by: Only those of this principal.
+            action: Only those whose action has this text.
+        """
+        is_whole = principal.labels is None
+        number, who = ("id", by) if is_whole else ("own", principal.id)
+        # A hash would depend on the rows of others.
+        select = _SELECT_AUDIT if is_whole else _SELECT_AUDIT.replace("hash", "''")
+        where = f"{number} > ? AND {number} < ? AND ? IN (principal, '') AND instr(action, ?)"
+        statement = f"{select} WHERE {where} ORDER BY id{' DESC' if newest else ''} LIMIT ?"
+        with self._reader.reading() as connection:
+            rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
+        return [
+            AuditRow(
+                one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, *more
+            )
+            for one, own, at, who, where, what, name, ids, status, request, *more in rows
+        ]
+
+    def verify_audit(self) -> AuditCheck:
+        """Check the chain of hashes."""
+        count, previous = 0, ""
+        with Database(self.path, ACCESS_FORMAT) as database, database.reading() as connection:
+            for *content, digest in connection.execute(f"{_SELECT_AUDIT} ORDER BY id"):
+                count += 1
+                if content[0] != count or _chained(previous, content) != digest:
+                    return AuditCheck(count, digest, count)
+                previous = digest
+        return AuditCheck(count, previous, None)
+
+
+def _digest(text: str) -> str:
+    # The secrets are random and long: a slow hash would add nothing.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _chained(previous: str, content: Sequence[Any]) -> str:
+    # Rows without a text have the hash that they had before there was that column.
+    return _digest(f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}")
+
+
+def _labels(stored: str | None) -> tuple[str, ...] | None:
+    return None if stored is None else tuple(json.loads(stored))
+
+
+def _end(now: int, expires: str | None) -> int | None:
+    match = _PERIOD.fullmatch(expires or "")
+    require(expires is None or match is not None, "expires", expires, "a period such as '12h', '90d' or '8w'")
+    return now + int(match[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[match[2]] if match else None
+
+
+class Buckets:
+    """Token buckets by key: a rate limiter of one process.
+
+    Args:
+        rate: Requests per second.
+        burst: Requests at once.
+    """
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self._levels: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str) -> float:
+        """Take one request out of a bucket; returns the seconds to wait, 0 if it is allowed."""
+        now = time.monotonic()
+        level, since = self._levels.pop(key, (self.burst, now))
+        level = min(self.burst, level + (now - since) * self.rate)
+        allowed = level >= 1
+        self._levels[key] = level - allowed, now
+        if len(self._levels) > 10_000:  # the one that was used least recently
+            del self._levels[next(iter(self._levels))]
+        return 0.0 if allowed else (1 - level) / self.rate
+
+
+def check_bind(host: str, access: Access, at: Path) -> None:
+    """Check that a service without tokens listens on this machine only.
+
+    Args:
+        host: The address.
+        access: The tokens.
+        at: The served folder, or the configuration file.
+
+    Raises:
+        ConfigError: If it would listen on another address.
+    """
+    now = time.time()
+    if _is_local(host) or any(one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()):
+        return
+    msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."
+    raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin --at {at}")
+
+
+@functools.lru_cache(maxsize=1_024)
+def _is_local(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[] ")).is_loopback
+    except ValueError:
+        return False
+
+
+class AccessMiddleware:
+    """Guards every route: hosts, origins, limits, tokens, audit log, headers of responses."""
+
+    def __init__(self, app: Any, service: Service, problem_page: Callable[..., Any] | None = None) -> None:
+        self.app = app
+        self.service = service
+        self.problem_page = problem_page
+
+    @property
+    def access(self) -> Access:
+        """The access of the service."""
+        assert self.service.access is not None  # noqa: S101  the app has these routes with one only
+        return self.service.access
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """See ASGI."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] != "http" or self.service.access is None:
+            await self.app(scope, receive, send)
+        else:
+            await self._handle(scope, receive, send)
+
+    async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
+        exchange = _Exchange(self, scope, receive, send)
+        try:
+            exchange.is_logged = await self._admit(scope, exchange.path, exchange.limit)
+        except ProblemError as problem:
+            if problem.status in _DENIED and (wait := self.access.denials.take(_address(scope))):
+                problem = _too_many(wait)  # denied requests must not fill the audit log
+            await self.refuse(problem, scope, receive, exchange.send)
+            return
+        try:
+            with exchange.ending:
+                await self.app(scope, exchange.receive, exchange.send)
+        finally:
+            self.access.streams[scope["state"]["principal"].id] -= exchange.is_stream
+
+    async def refuse(self, problem: ProblemError, scope: Any, receive: Any, send: Any) -> None:
+        """Send a problem: as a page to a browser that shows one, else as JSON."""
+        response = problem.response(scope)
+        if self.problem_page is not None and wants_page(scope):
+            response = await self.problem_page(Request(scope), problem)
+        await response(scope, receive, send)
+
+    async def _admit(self, scope: Any, path: str, limit: float) -> bool:
+        """Give a request its principal, and return whether it changes something, and is in the audit log.
+
+        Raises:
+            ProblemError: If it is not admitted.
+        """
+        headers = Headers(scope=scope)
+        scope["state"]["principal"] = Principal("anonymous", "read", ())
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADERS:
+            raise ProblemError(431, f"The headers have more than {_MAX_HEADERS:,} bytes.")
+        if float(headers.get("content-length", 0)) > limit:
+            raise ProblemError(413, f"The body has more than {limit:,.0f} bytes.", "Send it in several requests.")
+        if path in _HEALTH:
+            return False
+        host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
+        if host not in self.access.hosts:
+            raise ProblemError(421, f"The host {host[:100]!a} is not one of this service.", _HOST_REMEDY)
+        bearer = _bearer(headers)
+        _check_origin(scope["method"], headers, has_token=bool(bearer))
+        principal = await self.principal(scope, headers)
+        if principal is not None:
+            scope["state"]["principal"] = principal
+            if wait := self.access.requests.take(principal.id):
+                raise _too_many(wait)
+        elif not PUBLIC.fullmatch(f"{scope['method']} {path}"):
+            challenge = 'Bearer realm="lazyrag"' + (', error="invalid_token"' if bearer is not None else "")
+            msg = "The token is not valid." if bearer is not None else "The request has no token."
+            raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
+        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(f"{scope['method']} {path}")
+        if is_logged and principal is not None:
+            await self.record(scope, path, None)
+        return is_logged
+
+    async def principal(self, scope: Any, headers: Headers) -> Principal | None:
+        """The principal of a request; None without a valid token."""
+        access = self.access
+        if not access.is_closed():
+            # A proxy on this machine must not open the service to others.
+            passed = ",".join(headers.getlist("x-forwarded-for") + headers.getlist("x-real-ip")).split(",")
+            addresses = [_address(scope), *passed, *_FORWARDED.findall(";".join(headers.getlist("forwarded")))]
+            return Principal() if all(_is_local(one) for one in addresses if one) else None
+        if (bearer := _bearer(headers)) is not None:
+            return access.of_token(bearer)
+        session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        return None if session is None else access.of_session(session)
+
+    async def record(self, scope: Any, path: str, status: int | None, text: str = "") -> None:
+        """Append a request to the audit log.
+
+        Raises:
+            ProblemError: 503 if that is not possible.
+        """
+        state, found = scope["state"], _SET.match(path)
+        document = scope.get("path_params", {}).get("document_id")
+        row = {
+            "address": _address(scope),
+            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
+            "documents": state.get("documents") or ([document] if document else []),
+            "status": status,
+            "request": state["request_id"],
+            "text": text,
+        }
+        record, principal = self.access.record, state["principal"].id
+        try:
+            await anyio.to_thread.run_sync(lambda: record(principal, f"{scope['method'][:10]} {path[:300]}", **row))
+        except StoreError as exc:
+            remedy = "Check the disk of the service's state folder."
+            raise ProblemError(503, "The audit log cannot be written.", remedy) from exc
+
+
+class _Exchange:
+    """A request and its response: limited, recorded, and a stream only as long as its token is valid."""
+
+    def __init__(self, guard: AccessMiddleware, scope: Any, receive: Any, send: Any) -> None:
+        self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
+        self.path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        self.limit = next((most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY)
+        self.ending = anyio.CancelScope()
+        self.is_logged = self.is_stream = False
+        self._has_text = guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
+        self._limited, self._text, self._checked = _limited(receive, self.limit), bytearray(), time.monotonic()
+
+    async def receive(self) -> Any:
+        """See ASGI."""
+        message = await self._limited()
+        if self._has_text:
+            self._text += message.get("body", b"")[: _AUDIT_BYTES - len(self._text)]
+        return message
+
+    async def send(self, message: Any) -> None:
+        """See ASGI."""
+        if self.ending.cancel_called:
+            return
+        if message["type"] == "http.response.start":
+            try:
+                await self._begin(message)
+            except ProblemError as problem:
+                self.ending.cancel()
+                await self._guard.refuse(problem, self._scope, self._receive, self._send)
+                return
+        elif self.is_stream and time.monotonic() - self._checked > CHECK_S:
+            self._checked = time.monotonic()
+            present = await self._guard.principal(self._scope, Headers(scope=self._scope))
+            if present != self._scope["state"]["principal"]:
+                self.ending.cancel()
+                message = {"type": "http.response.body"}
+        await self._send(message)
+
+    async def _begin(self, message: Any) -> None:
+        status, streams, own = message["status"], self._guard.access.streams, self._scope["state"]["principal"].id
+        is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
+        if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
+            raise _too_many(wait)
+        if self.is_logged or self._has_text or status in _DENIED:
+            await self._guard.record(self._scope, self.path, status, self._text.decode(errors="replace"))
+        if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
+            if streams[own] >= MAX_STREAMS:
+                raise _too_many(CHECK_S)
+            self.is_stream, streams[own] = True, streams[own] + 1
+        message["headers"] = _headers(message["headers"])
+
+
+_HOST_REMEDY = "Add the name to allowed_hosts in [server] of the configuration."
+_BEARER_REMEDY = "Send the header 'Authorization: Bearer lrg_...'; lazyrag token create makes a token."
+
+
+def _too_many(wait: float) -> ProblemError:
+    remedy = "Wait for the time in Retry-After."
+    return ProblemError(429, "Too many requests.", remedy, headers={"Retry-After": str(int(wait) + 1)})
+
+
+def wants_page(scope: Any) -> bool:
+    """Whether a request comes from a browser that shows a page, and not from a program."""
+    path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+    return not _NO_PAGE.fullmatch(path) and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+def _address(scope: Any) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
+def _bearer(headers: Headers) -> str | None:
+    given = headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, text = given.partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
+    """Check that no page of another site sends the request.
+
+    Raises:
+        ProblemError: If one does, or could.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    is_own = site == "same-origin" or (
+        site is None and origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    )
+    is_foreign = site in ("cross-site", "same-site") or (origin is not None and not is_own)
+    if method in _SAFE:
+        is_foreign = is_foreign and site is not None and headers.get("sec-fetch-mode") != "navigate"
+    if is_foreign:
+        raise ProblemError(403, "The request comes from a page of another site.", "Send it from the service's own.")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    # None of these can be sent by a foreign page without a preflight, which fails.
+    is_deliberate = kind == "application/json" or has_token or "idempotency-key" in headers
+    if method == "POST" and not (is_own or is_deliberate):
+        remedy = "Add a header: 'Content-Type: application/json' to JSON, 'Idempotency-Key: 1' to a form, or a token."
+        raise ProblemError(403, "The request could come from a page of another site.", remedy)
+
+
+def _headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    own = [(name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0")) for name, value in given]
+    names = {name.lower() for name, _ in own}
+    return [*own, *(header for header in _HEADERS.items() if header[0] not in names)]
+
+
+def _limited(receive: Any, limit: float) -> Callable[[], Any]:
+    """Receive a body of limited size, from a client that sends without long pauses."""
+    size, waited, is_complete = 0, 0.0, False
+
+    async def limited() -> Any:
+        nonlocal size, waited, is_complete
+        if is_complete:
+            return await receive()
+        began = time.monotonic()
+        try:
+            with anyio.fail_after(min(READ_S, max(0.0, READ_S + size / _SLOWEST - waited))):
+                message = await receive()
+        except TimeoutError as exc:
+            raise HTTPException(408, "The body arrives too slowly", headers={"Connection": "close"}) from exc
+        waited += time.monotonic() - began
+        size += len(message.get("body", b""))
+        is_complete = not message.get("more_body", False)
+        if size > limit:
+            raise HTTPException(413, f"The body has more than {limit:,.0f} bytes")
+        return message
+
+    return limited
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with limits for the time and the size of a request's headers, which uvicorn has not."""
+
+    _timer: Any = None
+    _unread = 0  # bytes since the last part of a message that was complete
+
+    def connection_made(self, transport: Any) -> None:
+        """See asyncio."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(READ_S, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > _MAX_UNREAD and not self.transport.is_closing():
+            self.send_400_response(f"The headers have more than {_MAX_UNREAD:,} bytes.")
+        elif not self._unread:
+            self._timer = self._timer and self._timer.cancel()
+        elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._timer = self.loop.call_later(READ_S, self.timeout_keep_alive_handler)
+
+    def on_headers_complete(self) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """See uvicorn."""
+        self._unread = 0
+        super().on_message_complete()

@@ -1,0 +1,325 @@
+"""The configuration of the service: a TOML file in which everything has a default."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
+
+if TYPE_CHECKING:
+    from lazyrag.document import Document
+
+DEFAULT_PORT = 8400
+STATE_FOLDER = ".lazyrag/serve"
+ROOT_PATH = r"(?:/[\w.~-]+)+"
+
+_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", r"^\w[\w.-]*$"
+_CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
+_EXPECTED = {
+    _ROOT_PATH: "must be a path such as '/rag'",
+    _FUNCTION: "must be 'module:function'",
+    _SET: "must be letters, digits, '_', '-' and '.'",
+    _CHAT: "must be 'openai:NAME' or 'module:attribute'",
+    "path_type": "must be a path",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+}
+"""What values must be, by pattern or type of error, where pydantic's words are for programmers."""
+
+
+def _located(path: Path, info: ValidationInfo) -> Path:
+    return info.context / path.expanduser() if info.context else path
+
+
+Located = Annotated[Path, AfterValidator(_located)]
+"""A path that is relative to the configuration file."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ServerConfig(_Section):
+    """``[server]``: how the service listens, and its processes."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; any but a loopback address needs a token."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port; by default 8400, or a free one if that is taken. 0 for a free one."""
+    processes: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
+    """Number of web processes; by default one per core, at most four."""
+    root_path: str = Field(default="", pattern=_ROOT_PATH)
+    """Path of a proxy in front of the service, such as ``/rag``."""
+    allowed_hosts: list[str] = []
+    """Names in the header Host, beside those of this machine."""
+    proxies: list[str] = []
+    """Addresses and networks of proxies whose ``X-Forwarded-*`` headers count."""
+    state: Located = Path(STATE_FOLDER)
+    """Folder for tokens, uploads and the audit log."""
+    audit_texts: bool = False
+    """Whether the audit log has queries and questions, with their bodies up to 2,000 bytes."""
+    log: Literal["text", "json"] = "text"
+    """Format of the log on the standard error output; ``json`` for JSON lines."""
+    shutdown_s: float = Field(default=10.0, gt=0, le=600)
+    """Longest time of a shutdown, in seconds; then what still runs is killed, and continues at the next start."""
+
+
+class LimitsConfig(_Section):
+    """``[limits]``: what one client may use."""
+
+    threads: int = Field(default=8, ge=1, le=256)
+    """Number of searches and other blocking calls at a time, per web process."""
+    connections: int = Field(default=1000, ge=1)
+    """Number of connections at a time, per web process."""
+    requests_per_s: float = Field(default=1000, gt=0)
+    """Requests of one client, per web process."""
+    upload_mb: int = Field(default=8192, ge=1)
+    """Size of an uploaded file."""
+
+
+class ModelsConfig(_Section):
+    """``[models]``: the models of all sets."""
+
+    chat: str = Field(default="", pattern=_CHAT)
+    """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited passages."""
+    embed: str = ""
+    """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
+    url: str = ""
+    """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+    rerank: str = ""
+    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
+
+
+class SetConfig(_Section):
+    """``[sets.NAME]``: a Document, served under a name."""
+
+    path: Located | None = None
+    """Folder of files; without one, the set has only uploads."""
+    store: Located | None = None
+    """Folder of the index instead of ``.lazyrag`` in ``path``, as for ``lazyrag index``."""
+    store_conf: dict[str, Any] | None = None
+    """The `store_conf` of the Document instead."""
+    name: str | None = None
+    """Name of the Document in ``store_conf``; by default the same one."""
+    launcher: int | str | None = None
+    """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
+    embed: str | None = None
+    """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
+    setup: str = Field(default="", pattern=_FUNCTION)
+    """``module:function`` that gets the Document, to define groups and readers."""
+    groups: list[str] = Field(default=["MediumChunk"], min_length=1)
+    """Node groups to build with their indexes."""
+    analysers: list[str] = ["zh", "en"]
+    """Analysers of their keyword indexes."""
+    include: list[str] | None = None
+    """Only files that match one of these patterns of gitignore."""
+    exclude: list[str] | None = None
+    """Not these files and folders."""
+    watch: bool = True
+    """Sync when files change; otherwise only at the start, and by jobs."""
+    keep_versions: int = Field(default=1, ge=0)
+    """Number of earlier versions of a document that are stored, to compare and restore."""
+    labels: list[str] | dict[str, list[str]] = []
+    """Labels of the files, or of those that match a pattern: ``{"hr/*" = ["hr"]}``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> SetConfig:
+        if self.store_conf is not None and self.store is not None:
+            raise ValueError("must have store or store_conf, not both")
+        if self.name is not None and self.store_conf is None:
+            raise ValueError("must have a name only with store_conf")
+        return self
+
+    def labels_of(self, path: Path) -> dict[str, Any] | None:
+        """Metadata of a file: its labels, for `file_metadata`."""
+        patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
+        name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
+        found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
+        return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+class Config(_Section):
+    """The configuration."""
+
+    server: ServerConfig
+    limits: LimitsConfig = LimitsConfig()
+    models: ModelsConfig = ModelsConfig()
+    sets: dict[Annotated[str, Field(pattern=_SET)], SetConfig] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if self.server.state.resolve() in {one.path.resolve() for one in self.sets.values() if one.path}:
+            raise ValueError("server.state must not be the folder of a set")
+        stores = [(one.store or one.path, one.store_conf) for one in self.sets.values() if one.store or one.path]
+        if any(stores.count(one) > 1 for one in stores):
+            raise ValueError("sets must have a store each, and two have the same; set their store")
+        return self
+
+
+def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Config:
+    """The configuration of a file, or the one that serves a folder. Its paths are absolute.
+
+    Args:
+        path: A TOML file, or a folder. Relative paths in the file are relative to it.
+        store: Folder of the index instead of ``.lazyrag`` in the folder.
+        server: Values that take precedence in ``[server]``; None for what the file has.
+
+    Raises:
+        ConfigError: If a key is unknown or has a wrong value; the message names it.
+    """
+    path = path.expanduser().absolute()
+    given = {name: value for name, value in server.items() if value is not None}
+    if not path.is_file():
+        if not path.is_dir():
+            raise DatasetPathError(f"There is no folder or configuration file {path}.")
+        state = path / STATE_FOLDER if store is None else store.expanduser().absolute() / Path(STATE_FOLDER).name
+        name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
+        table = {"server": {"state": state, **given}, "sets": {name: {"path": path, "store": store}}}
+        return _validated("", table, Path.cwd())
+    if store is not None:
+        raise ConfigError(f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there.")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
+    if isinstance(table.get("server", {}), dict):
+        table["server"] = {**table.get("server", {}), **given}
+    return _validated(f"{path.name}: ", table, path.parent)
+
+
+def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
+    try:
+        return Config.model_validate(table, context=folder)
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+    place = [str(one) for one in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        section: Any = SetConfig if place[0] == "sets" else Config
+        if len(place) == 2:  # noqa: PLR2004
+            section = Config.model_fields[place[0]].annotation
+        raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
+    if error["type"] == "missing":
+        raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")
+    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))  # pydantic's own
+    raise ConfigError(f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": "))
+
+
+def expectation(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of an error of pydantic: ``must be a valid integer; got 'x'``."""
+    found = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
+    if found is None:
+        found = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
+        found = re.sub(r"^Value error, |, unable to .*| after validation, not \d+$", "", found)
+    given = error["input"]
+    return f"{found}; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else found
+
+
+def make_state(state: Path) -> None:
+    """Make the state folder, for this user only, even if it is in one that others can read, or that is served."""
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in ("keys", "sets", "uploads"):
+        (state / name).mkdir(exist_ok=True, mode=0o700)
+    for name in ("access.db", "answers.db", "openai.db", "sets.db"):
+        (state / name).touch(mode=0o600)
+    if not (ignored := state / ".lazyragignore").exists():
+        ignored.write_text("*\n", encoding="ascii")
+
+
+def load_object(target: str) -> Any:
+    """The object that ``module:attribute`` names.
+
+    Raises:
+        ConfigError: If it cannot be imported.
+    """
+    module, _, name = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as exc:
+        msg = f"{target!r} must name an importable object as module:attribute; {exc}."
+        raise ConfigError(
+            f"{msg} Modules are found beside the configuration file and where Python finds them."
+        ) from exc
+
+
+def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: str | None = "labels") -> Document:
+    """Open the Document of a set.
+
+    Args:
+        name: Of the set.
+        chosen: Its configuration.
+        state: The folder of the service, where sets without files have their stores.
+        write: Open it for writing, or read-only.
+        fields: Field to declare in the index of a folder; None for what it has.
+
+    Raises:
+        StoreError: If there is nothing to read yet.
+        ConfigError: If the embedding model is not on this machine.
+    """
+    import lazyrag.project as projects
+    from lazyrag.document import Document
+    from lazyrag.text.analyzers import term_function
+
+    # Readers have the files, too: to send them, and to estimate a sync.
+    path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
+    more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    if write:
+        more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
+    if write and path:
+        more.update(include=chosen.include, exclude=chosen.exclude)
+    own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
+    if chosen.path is not None and chosen.store_conf is None and not own:
+        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
+        docs: Document = project.open(write=write, files=path is not None, **more)
+        if write:
+            project.save()
+    else:
+        embed = load_object(own) if own else projects.make_embedder(chosen.embed) if chosen.embed else None
+        folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
+        conf = chosen.store_conf or projects.Project(folder, folder).store_conf
+        if write and chosen.store_conf is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
+        docs = Document(path, embed, **more)
+    if chosen.setup:
+        load_object(chosen.setup)(docs)
+    for group in chosen.groups if write else ():
+        docs.reader.line(group)  # raises if there is no such group
+    for analyser in chosen.analysers if write else ():
+        term_function(analyser)
+    return docs
+
+
+def open_chat(chosen: ModelsConfig) -> Any:
+    """The chat model; None without one."""
+    from lazyrag.models import HttpChatModel
+
+    return _open_model(chosen.chat, chosen.url, HttpChatModel)
+
+
+def open_rerank(chosen: ModelsConfig) -> Any:
+    """The rerank model; None without one."""
+    from lazyrag.models import HttpRerankModel
+    from lazyrag.models.local import local_rerank_model
+
+    if chosen.rerank and ":" not in chosen.rerank:
+        return local_rerank_model(chosen.rerank)
+    return _open_model(chosen.rerank, chosen.url, HttpRerankModel)
+
+
+def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
+    kind, _, name = target.partition(":")
+    if kind != "openai":
+        return load_object(target) if target else None
+    from lazyrag.project import base_url
+
+    return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))

@@ -1,0 +1,202 @@
+"""What the routes of one web process share: the sets, the principal of a request, the pool of blocking work."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+import anyio
+from fastapi import Depends, Request
+
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
+from lazyrag.retrieval.retriever import Retriever
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.telemetry import Metrics
+
+if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
+    from lazyrag.document import Document
+    from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.server.core.access import Access
+    from lazyrag.server.core.sets import MadeSets
+
+R = TypeVar("R")
+
+SCOPES = ("read", "write", "admin")
+"""Each includes those before it."""
+
+
+_SOON = {"Retry-After": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who sends a request.
+
+    Args:
+        id: For the audit log: the id of the token, or ``"local"``.
+        scope: One of `SCOPES`.
+        labels: Only documents with one of these labels exist for it; None for all.
+    """
+
+    id: str = "local"
+    scope: str = "admin"
+    labels: tuple[str, ...] | None = None
+
+    def may(self, scope: str) -> bool:
+        """Whether its scope includes another one."""
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+
+class Service:
+    """The served Documents.
+
+    Args:
+        sets: Documents by name. Web processes have read-only ones, of stores that the writer process fills.
+        state: A folder for what belongs to the service: tokens, uploads, the audit log, feedback.
+        workers: Number of threads for blocking work, such as searches.
+        chat: A chat model for answers; None to return the cited passages.
+        access: Tokens and the audit log; None to serve everything to everyone, as within a program.
+    """
+
+    upload_bytes = 8 << 30
+    """The largest file that is accepted."""
+
+    def __init__(
+        self,
+        sets: Mapping[str, Document],
+        state: Path,
+        *,
+        workers: int = 8,
+        chat: Any = None,
+        access: Access | None = None,
+    ) -> None:
+        self.sets = dict(sets)
+        self.state = state
+        self.chat = chat
+        self.workers = workers
+        self.metrics = Metrics()
+        self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
+        self.access = access
+        self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
+        self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
+        self.records: Any = None  # of OpenAI's objects
+        self.rerank: Any = None  # a rerank model, beside BM25
+        self._views: dict[tuple[str, tuple[str, ...]], Document] = {}
+
+    @functools.cached_property
+    def _limiter(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(self.workers)
+
+    @functools.cached_property
+    def slow(self) -> anyio.CapacityLimiter:
+        """For calls of `run` that take seconds on a large set, so that searches find a free thread."""
+        return anyio.CapacityLimiter(max(1, self.workers // 4))
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """How many calls of `run` are being run, and how many wait for a thread."""
+        statistics = self._limiter.statistics()
+        return statistics.borrowed_tokens, statistics.tasks_waiting
+
+    async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """Run blocking work in the pool."""
+        return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self._limiter)
+
+    def names(self, principal: Principal) -> list[str]:
+        """The sets that a principal may read: some cannot be restricted to its labels."""
+        return [name for name in sorted(self.sets) if self._view(name, principal.labels) is not None]
+
+    def view(self, name: str, principal: Principal) -> Document:
+        """The Document of a set, as a principal sees it.
+
+        Raises:
+            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
+        """
+        if name in self.pending and name not in self.sets:
+            raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
+        if name not in self.sets:
+            if self.made is not None and self.made.find(name) is not None:  # by another process, just now
+                raise ProblemError(503, "The set is being opened.", "Try again in a moment.", headers=_SOON)
+            raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.names(principal)))
+        if (found := self._view(name, principal.labels)) is None:
+            msg = f"The set {name!r} has no field 'labels', which restricts this token."
+            remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
+            raise ProblemError(403, msg, remedy)
+        return found
+
+    def _view(self, name: str, labels: tuple[str, ...] | None) -> Document | None:
+        if labels is None:
+            return self.sets[name]
+        if (name, labels) not in self._views:
+            with suppress(ConfigError):
+                self._views[name, labels] = self.sets[name].restricted({"labels": list(labels)})
+        return self._views.get((name, labels))
+
+    def group_of(self, name: str) -> str:
+        """The node group of a set whose nodes are its chunks: the first one of its configuration."""
+        return self.groups.get(name, "MediumChunk")
+
+    def forget(self, name: str) -> None:
+        """Show a set no longer."""
+        self.sets.pop(name, None)
+        for key in [one for one in self._views if one[0] == name]:
+            del self._views[key]
+        self.retriever.cache_clear()
+
+
+def make_retriever(
+    docs: Document, group: str, name: str, embed_keys: tuple[str, ...] | None, target: str | None
+) -> BaseRetriever[list[DocNode]]:
+    """Make the retriever of a search."""
+    if name in ("default", "hybrid"):
+        if target is not None:
+            raise ConfigError(f"target has no effect on the retriever {name!r}. Name a similarity, or leave it out.")
+        if name == "default" and embed_keys is None:
+            return default_retriever(docs, group)
+        return HybridRetriever.over(docs, group, embed_keys=embed_keys)
+    similarity = None if name == "vector" else name
+    return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)
+
+
+def file_name(name: str) -> str:
+    """A file name for a set, which file systems limit to 255 bytes."""
+    quoted = quote(name, safe="")
+    return quoted if len(quoted) <= 200 else f"{quoted[:150]}~{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def location_of(request: Request, route: str, **parameters: str) -> dict[str, str]:
+    """The header that names a result: the path of a route."""
+    return {"Location": quote(request.url_for(route, **parameters).path)}
+
+
+def service_of(request: Request) -> Service:
+    """The service of a request, for routes."""
+    found: Service = request.app.state.service
+    return found
+
+
+def needs(scope: str) -> Any:
+    """A dependency: the principal of a request, which must have a scope.
+
+    Raises:
+        ProblemError: 403 if it has not.
+    """
+
+    async def check(request: Request) -> Principal:  # a plain function would take a thread for each request
+        principal: Principal = request.state.principal
+        if not principal.may(scope):
+            raise ProblemError(
+                403, f"This needs the scope {scope!r}; the token has {principal.scope!r}.", "Use another token."
+            )
+        return principal
+
+    return Depends(check)

@@ -1,0 +1,383 @@
+"""Sets that are made at run time: rows in the state folder, which every process of the service follows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from lazyrag.errors import LazyRAGError, StoreError
+from lazyrag.groups.node_group import INDEX_FIELDS
+from lazyrag.server.api.search import Body
+from lazyrag.server.core.config import SetConfig, make_state, open_set
+from lazyrag.server.core.guard import forget_answers, worker_of
+from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
+from lazyrag.storage.database import Database, FileFormat
+from lazyrag.transforms.splitters import SectionSplitter
+
+if TYPE_CHECKING:
+    from lazyrag.data.node import DocNode
+    from lazyrag.document import Document
+
+router = APIRouter(prefix="/api/v1", tags=["documents"])
+log = logging.getLogger("lazyrag.server")
+
+CHUNK_SIZES = (256, 25)
+"""Tokens of a chunk, and of what two of them share, unless the metadata ``chunking`` of a file has others."""
+MOST_SETS = 1_000
+"""Sets that are made at run time: each one has a thread of the writer process."""
+
+_LOOK_S = 0.1
+_CLOSE_S = 10.0  # for requests that read a set which was deleted
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+_SCHEMA = """
+CREATE TABLE made (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, embed TEXT NOT NULL, created INTEGER NOT NULL,
+    deleted INTEGER NOT NULL DEFAULT 0
+);
+"""
+_FORMAT = FileFormat(
+    "file of sets",
+    application_id=int.from_bytes(b"lzSE", "big"),
+    migrations=(_SCHEMA,),
+    when_damaged="Restore it from a backup, or delete it: the stores lie beside it, in the folder sets.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSet:
+    """A set that was made at run time.
+
+    Args:
+        id: Random, and never used again.
+        name: Its name in paths.
+        embed: Its embedding model, as in the configuration; "" for none.
+        created: When, in seconds since 1970.
+        deleted: When it was deleted; 0 for not. Then its files are about to be removed.
+    """
+
+    id: str
+    name: str
+    embed: str
+    created: int
+    deleted: int
+
+
+class MadeSets:
+    """The table of sets that were made at run time.
+
+    Args:
+        state: The service's state folder.
+        embed: The embedding model of new ones, as in the configuration; "" for none.
+    """
+
+    def __init__(self, state: Path, embed: str = "") -> None:
+        make_state(state)
+        self.state, self._embed = state, embed
+        self._file = Database(state / "sets.db", _FORMAT)
+
+    def add(self, name: str) -> MadeSet:
+        """Add a set.
+
+        Raises:
+            ProblemError: 409 if the name is taken, 507 if there are too many sets.
+        """
+        made = MadeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
+        with self._file.writing(durable=True) as connection:
+            rows = connection.execute("SELECT name, deleted FROM made").fetchall()
+            if (name, 0) in rows:
+                raise _taken(name)
+            if name in dict(rows):
+                msg = f"The deleted set {name!r} is being removed."
+                raise ProblemError(409, msg, "Try again in a moment.", headers={"Retry-After": "1"})
+            if len(rows) >= MOST_SETS:
+                raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
+            row = (made.id, name, made.embed, made.created)
+            connection.execute("INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row)
+        return made
+
+    def list(self) -> list[MadeSet]:
+        """All sets, oldest first; also those that were deleted, as long as their files are there."""
+        with self._file.reading() as connection:
+            return [MadeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")]
+
+    def find(self, name: str) -> MadeSet | None:
+        """A set by name; None if there is none."""
+        with self._file.reading() as connection:
+            row = connection.execute("SELECT * FROM made WHERE name = ? AND NOT deleted", (name,)).fetchone()
+        return row and MadeSet(*row)
+
+    def delete(self, name: str) -> bool:
+        """Delete a set; returns whether there was one. The writer process removes its files."""
+        with self._file.writing(durable=True) as connection:
+            query = "UPDATE made SET deleted = ? WHERE name = ? AND NOT deleted"
+            return bool(connection.execute(query, (int(time.time()), name)).rowcount)
+
+    def remove(self, made: MadeSet) -> None:
+        """Remove the files of a deleted set, and then its row."""
+        for folder in (self.folder(made), self.state / "uploads" / f".set-{file_name(made.name)}"):
+            shutil.rmtree(folder, ignore_errors=True)
+        (self.state / "defaults" / f"{file_name(made.name)}.json").unlink(missing_ok=True)
+        forget_answers(made.name, self.state)
+        with self._file.writing() as connection:
+            connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
+
+    def folder(self, made: MadeSet) -> Path:
+        """The folder of its store; not named after it, as another one may have the name later."""
+        return self.state / "sets" / made.id
+
+
+def made_sets(service: Service) -> MadeSets:
+    """The table of a service."""
+    found = service.made = service.made or MadeSets(service.state)
+    return found
+
+
+def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
+    """Create an empty set. All processes have it within a second; until then requests about it get a 503.
+
+    Args:
+        service: The service.
+        name: 1 to 100 letters, digits and ``._-``, the first one no ``.`` or ``-``.
+        principal: Who creates it: an administrator of all documents.
+
+    Raises:
+        ProblemError: 403 if the principal may not, 409 if the name is taken, 422 if it is no name.
+    """
+    _require_administrator(principal)
+    if not _NAME.fullmatch(name):
+        remedy = "Use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit."
+        raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
+    table = made_sets(service)
+    if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:
+        raise _taken(name)
+    return table.add(name)
+
+
+def delete_set(service: Service, name: str, principal: Principal) -> None:
+    """Delete a set that was made at run time, with all its documents and files.
+
+    Raises:
+        ProblemError: 403 if the principal may not, 404 if there is none, 409 if the configuration has it.
+    """
+    _require_administrator(principal)
+    made = made_sets(service).find(name)
+    if made is not None and made_sets(service).delete(name):
+        service.forget(name)
+        for query in ("DELETE FROM attached WHERE store = ?", "DELETE FROM store WHERE id = ?"):
+            records(service).write(query, f"vs_{made.id}")
+    elif name in service.sets:
+        raise ProblemError(409, f"The configuration has the set {name!r}.", "Remove it there.")
+    else:
+        raise ProblemError(404, f"There is no set {name!a:.120}.", "GET /api/v1/sets lists them.")
+
+
+# Records of the OpenAI API, which its modules share; they go with the set that they are about.
+
+_RECORDS = """
+CREATE TABLE file (id TEXT PRIMARY KEY, labels TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    expires INTEGER, content_hash TEXT);
+CREATE TABLE upload (id TEXT PRIMARY KEY, principal TEXT, filename TEXT, purpose TEXT, bytes INTEGER, created INTEGER,
+    lasts INTEGER, status TEXT, file TEXT);
+CREATE TABLE store (id TEXT PRIMARY KEY, created INTEGER, active INTEGER, details TEXT);
+CREATE TABLE attached (number INTEGER PRIMARY KEY, store TEXT, file TEXT, identity TEXT, labels TEXT, bytes INTEGER,
+    metadata TEXT, batch TEXT, job TEXT, created INTEGER);
+CREATE INDEX attached_file ON attached (store, file);
+CREATE INDEX attached_batch ON attached (batch);
+"""
+_LOST_RECORDS = "Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents."
+_RECORDS_FORMAT = FileFormat(
+    "file of OpenAI objects", int.from_bytes(b"lzOA", "big"), (_RECORDS,), when_damaged=_LOST_RECORDS
+)
+
+
+class Records:
+    """Files, uploads, and what vector stores have beside their sets, in a file that all processes share."""
+
+    def __init__(self, service: Service) -> None:
+        service.state.mkdir(parents=True, exist_ok=True)
+        self.folder = service.state / "uploads" / ".openai"
+        self._file = Database(service.state / "openai.db", _RECORDS_FORMAT)
+
+    def select(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows as mappings."""
+        with self._file.reading() as connection:
+            cursor = connection.execute(query, values)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def write(self, statement: str, *values: Any) -> None:
+        """Run a statement that writes."""
+        with self._file.writing() as connection:
+            connection.execute(statement, values)
+
+    def insert(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert rows, or replace those with their keys."""
+        with self._file.writing(durable=True) as connection:
+            for row in rows:
+                columns, values = ", ".join(row), ", ".join(f":{one}" for one in row)
+                connection.execute(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})", row)  # noqa: S608
+
+
+def records(service: Service) -> Records:
+    """The records of a service."""
+    found: Records = service.records or Records(service)
+    service.records = found
+    return found
+
+
+def _require_administrator(principal: Principal) -> None:
+    if not principal.may("admin") or principal.labels is not None:
+        msg = "Sets are created and deleted by administrators of all documents."
+        raise ProblemError(403, msg, "Use a token with the scope admin and without labels.")
+
+
+def _taken(name: str) -> ProblemError:
+    return ProblemError(409, f"There is a set {name!r}.", "Choose another name.")
+
+
+class NewSet(Body):
+    """A set to create."""
+
+    name: Annotated[str, Field(max_length=100)]
+
+
+class SetName(Body):
+    """A set that was created."""
+
+    name: str
+
+
+@router.post("/sets", status_code=201)
+async def post_set(wanted: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]) -> SetName:
+    """Create an empty set with the embedding model of the configuration; it answers within a second."""
+    service = service_of(request)
+    await service.run(create_set, service, wanted.name, principal)
+    return SetName(name=wanted.name)
+
+
+@router.delete("/sets/{set}", status_code=204)
+async def delete_a_set(set: str, request: Request, principal: Annotated[Principal, needs("admin")]) -> Response:  # noqa: A002
+    """Delete a set that was created at run time, with its documents and uploaded files."""
+    service = service_of(request)
+    await service.run(delete_set, service, set, principal)
+    return Response(status_code=204)
+
+
+# In every process
+
+
+class FileSplitter(SectionSplitter):
+    """Splits as the built-in groups do, a file with the metadata ``chunking`` in sizes of its own."""
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split a document."""
+        sizes = node.global_metadata.get("chunking") or node.metadata.get("chunking")
+        return super().transform(node) if sizes is None else SectionSplitter(*sizes).transform(node)
+
+
+class SetFollower:
+    """Opens the sets of a table in this process, and closes those that are deleted.
+
+    Args:
+        table: The table.
+        service: Where they are read; None in the writer process.
+        write: Whether this process writes them: then it runs their jobs, and removes the files of deleted ones.
+    """
+
+    def __init__(self, table: MadeSets, service: Service | None, *, write: bool) -> None:
+        self.table, self.service, self.write = table, service, write
+        self._open: dict[str, _OpenSet] = {}
+        self._failing: dict[str, str] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow the table until an event is set; then end what runs, and close."""
+        while not stop.wait(_LOOK_S):
+            try:
+                self.look()
+            except StoreError as exc:
+                self._note("", exc)
+        for one in self._open.values():
+            one.stop.set()
+        for one in self._open.values():
+            one.close()
+
+    def look(self) -> None:
+        """Follow the table once."""
+        made = self.table.list()
+        for one in made:
+            if not one.deleted and one.id not in self._open:
+                try:
+                    self._open[one.id] = self._opened(one)
+                    self._failing.pop(one.name, None)
+                except (LazyRAGError, OSError) as exc:
+                    self._note(one.name, exc)
+        for gone in self._open.keys() - {one.id for one in made if not one.deleted}:
+            opened = self._open.pop(gone)
+            if self.service is not None:
+                self.service.forget(opened.name)
+            if self.write:
+                opened.close()
+            else:  # requests may still read it
+                timer = threading.Timer(_CLOSE_S, opened.close)
+                timer.daemon = True
+                timer.start()
+        for one in made:
+            if one.deleted and self.write:
+                self.table.remove(one)
+
+    def _opened(self, made: MadeSet) -> _OpenSet:
+        """Open a set; for reading, as soon as the writer process has built its groups."""
+        chosen = SetConfig(store=self.table.folder(made), embed=made.embed or None, watch=False)
+        docs = open_set(made.name, chosen, self.table.state, write=self.write)
+        docs.create_node_group("MediumChunk", FileSplitter(*CHUNK_SIZES), index_fields=INDEX_FIELDS)
+        try:
+            if not self.write:
+                for group in chosen.groups:
+                    docs.get_nodes(group, limit=0)
+            opened = _OpenSet(made.name, docs, self.table.state, chosen if self.write else None)
+        except LazyRAGError:
+            docs.close()
+            raise
+        if self.service is not None:
+            self.service.sets[made.name] = docs
+        return opened
+
+    def _note(self, name: str, error: Exception) -> None:
+        if type(error) is not StoreError and self._failing.get(name) != str(error):  # which says that it is not built
+            self._failing[name] = str(error)
+            log.warning("set %s: %s", name, error, exc_info=not isinstance(error, LazyRAGError))
+
+
+class _OpenSet:
+    """An open set; with a configuration, and a thread that runs its jobs."""
+
+    def __init__(self, name: str, docs: Document, state: Path, chosen: SetConfig | None = None) -> None:
+        self.name, self.docs, self.stop = name, docs, threading.Event()
+        self._thread: threading.Thread | None = None
+        if chosen is not None:
+            build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
+            docs.jobs.submit("activate_group", build)
+            run = functools.partial(worker_of(name, docs, state).run, self.stop)
+            self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Hand back the running job, and close. Idempotent."""
+        self.stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.docs.close()
