@@ -728,10 +728,10 @@ _served = click.option(
 def _access(path: Path, *, must_exist: bool = True) -> Access:
     from lazyrag.server import load
 
-    config = load("config", "lazyrag token").read_config(path)
+    config = load("core.config", "lazyrag token").read_config(path)
     if must_exist and not config.server.state.exists():
         raise ConfigError(f"No service has run at {terminal.home(path.absolute())} yet. Name its folder with --at.")
-    made: Access = load("access", "lazyrag token").Access(config.server.state)
+    made: Access = load("core.access", "lazyrag token").Access(config.server.state)
     return made
 
 

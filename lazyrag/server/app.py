@@ -27,7 +27,7 @@ from lazyrag.server.core.service import Principal, Service
 from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files
 from lazyrag.server.openai import stores as openai_stores
-from lazyrag.server.openai.common import with_openai
+from lazyrag.server.openai.protocol import with_openai
 from lazyrag.server.page import manage as page_manage
 from lazyrag.server.page import operate as page_operate
 from lazyrag.server.page import page

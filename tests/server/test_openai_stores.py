@@ -24,7 +24,7 @@ from lazyrag.document import Worker
 from lazyrag.project import label_fields
 from lazyrag.server.app import create_app
 from lazyrag.server.core.service import Service
-from lazyrag.server.openai.common import attributes_of, filter_of, metadata_of
+from lazyrag.server.openai.protocol import attributes_of, filter_of, metadata_of
 from lazyrag.server.openai.stores import StoreSearch
 from tests.server.running import serving, wait_for
 

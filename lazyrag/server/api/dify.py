@@ -16,7 +16,7 @@ from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import reply
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.openai.answers import set_named
-from lazyrag.server.openai.common import Reading, store_ids, unit_score
+from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 

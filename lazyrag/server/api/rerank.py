@@ -13,7 +13,7 @@ from lazyrag.models.protocols import Usage, usage_of_calls
 from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
-from lazyrag.server.openai.common import Model, Reading, unit_score
+from lazyrag.server.openai.protocol import Model, Reading, unit_score
 
 router = APIRouter(tags=["rerank"])
 

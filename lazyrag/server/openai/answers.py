@@ -22,7 +22,7 @@ from fastapi.sse import format_sse_event
 from pydantic import BaseModel, Field, create_model
 from starlette.responses import Response, StreamingResponse
 
-import lazyrag.server.openai.common as openai
+import lazyrag.server.openai.protocol as openai
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import AnswerDelta, Citation, Hit
 from lazyrag.document import Document

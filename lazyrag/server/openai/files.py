@@ -17,13 +17,13 @@ from pydantic import Field, ValidationError
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
-import lazyrag.server.openai.common as openai
+import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
 from lazyrag.server.api.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service
 from lazyrag.server.core.sets import records
-from lazyrag.server.openai.common import Id, Model, Reading, Writing, in_pool, now
+from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 from starlette.responses import Response
 
-import lazyrag.server.openai.common as openai
+import lazyrag.server.openai.protocol as openai
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
@@ -30,8 +30,8 @@ from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import Call, reply, stored_path
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
-from lazyrag.server.openai.common import Changing, Id, Model, Paging, in_pool, now
 from lazyrag.server.openai.files import documents_with, known_file
+from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
