@@ -14,8 +14,6 @@ from lazyrag.ingest.dry_run import PlannedFormat as PlannedFormat
 from lazyrag.ingest.report import Failure as Failure
 from lazyrag.ingest.report import IngestReport as IngestReport
 from lazyrag.ingest.report import Problem as Problem
-from lazyrag.ingest.report import Progress as Progress
-from lazyrag.ingest.sync import DocumentVersion as DocumentVersion
 from lazyrag.ingest.sync import GroupDiff as GroupDiff
 from lazyrag.ingest.sync import PlannedStep as PlannedStep
 from lazyrag.ingest.sync import SyncPlan as SyncPlan
@@ -26,9 +24,11 @@ from lazyrag.maintain.certificate import CheckedPlace as CheckedPlace
 from lazyrag.maintain.certificate import DeletionCertificate as DeletionCertificate
 from lazyrag.maintain.migration import Migration as Migration
 from lazyrag.maintain.migration import migrate as migrate
+from lazyrag.progress import Progress as Progress
 from lazyrag.read.catalogue import ChangedText as ChangedText
 from lazyrag.read.catalogue import DocumentInfo as DocumentInfo
 from lazyrag.read.catalogue import TextMatch as TextMatch
 from lazyrag.read.catalogue import VersionDiff as VersionDiff
 from lazyrag.read.marks import Marks as Marks
 from lazyrag.read.marks import PageBox as PageBox
+from lazyrag.read.versions import DocumentVersion as DocumentVersion

@@ -32,24 +32,21 @@ from lazyrag.groups.node_group import (
     make_group,
 )
 from lazyrag.ingest.dataset import Dataset, FileMetadata, PathLike, make_dataset
-from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import AddReader, Readers, add_reader, resident_bytes
 from lazyrag.ingest.plan import BuildPlanner
-from lazyrag.ingest.report import IngestReport, OnProgress, Options, Problem, during_call
-from lazyrag.ingest.sync import (
-    MAX_DELETED,
-    DocumentVersion,
-    OnError,
-    SyncPlan,
-)
+from lazyrag.ingest.report import IngestReport, Options, Problem
+from lazyrag.ingest.sync import MAX_DELETED, OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
+from lazyrag.progress import OnProgress, during_call
 from lazyrag.read.nodes import NodeStore
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
+from lazyrag.read.versions import DocumentVersion
 from lazyrag.stores.config import StoreConf
 from lazyrag.stores.protocol import collection_prefix
 from lazyrag.text.analyzers import term_function
@@ -347,7 +344,7 @@ class Document:
 
         A restricted Document reports only the files that are visible through it.
         """
-        return self._reader.report()
+        return self._report()
 
     # Ingestion
 
@@ -443,7 +440,7 @@ class Document:
             ()
         """
         syncing.retry_failed(self._indexer)
-        return self._reader.report() or IngestReport()
+        return self._report() or IngestReport()
 
     @known_keywords
     def add_files(
@@ -1390,6 +1387,10 @@ class Document:
                 self._service = above.HostedService(self, port, opens=manager == "ui")
 
         return start
+
+    def _report(self) -> IngestReport | None:
+        visible = None if self._reader.scope is None else self._reader.visible_documents()
+        return report_of(self._indexer, visible)
 
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""

@@ -27,9 +27,10 @@ from lazyrag.data.segment import content_text, digest, root_uid
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.dataset import find_named_files
-from lazyrag.ingest.report import Progress, during_call, pages, raise_if_canceled
+from lazyrag.ingest.report import pages
 from lazyrag.ledger.lease import Program
 from lazyrag.ledger.ledger import Ledger
+from lazyrag.progress import Progress, during_call, raise_if_canceled
 from lazyrag.text.tokens import token_counters
 from lazyrag.types import State
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text

@@ -49,13 +49,14 @@ from lazyrag.groups.node_group import LOADING, Step
 from lazyrag.ingest.dataset import Dataset
 from lazyrag.ingest.load_files import Loading
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
-from lazyrag.ingest.report import Failures, Options, ProgressMeter, raise_if_canceled
+from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import BuildTerms, TermIndexes
 from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
+from lazyrag.progress import ProgressMeter, raise_if_canceled
 from lazyrag.read.nodes import NodeStore
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow

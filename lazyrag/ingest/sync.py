@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import heapq
 import itertools
@@ -55,13 +54,15 @@ from lazyrag.ingest.engine import (
 from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import NamedReader, loader_identities
 from lazyrag.ingest.plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
-from lazyrag.ingest.report import Failure, IngestReport, ProgressMeter, pages, raise_if_canceled
+from lazyrag.ingest.report import Failure, IngestReport, pages
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.ledger import DocumentRow, Version
 from lazyrag.ledger.tree import Build
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
+from lazyrag.progress import ProgressMeter, raise_if_canceled
+from lazyrag.read.versions import DocumentVersion, list_versions, live_rows
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
@@ -772,54 +773,7 @@ def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[
     return dict(metadata)
 
 
-def live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
-    """Return the rows of live documents.
-
-    Raises:
-        ConfigError: If there is no such document.
-    """
-    rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
-    for identity in identities:
-        row = rows.get(identity) if isinstance(identity, str) else None
-        if row is None or row.status != "live":
-            live = [name for name, one in indexer.ledger.documents.all().items() if one.status == "live"]
-            raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
-    return [rows[identity] for identity in identities]
-
-
 # Versions
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentVersion:
-    """One version of a document.
-
-    Args:
-        document: Its path relative to the dataset, or the user's id.
-        number: From 1, incremented by each change.
-        created_at: When it became live, in UTC.
-        is_live: Whether queries see it.
-    """
-
-    document: str
-    number: int
-    created_at: dt.datetime
-    is_live: bool
-
-
-def list_versions(indexer: Indexer, identity: str) -> list[DocumentVersion]:
-    """List the stored versions of a document, oldest first.
-
-    Raises:
-        ConfigError: If the document does not exist.
-    """
-    [row] = live_rows(indexer, [identity])
-    return [
-        DocumentVersion(
-            identity, one.number, dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc), one.number == row.version
-        )
-        for one in indexer.ledger.documents.versions(row.id)
-    ]
 
 
 def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVersion:

@@ -30,7 +30,7 @@ import lazyrag.errors as all_errors
 from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
 from lazyrag.ingest.load_files import portable
-from lazyrag.ingest.report import raise_if_canceled
+from lazyrag.progress import raise_if_canceled
 from lazyrag.storage.database import batches_reaching
 from lazyrag.validation import validate_integer
 

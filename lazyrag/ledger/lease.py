@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.ingest.report import raise_if_canceled
+from lazyrag.progress import raise_if_canceled
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 

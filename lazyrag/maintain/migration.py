@@ -17,7 +17,7 @@ from lazyrag.data.segment import Segment, key_build
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.ingest.dataset import copy_selection
 from lazyrag.ingest.engine import output_digest
-from lazyrag.ingest.report import OnProgress, ProgressMeter, during_call, pages
+from lazyrag.ingest.report import pages
 from lazyrag.ledger.lease import WAIT_S, LedgerConnection
 from lazyrag.ledger.ledger import (
     CopiedBuild,
@@ -30,6 +30,7 @@ from lazyrag.ledger.ledger import (
 )
 from lazyrag.ledger.tree import LiveIndex
 from lazyrag.models.embedding_cache import EmbeddingCache
+from lazyrag.progress import OnProgress, ProgressMeter, during_call
 from lazyrag.read.nodes import metric_of
 from lazyrag.storage.arrays import flushed
 from lazyrag.storage.database import batches_reaching

@@ -22,11 +22,11 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span,
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
-from lazyrag.ingest.indexer import Indexer
-from lazyrag.ingest.sync import DocumentVersion, list_versions
 from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
+from lazyrag.read.source import LiveState
+from lazyrag.read.versions import DocumentVersion, list_versions
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
@@ -352,7 +352,7 @@ def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
     return reader.read(read)
 
 
-def _row_and_roots(indexer: Indexer, identity: str) -> tuple[DocumentRow, dict[int, int]]:
+def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict[int, int]]:
     """The row of a document, and the builds of its versions' root nodes by number."""
     [row] = indexer.ledger.documents.named([identity]).values()
     return row, {one.number: one.root for one in indexer.ledger.documents.versions(row.id)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
@@ -14,8 +14,6 @@ from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_
 from lazyrag.errors import ConfigError, IngestionError, LoadError, known_names
 from lazyrag.groups.node_group import LOADING, Step
 from lazyrag.indexes.bm25 import LexicalState
-from lazyrag.ingest.indexer import Indexer, report_of
-from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, View
 from lazyrag.loaders.directory import hash_file
 from lazyrag.models.embedding import CheckedEmbedder
@@ -24,11 +22,11 @@ from lazyrag.read.snapshot import (
     ActiveRead,
     DocumentState,
     LocalSnapshot,
-    Needs,
     read,
     related,
     stale_error,
 )
+from lazyrag.read.source import LiveState, Needs
 from lazyrag.types import Embedding
 
 R = TypeVar("R")
@@ -43,7 +41,7 @@ class Reader:
         unscoped: The reader without a scope; None for that one itself.
     """
 
-    def __init__(self, indexer: Indexer, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
+    def __init__(self, indexer: LiveState, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
         self.indexer = indexer
         self.scope = scope
         self.unscoped = unscoped or self
@@ -60,10 +58,6 @@ class Reader:
     def is_closed(self) -> bool:
         """See `NodeSource.is_closed`."""
         return self.indexer.is_closed
-
-    def report(self) -> IngestReport | None:
-        """The report of the last sync, with the visible files; None before the first use."""
-        return report_of(self.indexer, None if self.scope is None else self._documents())
 
     @property
     def schema(self) -> Schema:
@@ -125,7 +119,7 @@ class Reader:
             view = self.indexer.view(needs)
             has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(view, needs)
         except IngestionError:
-            if self.indexer.failures.steps() and not self._documents():
+            if self.indexer.failures.steps() and not self.visible_documents():
                 return self._empty_view(needs)
             has_failed = True
         if has_failed:
@@ -135,7 +129,7 @@ class Reader:
 
     def _all_failed(self, view: View, needs: Needs) -> bool:
         """Whether a step that is needed succeeded for no visible document, and failed for one."""
-        seen = self._documents()
+        seen = self.visible_documents()
         failed = {one.stage for one in self.indexer.failures if one.path in seen}
         steps = {Step(name) for step in needs for name in self.line(step.group)[:-1]} | needs
         return any(str(step) in failed and not self._has_succeeded(step, view, seen.values()) for step in steps)
@@ -149,7 +143,7 @@ class Reader:
         index = self.indexer.planner.live_index(view, step)
         return index is not None and bool(self.indexer.ledger.builds.covered(index.id, builds))
 
-    def _documents(self) -> Mapping[str, str]:
+    def visible_documents(self) -> Mapping[str, str]:
         """Documents whose root node is in scope: uids by identity."""
         view = self.indexer.now()
         found: Mapping[str, str] | None = view.handles.get(("documents", self.scope))
@@ -271,3 +265,15 @@ def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> Check
     """The embedder of another key under a key; its own one in a program that does not have the other."""
     one = known.get(other, known[key])
     return CheckedEmbedder(one.embedder, one.name, key, one.workers)
+
+
+class Collection(Protocol):
+    """What retrievers need of a Document: they do not depend on the class."""
+
+    @property
+    def reader(self) -> Reader:
+        """Reads it within its scope."""
+
+    @property
+    def embed_keys(self) -> tuple[str, ...]:
+        """Its embed keys."""

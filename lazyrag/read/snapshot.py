@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
-from lazyrag.data.node import DocNode, remember
+from lazyrag.data.node import DocNode, NodeSource, remember
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
@@ -36,13 +36,9 @@ from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
 from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
+from lazyrag.read.source import LiveState, Needs
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
-
-if TYPE_CHECKING:
-    from lazyrag.ingest.indexer import Indexer
-    from lazyrag.read.scope import Reader
-
 
 R = TypeVar("R")
 
@@ -52,13 +48,36 @@ NodeKey: TypeAlias = tuple[str, int, str]
 Hits: TypeAlias = list[tuple[NodeKey, float]]
 """Keys with scores, best first."""
 
-Needs: TypeAlias = frozenset[Step]
-"""What must be built before a read begins."""
-
 NOTHING: Needs = frozenset()
 
-SnapshotSource: TypeAlias = "Reader"
-"""Source of snapshots: a Document, or a restricted view of one."""
+
+class SnapshotSource(NodeSource, Protocol):
+    """Source of snapshots: a Document, or a restricted view of one; see `lazyrag.read.scope.Reader`."""
+
+    @property
+    def indexer(self) -> LiveState:
+        """The side of the Document that builds."""
+
+    @property
+    def scope(self) -> Filter | None:
+        """What every visible node satisfies; None for no restriction."""
+
+    @property
+    def unscoped(self) -> SnapshotSource:
+        """The source without a scope."""
+
+    def build(self, needs: Needs) -> View:
+        """The present live state, with everything that is needed built."""
+
+    def snapshot(self, read: ActiveRead, state: DocumentState) -> LocalSnapshot:
+        """The snapshot of a state within the scope."""
+
+    def bind(self, filters: FilterLike | None) -> Filter | None:
+        """Check a filter against the fields."""
+
+    def line(self, group: str) -> list[str]:
+        """A group and those above it, the root group last."""
+
 
 OUTSIDE = -1
 """Number of the Document in the keys of nodes that belong to no Document."""
@@ -85,7 +104,7 @@ class DocumentState:
 
     __slots__ = ("_indexer", "document_index", "has_moved", "parents", "view")
 
-    def __init__(self, indexer: Indexer, view: View, document_index: int) -> None:
+    def __init__(self, indexer: LiveState, view: View, document_index: int) -> None:
         self._indexer = indexer
         self.view = view
         self.document_index = document_index
@@ -301,7 +320,7 @@ class LocalSnapshot(Snapshot):
 
     __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
 
-    def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
+    def __init__(self, source: SnapshotSource, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
         self.indexer = source.indexer
         self.state = state
