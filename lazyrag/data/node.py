@@ -563,9 +563,12 @@ class DocNode:
         return _restored, (type(self), self.segment, self._embeddings, self._score, state)
 
     def _repr_html_(self) -> str:
-        from lazyrag.data.result import Hit
+        from lazyrag.data.notebook import details
 
-        return Hit.from_node(self)._repr_html_()
+        score = "" if self.score is None else f" · {self.score:.3f}"
+        place = self.location if isinstance(self.location, str) else ""
+        label = ", ".join(part for part in (self.path, " ".join(place.split())) if part)
+        return details(f"{label or self.uid}{score}", self.get_content(), is_open=True)
 
     def __repr__(self) -> str:
         text = self.text

@@ -5,23 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lazyrag.data.result import Answer, Hit
+from typing import Any, Protocol
 
 _PRE = "white-space: pre-wrap; margin: .4em 0"
 _SHOWN = 12  # entries of a list
 
 
-def answer_html(answer: Answer) -> str:
+class ShownHit(Protocol):
+    """What a notebook shows of a hit."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+
+    @property
+    def score(self) -> float:
+        """Its score; not finite without one."""
+
+    @property
+    def label(self) -> str:
+        """Its file and location."""
+
+
+def answer_html(answer: Any) -> str:
     """The question, the answer, and a folded quote for each citation."""
     quotes = (details(f"[{one.index}] {one.label}", one.text_snippet) for one in answer.citations)
     problems = "".join(f"<p>⚠ {escape(problem)}</p>" for problem in answer.problems)
     return f"<p><b>{escape(answer.query)}</b></p><p style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{problems}"
 
 
-def hits_html(hits: Iterable[Hit]) -> str:
+def hits_html(hits: Iterable[ShownHit]) -> str:
     """A folded text for each hit, best first; a single one is open, and has no rank."""
     listed = list(hits)
     if len(listed) == 1:
@@ -29,7 +46,7 @@ def hits_html(hits: Iterable[Hit]) -> str:
     return "".join(details(f"{rank}. {_hit_line(hit)}", hit.text) for rank, hit in enumerate(listed, start=1))
 
 
-def _hit_line(hit: Hit) -> str:
+def _hit_line(hit: ShownHit) -> str:
     score = f" · {hit.score:.3f}" if math.isfinite(hit.score) else ""
     return f"{hit.label or hit.id}{score}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import os
 import sys
@@ -46,7 +45,8 @@ from lazyrag.progress import OnProgress, during_call
 from lazyrag.read.nodes import NodeStore
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
-from lazyrag.read.versions import DocumentVersion
+from lazyrag.read.versions import DocumentVersion, list_versions
+from lazyrag.registry import Registry
 from lazyrag.stores.config import StoreConf
 from lazyrag.stores.protocol import collection_prefix
 from lazyrag.text.analyzers import term_function
@@ -74,6 +74,10 @@ if TYPE_CHECKING:
     from lazyrag.read.catalogue import DocumentInfo, TextMatch, VersionDiff
     from lazyrag.read.marks import Marks
 
+
+services: Registry[Callable[..., Any]] = Registry("service")
+"""What serves a Document from this program."""
+services.declare("http", "lazyrag.server.supervisor:HostedService", extra="server")
 
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
 _MAX_WORKERS = 4
@@ -211,7 +215,7 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
-        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").Launcher(launcher)
+        launched = None if launcher is None else _launcher(launcher)
         if launched is not None:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(one) for key, one in embedders.items()}
@@ -234,7 +238,7 @@ class Document:
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         self._reader = Reader(self._indexer)
         if launched is not None:
-            launched.bind(self)
+            launched.bind(self._indexer)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
         host()
@@ -836,7 +840,7 @@ class Document:
         """
         if self._reader.scope is not None:
             return listing.visible_versions(self._reader, document)
-        return syncing.list_versions(self._indexer, document)
+        return list_versions(self._indexer, document)
 
     @known_keywords
     def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
@@ -960,9 +964,9 @@ class Document:
             >>> [node.path for node in docs.search("How is coffee made?")]
             ['coffee']
         """
-        above = importlib.import_module("lazyrag.retrieval.hybrid")  # retrievers are built on Documents
-        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=where)
-        return found
+        from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
+
+        return list(default_retriever(self, group, topk)(query, filters=where))
 
     @known_keywords
     def get_nodes(
@@ -1383,8 +1387,7 @@ class Document:
 
         def start() -> None:
             if manager or server is not None:
-                above = importlib.import_module("lazyrag.server").load("supervisor", "Document(manager=True)")
-                self._service = above.HostedService(self, port, opens=manager == "ui")
+                self._service = services["http"](self, port, opens=manager == "ui")
 
         return start
 
@@ -1410,6 +1413,17 @@ class Document:
             if upper not in self._reader.line(lower)[1:]:
                 raise ConfigError(f"The group {target!r} is not {side} {node.group!r}. Use find({target!r}).")
         return checked
+
+
+def indexer_of(docs: Document) -> Indexer:
+    """What builds and writes a Document, for jobs and services."""
+    return docs._indexer
+
+
+def _launcher(launcher: Any) -> Any:
+    from lazyrag.launchers.work import Launcher  # not needed without one
+
+    return Launcher(launcher)
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:

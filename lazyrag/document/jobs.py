@@ -214,7 +214,9 @@ class Jobs:
             msg = f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}: {exc}."
             raise ConfigError(msg) from exc
         if files is not None:
-            inside = self._docs.reader.indexer.dataset.relative_path
+            from lazyrag.document.document import indexer_of
+
+            inside = indexer_of(self._docs).dataset.relative_path
             named = [inside(file.path) or file.identity for file in files]
         return text, named
 
@@ -729,7 +731,10 @@ def change_model(
     """
     ledger, reader = docs.jobs.ledger, docs.reader
     embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
-    view, planner = reader.indexer.now(), reader.indexer.planner
+    from lazyrag.document.document import indexer_of
+
+    indexer = indexer_of(docs)
+    view, planner = indexer.now(), indexer.planner
     is_other = candidate != embed_key
     require(not (is_other and candidate in view.tree.switched), "candidate", candidate, "a key that is not switched")
     groups: list[str] = []
@@ -741,7 +746,7 @@ def change_model(
     require(bool(groups), "embed_key", embed_key, "one with which a group is embedded", "Embed it with activate_group.")
     tokens, measures = 0, {}
     if is_other:
-        tokens = sum(_count_tokens(reader.indexer, name, candidate) for name in groups)
+        tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
         if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
             msg = (
                 f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget is {token_budget}."
@@ -754,7 +759,7 @@ def change_model(
         switch = all(one["difference"] >= 0 for one in measures.values())
     raise_if_canceled()
     if switch:
-        with reader.indexer.writing():
+        with indexer.writing():
             _switch(ledger, embed_key, candidate)
     return ModelChange(embed_key, candidate, tuple(groups), tokens, measures, switch)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from lazyrag.errors import IngestionError, missing_package
-from lazyrag.launchers.executors import Engine
+from lazyrag.errors import ConfigError, IngestionError, missing_package
+from lazyrag.launchers.executors import Engine, dump_by_name, not_sent
+from lazyrag.validation import validate_integer
 
+_UNKNOWN_WIDTH = 8
+_EXPECTED = "None, an integer, a concurrent.futures.Executor, 'dask://HOST:PORT', 'ray' or 'ray://HOST:PORT'"
 _TRIES = 3  # of a task whose worker ends, within Ray
 
 
@@ -75,3 +78,24 @@ class _Ray:
 
 def _call(function: Any, *given: Any) -> Any:
     return function(*given)
+
+
+def make_engine(launcher: Any) -> Engine:
+    """The engine of the argument ``launcher``.
+
+    Raises:
+        ConfigError: If it is something else.
+        MissingDependencyError: If its package is not installed.
+    """
+    if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
+        return connect(launcher)
+    if isinstance(launcher, Executor):
+        if type(launcher).__module__.startswith("distributed."):
+            return of_dask(launcher)
+        width: int = getattr(launcher, "_max_workers", _UNKNOWN_WIDTH)
+        return Engine(launcher, lambda: width, not_sent if isinstance(launcher, ThreadPoolExecutor) else dump_by_name)
+    if isinstance(launcher, int) and not isinstance(launcher, bool):
+        count = validate_integer("launcher", launcher, 1)
+        threads = ThreadPoolExecutor(count, "lazyrag launcher")
+        return Engine(threads, lambda: count, dump_by_name, (OSError,), threads.shutdown, processes=count)
+    raise ConfigError(f"launcher must be {_EXPECTED}; got {launcher!r:.80}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import traceback
@@ -15,24 +14,22 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
-    ThreadPoolExecutor,
     wait,
 )
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 import lazyrag.errors as all_errors
 from lazyrag.data.segment import digest
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError
+from lazyrag.errors import IngestionError, LazyRAGError
 from lazyrag.ingest.load_files import portable
 from lazyrag.progress import raise_if_canceled
 from lazyrag.storage.database import batches_reaching
-from lazyrag.validation import validate_integer
 
 Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
 
@@ -40,9 +37,7 @@ _AHEAD = 2  # batches in flight for each worker: one that it works on, and one t
 _POLL_S = 0.1
 _TRIES = 3  # of a single item whose workers end
 _ENDED = f"The workers that had it ended, {_TRIES} times: it makes them crash, or needs more memory than they have."
-_UNKNOWN_WIDTH = 8
 _HELD = 16  # models and transforms that a worker holds
-_EXPECTED = "None, an integer, a concurrent.futures.Executor, 'dask://HOST:PORT', 'ray' or 'ray://HOST:PORT'"
 
 
 class Task(NamedTuple):
@@ -391,26 +386,3 @@ def dump_by_name(given: Any) -> bytes:
     if sent is None or b"__main__" in sent:
         raise ValueError(given)
     return sent
-
-
-def make_engine(launcher: Any) -> Engine:
-    """The engine of the argument ``launcher``; shards pass the one that they share.
-
-    Raises:
-        ConfigError: If it is something else.
-        MissingDependencyError: If its package is not installed.
-    """
-    if isinstance(launcher, Engine):
-        return launcher
-    if isinstance(launcher, str) and launcher.partition(":")[0] in ("dask", "ray"):
-        return cast("Engine", importlib.import_module("lazyrag.launchers.engines").connect(launcher))
-    if isinstance(launcher, Executor):
-        if type(launcher).__module__.startswith("distributed."):
-            return cast("Engine", importlib.import_module("lazyrag.launchers.engines").of_dask(launcher))
-        width: int = getattr(launcher, "_max_workers", _UNKNOWN_WIDTH)
-        return Engine(launcher, lambda: width, not_sent if isinstance(launcher, ThreadPoolExecutor) else dump_by_name)
-    if isinstance(launcher, int) and not isinstance(launcher, bool):
-        count = validate_integer("launcher", launcher, 1)
-        threads = ThreadPoolExecutor(count, "lazyrag launcher")
-        return Engine(threads, lambda: count, dump_by_name, (OSError,), threads.shutdown, processes=count)
-    raise ConfigError(f"launcher must be {_EXPECTED}; got {launcher!r:.80}.")

@@ -11,17 +11,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from lazyrag.data.codec import decode_node, encode_node
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Location, Segment, check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
 from lazyrag.ingest.engine import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
+from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
+from lazyrag.launchers.engines import make_engine
 from lazyrag.launchers.executors import (
     Processes,
     Recipe,
@@ -31,20 +34,15 @@ from lazyrag.launchers.executors import (
     decode_error,
     encode_error,
     is_error,
-    make_engine,
     not_sent,
 )
 from lazyrag.ledger.ledger import BuildRow, DocumentRow
 from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders
 from lazyrag.loaders.directory import FoundFile
-from lazyrag.maintain.export import decode_node, encode_node
 from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.models.protocols import EmbeddedBatch, Embedder, InputType
 from lazyrag.transforms.base import Draft, run_transforms
-
-if TYPE_CHECKING:
-    from lazyrag.document import Document
 
 # By size, since a batch is what a lost worker costs.
 _LOAD_BYTES = 1 << 19
@@ -82,9 +80,8 @@ class Launcher:
         """Whether work can be sent: processes run while files are ingested."""
         return self._loading is None or self._loading.is_running
 
-    def bind(self, docs: Document) -> None:
+    def bind(self, indexer: Indexer) -> None:
         """Use the processes of a Document, and keep results beside its store."""
-        indexer = docs.reader.indexer
         file = indexer.ledger.file
         if self.processes:
             self._loading = indexer.loading

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, key_build, key_uid, root_uid
+from lazyrag.data.codec import decode_node, encode_node
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build, key_uid, root_uid
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.groups.node_group import schema_digest
 from lazyrag.indexes.bm25 import TermPart
@@ -518,23 +519,6 @@ def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:
 
 
 # Encoding of rows
-
-
-def encode_node(segment: Segment) -> dict[str, Any]:
-    """Return a node as JSON, without the number of its build."""
-    node = {"places" if name == "locations" else name: value for name, value in segment._asdict().items()}
-    del node["build"]
-    locations = [[one.start, one.end, one.kind, one.label] for one in segment.locations]
-    return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
-
-
-def decode_node(node: Mapping[str, Any], build: int) -> Segment:
-    """Return the node of `encode_node`, with the number of its build."""
-    span = None if node["span"] is None else tuple(node["span"])
-    locations = tuple(Location(*one) for one in node["places"])
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
-    values = {name: value for name, value in node.items() if name != "places"}
-    return Segment(**{**values, "build": build, "fields": fields, "span": span, "locations": locations})
 
 
 def encode_document(row: DocumentRow) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from lazyrag.pipeline.defaults import (
 from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, emit_answer_warnings, make_rerank
 from lazyrag.pipeline.search import Finder, RetrieverFinder
+from lazyrag.read.scope import Collection
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY, BoundFusion, HybridRetriever, default_retriever
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
@@ -539,7 +540,7 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
     raise ConfigError(f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; {hint}")
 
 
-def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
+def _make_retriever(documents: list[Collection], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
     """The retriever of `RAGPipeline.over`."""
     if settings is None:
         return default_retriever(documents, group_name)
@@ -553,7 +554,7 @@ def _make_retriever(documents: list[Document], group_name: str, settings: Pipeli
     return Retriever(documents, group_name, "cosine" if has_embeddings else OVER_SIMILARITY)
 
 
-def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
+def _make_hybrid(documents: list[Collection], group_name: str, settings: PipelineSettings) -> HybridRetriever:
     vector = Retriever(documents, group_name, "cosine")
     keyword = Retriever(documents, group_name, OVER_SIMILARITY)
     method = settings.hybrid_fusion_method

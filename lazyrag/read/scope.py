@@ -277,3 +277,6 @@ class Collection(Protocol):
     @property
     def embed_keys(self) -> tuple[str, ...]:
         """Its embed keys."""
+
+    def get_nodes(self, group: str, /) -> list[DocNode]:
+        """The nodes of a group."""

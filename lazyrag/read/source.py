@@ -25,50 +25,63 @@ class FailedStep(Protocol):
     """A failed step of one document."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The document's path or id."""
+
     @property
-    def stage(self) -> str: ...
+    def stage(self) -> str:
+        """The step that failed."""
 
 
 class FailedSteps(Protocol):
     """The failures that were not retried yet."""
 
     def __iter__(self) -> Iterator[FailedStep]: ...
-    def steps(self) -> set[Step]: ...
+    def steps(self) -> set[Step]:
+        """The steps with failures."""
 
 
 class IndexLookup(Protocol):
     """Finds the live index of a step."""
 
-    def live_index(self, view: View, step: Step) -> LiveIndex | None: ...
+    def live_index(self, view: View, step: Step) -> LiveIndex | None:
+        """The index that a step builds, as far as it is live; None if it builds none."""
 
 
 class KeywordIndexes(Protocol):
     """Opens keyword indexes in one state."""
 
-    def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState: ...
+    def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
+        """The index in one state of the tree."""
 
 
 class SourceFiles(Protocol):
     """The files of a Document."""
 
-    def find(self, identity: str) -> FoundFile | None: ...
+    def find(self, identity: str) -> FoundFile | None:
+        """A file by its identity; None if there is none."""
 
 
 class FileReading(Protocol):
     """Reads files again, by the loaders that read them."""
 
-    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]: ...
-    def picture(self, path: Path, root: Segment, node: Segment) -> bytes: ...
+    def loader_of(self, identity: str, metadata: Mapping[str, Any]) -> tuple[str, Any]:
+        """The suffix by which a document was read, and its loader or reader."""
+
+    def picture(self, path: Path, root: Segment, node: Segment) -> bytes:
+        """Read the picture of a node of the group ``image`` from its document's file."""
 
 
 class Ingested(Protocol):
     """Files that were added beside the dataset's, and how files are read."""
 
     @property
-    def added(self) -> Mapping[str, FoundFile]: ...
+    def added(self) -> Mapping[str, FoundFile]:
+        """Files that were added to the dataset's, by identity."""
+
     @property
-    def loading(self) -> FileReading: ...
+    def loading(self) -> FileReading:
+        """How files are read."""
 
 
 class LiveState(Protocol):
@@ -81,24 +94,49 @@ class LiveState(Protocol):
     node_cache: NodeCache
 
     @property
-    def nodes(self) -> NodeStore: ...
+    def nodes(self) -> NodeStore:
+        """The stores."""
+
     @property
-    def ledger(self) -> Ledger: ...
+    def ledger(self) -> Ledger:
+        """The ledger."""
+
     @property
-    def embedders(self) -> Mapping[str, CheckedEmbedder]: ...
+    def embedders(self) -> Mapping[str, CheckedEmbedder]:
+        """Embedders by embed key."""
+
     @property
-    def failures(self) -> FailedSteps: ...
+    def failures(self) -> FailedSteps:
+        """The failures."""
+
     @property
-    def planner(self) -> IndexLookup: ...
+    def planner(self) -> IndexLookup:
+        """Finds indexes."""
+
     @property
-    def terms(self) -> KeywordIndexes: ...
+    def terms(self) -> KeywordIndexes:
+        """The keyword indexes."""
+
     @property
-    def dataset(self) -> SourceFiles: ...
+    def dataset(self) -> SourceFiles:
+        """The files."""
+
     @property
-    def engine(self) -> Ingested: ...
+    def engine(self) -> Ingested:
+        """What was ingested."""
+
     @property
-    def graph(self) -> GroupGraph: ...
-    def now(self) -> View: ...
-    def view(self, needs: Needs) -> View: ...
-    def has(self, view: View, needs: Needs) -> bool: ...
-    def paused(self, timeout_s: float) -> AbstractContextManager[bool]: ...
+    def graph(self) -> GroupGraph:
+        """The group definitions."""
+
+    def now(self) -> View:
+        """The present live state."""
+
+    def view(self, needs: Needs) -> View:
+        """The present live state, with everything that is needed built."""
+
+    def has(self, view: View, needs: Needs) -> bool:
+        """Whether a state has everything that is needed."""
+
+    def paused(self, timeout_s: float) -> AbstractContextManager[bool]:
+        """Keep other threads from building; yields False after a timeout."""

@@ -16,7 +16,8 @@ from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.models.concurrency import settle
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
+from lazyrag.read.snapshot import NOTHING, OUTSIDE, Hits, NodeKey, Snapshot, SnapshotSource, is_reading, read
+from lazyrag.read.source import Needs
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,

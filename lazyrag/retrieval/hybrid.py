@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
-from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.ranking.fusion import (
     Fusion,
@@ -28,6 +27,7 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
+from lazyrag.read.scope import Collection
 from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
@@ -150,7 +150,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     @classmethod
     def over(
         cls,
-        doc: Document | Sequence[Document],
+        doc: Collection | Sequence[Collection],
         group_name: str,
         topk: int = 6,
         *,
@@ -580,7 +580,7 @@ def _for_each(value: Any, count: int) -> list[Any]:
 
 
 def default_retriever(
-    doc: Document | Sequence[Document], group_name: str, topk: int = DEFAULT_TOPK
+    doc: Collection | Sequence[Collection], group_name: str, topk: int = DEFAULT_TOPK
 ) -> HybridRetriever | Retriever[list[DocNode]]:
     """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and English.
 
@@ -1014,7 +1014,7 @@ class RetrievalMethod(str, Enum):
 @known_keywords
 def retriever_for(
     method: RetrievalMethod | str,
-    doc: Document | Sequence[Document],
+    doc: Collection | Sequence[Collection],
     group_name: str,
     topk: int = 6,
     *,

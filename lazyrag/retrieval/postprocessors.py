@@ -15,11 +15,10 @@ import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
-from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
-from lazyrag.read.scope import Reader
+from lazyrag.read.scope import Collection, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
@@ -139,7 +138,7 @@ class RetrievalChain(BaseRetriever[T_co]):
 
     @staticmethod
     def over(
-        doc: Document | Sequence[Document],
+        doc: Collection | Sequence[Collection],
         group_name: str,
         topk: int = 6,
         *,

@@ -14,12 +14,13 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 from lazyrag.data.filters import And, Condition, Filter, Not, matches
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
-from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_user
 from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
-from lazyrag.read.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, read, related
+from lazyrag.read.scope import Collection, Reader
+from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read, related
+from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,
@@ -48,7 +49,7 @@ from lazyrag.retrieval.similarity import (
 )
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.types import Embedding, Fields
-from lazyrag.validation import is_list_of, require, validate_choice, validate_number, validate_texts
+from lazyrag.validation import require, validate_choice, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -116,7 +117,7 @@ class Retriever(BaseRetriever[T_co]):
     @overload
     def __init__(
         self: Retriever[list[DocNode]],
-        doc: Document | Sequence[Document],
+        doc: Collection | Sequence[Collection],
         group_name: str,
         similarity: str | Callable[..., Any] | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
@@ -134,7 +135,7 @@ class Retriever(BaseRetriever[T_co]):
     @overload
     def __init__(
         self: Retriever[Any],
-        doc: Document | Sequence[Document],
+        doc: Collection | Sequence[Collection],
         group_name: str,
         similarity: str | Callable[..., Any] | None = ...,
         similarity_cut_off: float | Mapping[str, float] = ...,
@@ -151,7 +152,7 @@ class Retriever(BaseRetriever[T_co]):
     ) -> None: ...
     def __init__(
         self,
-        doc: Document | Sequence[Document],
+        doc: Collection | Sequence[Collection],
         group_name: str,
         similarity: str | Callable[..., Any] | None = None,
         similarity_cut_off: float | Mapping[str, float] = -math.inf,
@@ -411,13 +412,13 @@ class Retriever(BaseRetriever[T_co]):
                 raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
         return tuple(dict.fromkeys(keys[0]))
 
-    def _without_groups(self) -> tuple[Document, ...]:
+    def _without_groups(self) -> tuple[Collection, ...]:
         """The Documents that lack the group or the target; they contribute nothing.
 
         Raises:
             NotRegisteredError: If all of them do.
         """
-        problems: dict[Document, NotRegisteredError] = {}
+        problems: dict[Collection, NotRegisteredError] = {}
         for document in self._documents:
             try:
                 for name in {self.group, self.target} - {None}:
@@ -479,17 +480,22 @@ def _similarity(similarity: str | Callable[..., Any] | None) -> Similarity:
     return make_similarity(name, similarity)
 
 
-def validate_documents(doc: Any) -> list[Document]:
+def validate_documents(doc: Any) -> list[Collection]:
     """Return one Document or several as a list.
 
     Raises:
         ConfigError: If it is something else, or names a Document twice.
     """
-    documents = [doc] if isinstance(doc, Document) else doc
-    require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
+    documents = [doc] if _is_document(doc) else doc
+    is_list = isinstance(documents, Sequence) and bool(documents) and all(map(_is_document, documents))
+    require(is_list, "doc", doc, "a Document or a list of Documents")
     if len({id(document.reader.document_token) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
+
+
+def _is_document(value: Any) -> bool:
+    return isinstance(getattr(value, "reader", None), Reader) and hasattr(value, "embed_keys")
 
 
 def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:

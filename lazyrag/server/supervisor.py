@@ -405,12 +405,13 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
 
 def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     """Submit the jobs that build a set's groups and keep it in sync, until an event is set."""
+    from lazyrag.document.document import indexer_of
     from lazyrag.ingest.dataset import WatchedFiles, file_events, poll_files
     from lazyrag.ingest.report import IngestReport
     from lazyrag.ingest.watch import Watcher
 
     build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
-    indexer = docs.reader.indexer
+    indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
     def sync() -> IngestReport:

@@ -7,34 +7,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 
-MakeStore: TypeAlias = Callable[[Path], Any]
-"""Create a closed store. Use the path, or its last component as a name on a server. Must be empty for a new path."""
+from lazyrag.testing.factories import FACTORIES, KINDS, MakeStore, StoreFactory
 
-KINDS = ("segment", "vector")
 SUITES = "lazyrag.testing.suites"
-
-
-@dataclass(frozen=True)
-class StoreFactory:
-    """How stores of one kind are made.
-
-    Args:
-        make: Makes an empty store from an unused path.
-        reopen: Makes another one over the rows of the first, from the same path.
-    """
-
-    make: MakeStore
-    reopen: MakeStore
-
-
-_FACTORIES = pytest.StashKey[dict[str, StoreFactory]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
             factories[kind] = StoreFactory(found, _import(reopen, reopen_name) if reopen_name else found)
         elif config.getoption(reopen):
             raise pytest.UsageError(f"{reopen} needs {make}: it reopens the stores of that one. Give both.")
-    config.stash[_FACTORIES] = factories
+    config.stash[FACTORIES] = factories
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,22 +57,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     suites = sys.modules[SUITES]
     kinds = {suites.TestSegmentStore: "segment", suites.TestVectorStore: "vector"}
     collected = [item for item in items if getattr(item, "cls", None) in kinds]
-    if collected and not config.stash[_FACTORIES]:
+    if collected and not config.stash[FACTORIES]:
         options = " or ".join(f"--lazyrag-{kind}-store" for kind in KINDS)
         usage = f"pytest -p {__name__} --pyargs {SUITES} --lazyrag-segment-store my_package.store:make_store"
         msg = f"{SUITES} tests a store, and none is named. Pass {options} MODULE:CALLABLE: {usage}"
         raise pytest.UsageError(msg)
-    left_out = {item for item in collected if kinds[getattr(item, "cls", None)] not in config.stash[_FACTORIES]}
+    left_out = {item for item in collected if kinds[getattr(item, "cls", None)] not in config.stash[FACTORIES]}
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-
-
-def factory_of(config: pytest.Config, kind: str) -> StoreFactory:
-    """The factory that the command line names; the test fails if the plug-in is not loaded."""
-    if _FACTORIES not in config.stash:
-        pytest.fail(f"{SUITES} needs a plug-in. Run pytest with -p {__name__}.", pytrace=False)
-    return config.stash[_FACTORIES][kind]
 
 
 def _import(option: str, name: str) -> MakeStore:

@@ -27,7 +27,7 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
-from lazyrag.testing.plugin import factory_of
+from lazyrag.testing.factories import factory_of
 from lazyrag.text.analyzers import analysers
 from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector, Vector
 
