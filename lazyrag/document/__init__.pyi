@@ -4,12 +4,12 @@ from lazyrag.data.encoding import ErrorInfo as ErrorInfo
 from lazyrag.document.document import Document as Document
 from lazyrag.document.jobs import Job as Job
 from lazyrag.document.jobs import Jobs as Jobs
-from lazyrag.document.jobs import ModelChange as ModelChange
 from lazyrag.document.jobs import Worker as Worker
-from lazyrag.document.jobs import change_model as change_model
 from lazyrag.document.tables import SqlRow as SqlRow
 from lazyrag.document.tables import Table as Table
 from lazyrag.document.tables import TableLocation as TableLocation
+from lazyrag.evaluation.models import ModelChange as ModelChange
+from lazyrag.evaluation.models import change_model as change_model
 from lazyrag.ingest.dry_run import PlannedFormat as PlannedFormat
 from lazyrag.ingest.report import Failure as Failure
 from lazyrag.ingest.report import IngestReport as IngestReport

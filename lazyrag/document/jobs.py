@@ -10,34 +10,29 @@ import builtins
 import dataclasses
 import datetime as dt
 import functools
-import importlib
 import inspect
 import json
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
-from lazyrag.data.segment import content_text, digest, root_uid
+from lazyrag.data.segment import root_uid
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
-from lazyrag.groups.node_group import Step
 from lazyrag.ingest.dataset import find_named_files
-from lazyrag.ingest.report import pages
+from lazyrag.ledger.jobs import DELETING_KINDS, UNFINISHED, documents_in_work, purge_digest, read_rows
 from lazyrag.ledger.lease import Program
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.progress import Progress, during_call, raise_if_canceled
-from lazyrag.text.tokens import token_counters
+from lazyrag.progress import Progress, during_call
 from lazyrag.types import State
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
-    from lazyrag.ingest.indexer import Indexer
 
 DOCUMENTS_OF = {
     "sync": "",
@@ -69,8 +64,6 @@ HEARTBEAT_S = 2.0
 DEAD_S = 10.0
 """A worker without a heartbeat for so long is taken for dead, if its process cannot be looked at."""
 
-_UNFINISHED = ("WAITING", "WORKING", "DELETING")
-_DELETING = ("delete_files", "purge")
 _STORED_S = 30 * 24 * 3600.0  # finished jobs
 _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
 _PAUSE_S = 1.0  # after another program had the right to write
@@ -116,7 +109,7 @@ class Job:
     @property
     def is_finished(self) -> bool:
         """Whether no worker will run it any more, unless it is retried."""
-        return self.state not in _UNFINISHED
+        return self.state not in UNFINISHED
 
 
 _DEAD = ErrorInfo(
@@ -190,7 +183,7 @@ class Jobs:
                 return found
             connection.execute(
                 "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
-                (ledger, now - _STORED_S, *_UNFINISHED),
+                (ledger, now - _STORED_S, *UNFINISHED),
             )
             made = connection.execute(
                 "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated) "
@@ -256,7 +249,7 @@ class Jobs:
                 "UPDATE job SET is_canceled = 1, updated = ?, "
                 "state = CASE state WHEN 'WAITING' THEN 'CANCELED' ELSE state END "
                 "WHERE id = ? AND state IN (?, ?, ?)",
-                (time.time(), self._read(connection, id).id, *_UNFINISHED),
+                (time.time(), self._read(connection, id).id, *UNFINISHED),
             )
             return self._read(connection, id)
 
@@ -308,7 +301,7 @@ class Jobs:
 
     def _select(self, connection: sqlite3.Connection, condition: str, *values: Any) -> builtins.list[Job]:
         query = f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"  # noqa: S608
-        return [_job(row) for row in _rows(connection, query, self.name, *values)]
+        return [_job(row) for row in read_rows(connection, query, self.name, *values)]
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
         for found in self._select(connection, "id = ?", _number(id)):
@@ -333,7 +326,11 @@ def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
 
 def _method(docs: Document, kind: str) -> Any:
     """What a job calls."""
-    return functools.partial(change_model, docs) if kind == "change_model" else getattr(docs, kind)
+    if kind != "change_model":
+        return getattr(docs, kind)
+    from lazyrag.evaluation.models import change_model
+
+    return functools.partial(change_model, docs)
 
 
 def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -439,7 +436,7 @@ class Worker:
         try:
             with call.attended(), during_call(call.note, call.cancel):
                 result = _as_result(self._call(claim))
-            columns = {"state": "DELETED" if claim.kind in _DELETING else "SUCCESS", "result": json.dumps(result)}
+            columns = {"state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS", "result": json.dumps(result)}
         except CanceledError:
             if call.is_canceled:
                 columns = {"state": "CANCELED"}
@@ -457,7 +454,7 @@ class Worker:
         """Call the method, without what an earlier attempt may have done."""
         args, keywords = _split(claim.kind, claim.arguments)
         if claim.kind == "purge" and claim.begun is not None:
-            names = {_hidden(name): name for name, _ in self._jobs.ledger.documents.identities()}
+            names = {purge_digest(name): name for name, _ in self._jobs.ledger.documents.identities()}
             if keywords["document"] not in names:
                 return None  # an earlier attempt has purged it
             keywords["document"] = names[keywords["document"]]
@@ -492,7 +489,7 @@ class Worker:
                 elif attempts >= MAX_ATTEMPTS:
                     values |= {"state": "FAILED", "error": _json(_DEAD)}
                 else:
-                    values |= {"state": "DELETING" if kind in _DELETING else "WORKING", "attempts": attempts + 1}
+                    values |= {"state": "DELETING" if kind in DELETING_KINDS else "WORKING", "attempts": attempts + 1}
                     values |= {"worker": self._program.id, "program": self._program.to_json()}
                     values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
@@ -502,7 +499,7 @@ class Worker:
                     found = connection.execute(query, (ledger, root_uid(document))).fetchone()
                     values["begun"] = found[0] if found else 0
                     if kind == "purge":  # from now on the job has no more than a digest of the id
-                        values |= {"arguments": json.dumps({**arguments, "document": _hidden(document)})}
+                        values |= {"arguments": json.dumps({**arguments, "document": purge_digest(document)})}
                         values |= {"documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
@@ -608,52 +605,6 @@ def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, 
     connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*values.values(), *parameters))  # noqa: S608
 
 
-def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
-    """Delete the rows of finished jobs that name documents: arguments and results may have their texts.
-
-    Args:
-        connection: In a transaction that writes.
-        ledger: Row of the ledger.
-        documents: Paths or ids.
-    """
-    rows = connection.execute(
-        "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *_UNFINISHED)
-    ).fetchall()
-    names = {*documents}
-    quoted = [json.dumps(name) for name in names]
-    gone = [
-        (number,)
-        for number, named, result in rows
-        if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
-    ]
-    connection.executemany("DELETE FROM job WHERE id = ?", gone)
-
-
-def _hidden(document: str) -> str:
-    """What a job that purges a document has instead of its id."""
-    return digest(["purge", document])
-
-
-def _rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> list[Any]:
-    """Rows of jobs; there are none in a file of format 2 that is read-only."""
-    is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone()
-    return connection.execute(query, parameters).fetchall() if is_there else []
-
-
-def documents_in_work(ledger: Ledger) -> dict[str, State]:
-    """See `Jobs.working`."""
-    query = (
-        "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-        "AND state IN (?, ?, ?) ORDER BY id"
-    )
-    with ledger.file.reading() as connection:
-        rows = _rows(connection, query, ledger.name, *_UNFINISHED)
-    found: dict[str, State] = {}
-    for documents, kind, state in rows:
-        found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in _DELETING else state)
-    return found
-
-
 def _json(value: ErrorInfo | Progress) -> str:
     return json.dumps(dataclasses.asdict(value))
 
@@ -671,144 +622,3 @@ def _as_result(value: Any) -> dict[str, Any] | None:
 
 
 # Change of a model
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChange:
-    """Result of `change_model`.
-
-    Args:
-        embed_key: The embed key.
-        candidate: The embed key whose model was compared with the one that serves it.
-        groups: The groups with vectors of both.
-        tokens: Approximate number of tokens that were embedded: those of texts that no cache had.
-        measures: By measure of the questions: the means ``"old"`` and ``"new"``, their ``"difference"`` with
-            its p-value ``"p"``, and the numbers of questions with a better, worse and equal value: ``"wins"``,
-            ``"losses"``, ``"ties"``; see `lazyrag.evaluation.Comparison`.
-        is_switched: Whether the candidate serves the embed key now.
-    """
-
-    embed_key: str
-    candidate: str
-    groups: tuple[str, ...]
-    tokens: int
-    measures: Mapping[str, Mapping[str, float]]
-    is_switched: bool
-
-
-def change_model(
-    docs: Document,
-    embed_key: str,
-    candidate: str,
-    *,
-    group: str | None = None,
-    questions: str | os.PathLike[str] | None = None,
-    token_budget: int | None = None,
-    switch: bool | None = None,
-) -> ModelChange:
-    """Embed with another model while the present one serves, compare both, and switch in one transaction.
-
-    Both are embed callables of the Document: ``Document(embed={"default": old, "new": new})``. Once switched, queries
-    by ``"default"`` use the model and the vectors of ``"new"``, in every program that has opened the store with both,
-    from its next query on; retrievers stay as they are. Syncs keep both up to date, so that
-    ``change_model(docs, "default", "default")`` switches back at once. Name the embed keys of retrievers: without
-    ``embed_keys=`` they use all of them.
-
-    As a job, it lets other jobs go first, and goes on where it stopped.
-
-    Args:
-        docs: The Document.
-        embed_key: The embed key.
-        candidate: Another one; the same one to switch back to its own model.
-        group: The group to embed; None for all groups that are embedded with the embed key.
-        questions: A file of golden questions, see `lazyrag.evaluation.read_golden`, that both answer by vector search.
-        token_budget: Embed nothing if it would take more tokens, approximately.
-        switch: Whether to switch; None for yes, unless the candidate is worse in a measure.
-
-    Raises:
-        ConfigError: If an embed key is unknown, nothing is embedded with it, or the budget is too small.
-        IngestionError: If a text cannot be embedded, or all of them.
-    """
-    ledger, reader = docs.jobs.ledger, docs.reader
-    embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
-    from lazyrag.document.document import indexer_of
-
-    indexer = indexer_of(docs)
-    view, planner = indexer.now(), indexer.planner
-    is_other = candidate != embed_key
-    require(not (is_other and candidate in view.tree.switched), "candidate", candidate, "a key that is not switched")
-    groups: list[str] = []
-    for name in view.groups if group is None else view.groups.keys() & {group}:
-        step = Step(name, embed_key=embed_key)
-        own: Any = planner.index_key(step)
-        index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(own)
-        groups += [name] * (index is not None and index.complete)
-    require(bool(groups), "embed_key", embed_key, "one with which a group is embedded", "Embed it with activate_group.")
-    tokens, measures = 0, {}
-    if is_other:
-        tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
-        if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
-            msg = (
-                f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget is {token_budget}."
-            )
-            raise ConfigError(f"{msg} Nothing was embedded; raise it to allow them.")
-        docs.activate_group(*groups, embed_keys=[candidate])
-        if questions is not None:
-            measures = _compared(docs, groups, embed_key, candidate, questions)
-    if switch is None:
-        switch = all(one["difference"] >= 0 for one in measures.values())
-    raise_if_canceled()
-    if switch:
-        with indexer.writing():
-            _switch(ledger, embed_key, candidate)
-    return ModelChange(embed_key, candidate, tuple(groups), tokens, measures, switch)
-
-
-def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
-    """The tokens of a group's texts that no cache has a vector of, approximately."""
-    embedder: Any = indexer.planner.embedders[embed_key].embedder
-    known, key = indexer.now().groups[group], indexer.planner.index_key(Step(group, embed_key=embed_key))
-    if key is not None and key in known.indexes and known.indexes[key].complete:
-        return 0
-    total = 0
-    for rows in pages(functools.partial(indexer.nodes.segments.scan, known.collection)):
-        texts = {content_text(one.content) for one in rows}
-        texts -= embedder.cached(texts) if hasattr(embedder, "cached") else set()
-        total += sum(map(token_counters["utf8"].count, texts))
-    return total
-
-
-def _compared(
-    docs: Document, groups: Sequence[str], embed_key: str, candidate: str, questions: str | os.PathLike[str]
-) -> dict[str, dict[str, float]]:
-    """The means of two models' answers to golden questions, by measure, with the significance of their differences."""
-    evaluation = importlib.import_module("lazyrag.evaluation")  # it is built on Documents, as retrievers are
-    golden = evaluation.read_golden(questions)
-    wanted = golden.settings.group if golden.settings.group in groups else groups[0]
-    retriever = functools.partial(importlib.import_module("lazyrag.retrieval").Retriever, docs, wanted)
-    old, new = (
-        evaluation.judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk))
-        for key in (embed_key, candidate)
-    )
-    found: dict[str, dict[str, float]] = {}
-    for before, after in zip(old.verdicts, new.verdicts, strict=True):
-        values = [
-            {one.question: one.values[before.measure] for one in report.questions if before.measure in one.values}
-            for report in (old, new)
-        ]
-        compared = dataclasses.asdict(evaluation.compare(*values))
-        found[before.measure] = {"old": before.value, "new": after.value, **compared}
-    return found
-
-
-def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:
-    """Let an embed key be served by another one, in one transaction; reads that overlap it are repeated."""
-    with ledger.writing(durable=True) as connection:
-        [text] = connection.execute("SELECT switched FROM ledger WHERE id = ?", (ledger.id,)).fetchone()
-        switched = {key: other for key, other in json.loads(text).items() if key != embed_key}
-        if candidate != embed_key:
-            switched[embed_key] = candidate
-        if switched != json.loads(text):
-            ledger.next_change(connection)
-            query = "UPDATE ledger SET switched = ?, removals = removals + 1 WHERE id = ?"
-            connection.execute(query, (json.dumps(switched), ledger.id))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lazyrag.data.segment import content_text, root_uid
-from lazyrag.document.jobs import forget_jobs
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.ingest.dataset import PathLike
@@ -27,6 +26,7 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
 from lazyrag.ingest.sync import delete_files
 from lazyrag.ingest.verify import STORE_FILES, compact
+from lazyrag.ledger.jobs import forget_jobs
 from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder

@@ -22,6 +22,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span,
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
+from lazyrag.ledger.jobs import documents_in_work
 from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
@@ -239,7 +240,6 @@ def _parsed(text: str) -> Any:
 
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
-    from lazyrag.document.jobs import documents_in_work  # not needed to search
 
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:

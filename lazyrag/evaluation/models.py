@@ -1,0 +1,163 @@
+"""Change the embedding model of a Document, after both were compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lazyrag.data.segment import content_text
+from lazyrag.document.document import Document, indexer_of
+from lazyrag.errors import ConfigError
+from lazyrag.evaluation.golden import judge, read_golden
+from lazyrag.evaluation.metrics import compare
+from lazyrag.groups.node_group import Step
+from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.report import pages
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.progress import raise_if_canceled
+from lazyrag.retrieval.retriever import Retriever
+from lazyrag.text.tokens import token_counters
+from lazyrag.validation import require, validate_integer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """Result of `change_model`.
+
+    Args:
+        embed_key: The embed key.
+        candidate: The embed key whose model was compared with the one that serves it.
+        groups: The groups with vectors of both.
+        tokens: Approximate number of tokens that were embedded: those of texts that no cache had.
+        measures: By measure of the questions: the means ``"old"`` and ``"new"``, their ``"difference"`` with
+            its p-value ``"p"``, and the numbers of questions with a better, worse and equal value: ``"wins"``,
+            ``"losses"``, ``"ties"``; see `lazyrag.evaluation.Comparison`.
+        is_switched: Whether the candidate serves the embed key now.
+    """
+
+    embed_key: str
+    candidate: str
+    groups: tuple[str, ...]
+    tokens: int
+    measures: Mapping[str, Mapping[str, float]]
+    is_switched: bool
+
+
+def change_model(
+    docs: Document,
+    embed_key: str,
+    candidate: str,
+    *,
+    group: str | None = None,
+    questions: str | os.PathLike[str] | None = None,
+    token_budget: int | None = None,
+    switch: bool | None = None,
+) -> ModelChange:
+    """Embed with another model while the present one serves, compare both, and switch in one transaction.
+
+    Both are embed callables of the Document: ``Document(embed={"default": old, "new": new})``. Once switched, queries
+    by ``"default"`` use the model and the vectors of ``"new"``, in every program that has opened the store with both,
+    from its next query on; retrievers stay as they are. Syncs keep both up to date, so that
+    ``change_model(docs, "default", "default")`` switches back at once. Name the embed keys of retrievers: without
+    ``embed_keys=`` they use all of them.
+
+    As a job, it lets other jobs go first, and goes on where it stopped.
+
+    Args:
+        docs: The Document.
+        embed_key: The embed key.
+        candidate: Another one; the same one to switch back to its own model.
+        group: The group to embed; None for all groups that are embedded with the embed key.
+        questions: A file of golden questions, see `lazyrag.evaluation.read_golden`, that both answer by vector search.
+        token_budget: Embed nothing if it would take more tokens, approximately.
+        switch: Whether to switch; None for yes, unless the candidate is worse in a measure.
+
+    Raises:
+        ConfigError: If an embed key is unknown, nothing is embedded with it, or the budget is too small.
+        IngestionError: If a text cannot be embedded, or all of them.
+    """
+    reader = docs.reader
+    embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
+
+    indexer = indexer_of(docs)
+    view, planner = indexer.now(), indexer.planner
+    is_other = candidate != embed_key
+    require(not (is_other and candidate in view.tree.switched), "candidate", candidate, "a key that is not switched")
+    groups: list[str] = []
+    for name in view.groups if group is None else view.groups.keys() & {group}:
+        step = Step(name, embed_key=embed_key)
+        own: Any = planner.index_key(step)
+        index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(own)
+        groups += [name] * (index is not None and index.complete)
+    require(bool(groups), "embed_key", embed_key, "one with which a group is embedded", "Embed it with activate_group.")
+    tokens, measures = 0, {}
+    if is_other:
+        tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
+        if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
+            msg = (
+                f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget is {token_budget}."
+            )
+            raise ConfigError(f"{msg} Nothing was embedded; raise it to allow them.")
+        docs.activate_group(*groups, embed_keys=[candidate])
+        if questions is not None:
+            measures = _compared(docs, groups, embed_key, candidate, questions)
+    if switch is None:
+        switch = all(one["difference"] >= 0 for one in measures.values())
+    raise_if_canceled()
+    if switch:
+        with indexer.writing():
+            _switch(indexer.ledger, embed_key, candidate)
+    return ModelChange(embed_key, candidate, tuple(groups), tokens, measures, switch)
+
+
+def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
+    """The tokens of a group's texts that no cache has a vector of, approximately."""
+    embedder: Any = indexer.planner.embedders[embed_key].embedder
+    known, key = indexer.now().groups[group], indexer.planner.index_key(Step(group, embed_key=embed_key))
+    if key is not None and key in known.indexes and known.indexes[key].complete:
+        return 0
+    total = 0
+    for rows in pages(functools.partial(indexer.nodes.segments.scan, known.collection)):
+        texts = {content_text(one.content) for one in rows}
+        texts -= embedder.cached(texts) if hasattr(embedder, "cached") else set()
+        total += sum(map(token_counters["utf8"].count, texts))
+    return total
+
+
+def _compared(
+    docs: Document, groups: Sequence[str], embed_key: str, candidate: str, questions: str | os.PathLike[str]
+) -> dict[str, dict[str, float]]:
+    """The means of two models' answers to golden questions, by measure, with the significance of their differences."""
+    golden = read_golden(questions)
+    wanted = golden.settings.group if golden.settings.group in groups else groups[0]
+    retriever = functools.partial(Retriever, docs, wanted)
+    old, new = (
+        judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk)) for key in (embed_key, candidate)
+    )
+    found: dict[str, dict[str, float]] = {}
+    for before, after in zip(old.verdicts, new.verdicts, strict=True):
+        values = [
+            {one.question: one.values[before.measure] for one in report.questions if before.measure in one.values}
+            for report in (old, new)
+        ]
+        compared = dataclasses.asdict(compare(*values))
+        found[before.measure] = {"old": before.value, "new": after.value, **compared}
+    return found
+
+
+def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:
+    """Let an embed key be served by another one, in one transaction; reads that overlap it are repeated."""
+    with ledger.writing(durable=True) as connection:
+        [text] = connection.execute("SELECT switched FROM ledger WHERE id = ?", (ledger.id,)).fetchone()
+        switched = {key: other for key, other in json.loads(text).items() if key != embed_key}
+        if candidate != embed_key:
+            switched[embed_key] = candidate
+        if switched != json.loads(text):
+            ledger.next_change(connection)
+            query = "UPDATE ledger SET switched = ?, removals = removals + 1 WHERE id = ?"
+            connection.execute(query, (json.dumps(switched), ledger.id))
