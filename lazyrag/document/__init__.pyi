@@ -8,8 +8,6 @@ from lazyrag.document.jobs import Worker as Worker
 from lazyrag.document.tables import SqlRow as SqlRow
 from lazyrag.document.tables import Table as Table
 from lazyrag.document.tables import TableLocation as TableLocation
-from lazyrag.evaluation.models import ModelChange as ModelChange
-from lazyrag.evaluation.models import change_model as change_model
 from lazyrag.ingest.dry_run import PlannedFormat as PlannedFormat
 from lazyrag.ingest.report import Failure as Failure
 from lazyrag.ingest.report import IngestReport as IngestReport

@@ -12,6 +12,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "judge read_golden",
         "lazyrag.evaluation.interface": "PipelineRAG RAGInterface RetrieverRAG Sample make_sample prepare "
         "to_ragas_dataset",
+        "lazyrag.evaluation.models": "ModelChange change_model",
         "lazyrag.evaluation.questions": "write_questions",
         "lazyrag.evaluation.metrics": "Comparison Evaluation Measure Significance SourceSpan "
         "average_precision bootstrap_interval char_f1 char_iou char_precision char_recall compare evaluate "

@@ -48,4 +48,6 @@ from lazyrag.evaluation.metrics import span_recall as span_recall
 from lazyrag.evaluation.metrics import span_reciprocal_rank as span_reciprocal_rank
 from lazyrag.evaluation.metrics import span_success as span_success
 from lazyrag.evaluation.metrics import success as success
+from lazyrag.evaluation.models import ModelChange as ModelChange
+from lazyrag.evaluation.models import change_model as change_model
 from lazyrag.evaluation.questions import write_questions as write_questions

@@ -133,7 +133,7 @@ def _compared(
     docs: Document, groups: Sequence[str], embed_key: str, candidate: str, questions: str | os.PathLike[str]
 ) -> dict[str, dict[str, float]]:
     """The means of two models' answers to golden questions, by measure, with the significance of their differences."""
-    golden = read_golden(questions)
+    golden = read_golden(os.fspath(questions))
     wanted = golden.settings.group if golden.settings.group in groups else groups[0]
     retriever = functools.partial(Retriever, docs, wanted)
     old, new = (

@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import Worker, change_model
+from lazyrag.document import Worker
 from lazyrag.errors import ConfigError
+from lazyrag.evaluation import change_model
 
 TEXTS = {name: f"{name} is a drink." for name in ("tea", "coffee", "water", "milk", "cocoa")}
 
