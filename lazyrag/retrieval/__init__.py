@@ -8,13 +8,11 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.retrieval.bm25_retriever": "BM25Retriever",
         "lazyrag.retrieval.explain": "Explanation",
-        "lazyrag.retrieval.hybrid": "FeedbackRetriever HybridRetriever PriorityRetriever "
-        "RetrievalMethod WeightedRetriever retriever_for",
+        "lazyrag.retrieval.hybrid": "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for",
         "lazyrag.retrieval.postprocessors": "MMR AutoMerge Distinct RetrievalChain ScoreThreshold Windows auto_merge",
         "lazyrag.retrieval.query_rewriting": "MultiQueryRetriever QueryRewriter",
         "lazyrag.retrieval.reranker": "Reranker register_reranker rerankers",
         "lazyrag.retrieval.retriever": "Retriever",
         "lazyrag.retrieval.similarity": "register_similarity similarities",
-        "lazyrag.retrieval.temporary": "ContextRetriever TempDocRetriever",
     },
 )

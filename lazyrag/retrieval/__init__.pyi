@@ -4,9 +4,7 @@ from lazyrag.retrieval.bm25_retriever import BM25Retriever as BM25Retriever
 from lazyrag.retrieval.explain import Explanation as Explanation
 from lazyrag.retrieval.hybrid import FeedbackRetriever as FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever as HybridRetriever
-from lazyrag.retrieval.hybrid import PriorityRetriever as PriorityRetriever
 from lazyrag.retrieval.hybrid import RetrievalMethod as RetrievalMethod
-from lazyrag.retrieval.hybrid import WeightedRetriever as WeightedRetriever
 from lazyrag.retrieval.hybrid import retriever_for as retriever_for
 from lazyrag.retrieval.postprocessors import MMR as MMR
 from lazyrag.retrieval.postprocessors import AutoMerge as AutoMerge
@@ -23,5 +21,3 @@ from lazyrag.retrieval.reranker import rerankers as rerankers
 from lazyrag.retrieval.retriever import Retriever as Retriever
 from lazyrag.retrieval.similarity import register_similarity as register_similarity
 from lazyrag.retrieval.similarity import similarities as similarities
-from lazyrag.retrieval.temporary import ContextRetriever as ContextRetriever
-from lazyrag.retrieval.temporary import TempDocRetriever as TempDocRetriever

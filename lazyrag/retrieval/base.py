@@ -646,12 +646,6 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
     return LazyStage("retriever", name, [], snapshot, settings={"skipped": why}, retriever=retriever, why=reason)
 
 
-def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:
-    """`BaseRetriever.higher_is_better` of several retrievers; None where they differ or one is unknown."""
-    found = {retriever.higher_is_better for retriever in retrievers}
-    return found.pop() if len(found) == 1 else None
-
-
 def checked_output(output_format: OutputFormat | None, join: bool | str) -> tuple[OutputFormat | None, bool | str]:
     """The arguments ``output_format`` and ``join``, validated; ``"node"`` becomes None.
 

@@ -1,22 +1,20 @@
-"""Retrievers that combine others: `HybridRetriever`, `FeedbackRetriever`, `WeightedRetriever`, `PriorityRetriever`."""
+"""Retrievers that combine others: `HybridRetriever`, `FeedbackRetriever`."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
-from lazyrag.errors import ConfigError, RetrievalError, errors_of, warn_user
+from lazyrag.errors import ConfigError, RetrievalError, warn_user
 from lazyrag.ranking.fusion import (
     Fusion,
     Weights,
@@ -36,16 +34,13 @@ from lazyrag.retrieval.base import (
     LoadedStage,
     Query,
     check_retrievers,
-    common_direction,
     hits_of,
-    node_key,
     skipped_stage,
 )
-from lazyrag.retrieval.retriever import PRIORITIES, PriorityLike, Retriever, validate_documents
+from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Searchable, Stage, StageKind
+from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
 from lazyrag.validation import (
-    is_list_of,
     keyword_names,
     known_arguments,
     known_keywords,
@@ -54,9 +49,6 @@ from lazyrag.validation import (
     validate_integer,
     validate_number,
 )
-
-Combine: TypeAlias = Callable[[list[list[DocNode]]], Sequence[DocNode]]
-"""From the nodes of each retriever, in the retrievers' order, to the result."""
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
@@ -645,340 +637,6 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         found = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
         params = {"feedback": [node.uid for node in first], "weight": self._weight}
         return found.then("step", "feedback", settings=params, seconds=seconds)
-
-
-class _CompositeRetriever(BaseRetriever[list[DocNode]]):
-    """Base of retrievers whose members may also be set as attributes, within ``with``."""
-
-    _members: dict[str, Any] | None = None
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # the members
-
-    def __enter__(self) -> Self:
-        self._members = {}
-        return self
-
-    def __exit__(self, error: object, *_: object) -> None:
-        members, self._members = self._members or {}, None
-        if error is None:
-            self._combine_members([*self.retrievers, *members.values()])
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if self._members is not None and not name.startswith("_"):
-            if hasattr(type(self), name):
-                raise ConfigError(f"{type(self).__name__} has an attribute {name!r} of its own. Choose another name.")
-            self._members[name] = value
-        elif not name.startswith("_") and (callable(value) or hasattr(value, "search")):
-            held = type(self).__name__
-            raise ConfigError(f"{held}.{name} would not be searched. Set it inside `with {held}() as w:`.")
-        super().__setattr__(name, value)
-
-    def prepare(self, query: Query) -> None:
-        """See `BaseRetriever.prepare`. A ConfigError if there is no retriever yet."""
-        self._checked(self.retrievers)
-        super().prepare(query)
-
-    def _checked(self, retrievers: Sequence[NodeRetriever | Searchable]) -> list[BaseRetriever[Any]]:
-        held = type(self).__name__
-        return check_retrievers(held, retrievers, f"Pass it, or set it inside `with {held}() as w:`.")
-
-    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
-        raise NotImplementedError
-
-    def _of_members(self, name: str, default: Any) -> list[Any]:
-        """An attribute of each retriever."""
-        values = [getattr(retriever, name, None) for retriever in self.retrievers]
-        return [default if value is None else value for value in values]
-
-
-@known_arguments
-class WeightedRetriever(_CompositeRetriever):
-    """Fills a result from several retrievers in proportion to their weights: a number of places for each.
-
-    Scores are not compared, so retrievers of any kind go together: one over FAQs, one over manuals. Where one finds
-    fewer nodes than its places, the others fill them. A node that several find counts for the one that ranks it best.
-    Retrievers may also be set as attributes: ``with WeightedRetriever() as both: both.faq = Retriever(...)``.
-
-    Args:
-        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
-        weights: One number >= 0 for each, not all 0; None: each retriever's ``weight``, else 1. Places are
-            allotted by largest remainder. A retriever of weight 0 does not run.
-        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
-            returns so many, and the total is the sum of these, at least 6. None: all that the retrievers
-            return by themselves.
-        combine: Combines the lists, instead of taking turns: gets one for each retriever, in their order.
-
-    Raises:
-        ConfigError: If an argument is out of its range. A query raises it if there is no retriever.
-
-    Source:
-        Largest remainder: Hamilton's method of apportionment.
-
-    Example:
-        >>> from lazyrag import DocNode
-        >>> faq = lambda query, filters=None, topk=None: [DocNode(text=f"faq {n}", score=1 / n) for n in range(1, 9)]
-        >>> manual = lambda query, filters=None, topk=None: [DocNode(text=f"manual {n}", score=9) for n in range(1, 9)]
-        >>> [node.text for node in WeightedRetriever(faq, manual, weights=[2, 1], topk=6)("tea")]
-        ['faq 1', 'manual 1', 'faq 2', 'faq 3', 'manual 2', 'faq 4']
-    """
-
-    def __init__(
-        self,
-        *retrievers: NodeRetriever | Searchable,
-        weights: Sequence[float] | None = None,
-        topk: int | None = DEFAULT_TOPK,
-        combine: Combine | None = None,
-    ) -> None:
-        self._given = weights
-        self._set_topk(topk, is_optional=True)
-        self._combine = _checked_combine(combine)
-        if retrievers:
-            self._combine_members(retrievers)
-
-    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
-        self._set_retrievers(self._checked(retrievers))
-        self._set_weights(self._of_members("weight", 1.0) if self._given is None else self._given)
-        self._set_total()
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """None where the retrievers differ."""
-        return common_direction(self.running)
-
-    @known_keywords
-    def __call__(
-        self,
-        query: str,
-        filters: FilterLike | None = None,
-        topk: int | None = None,
-        *,
-        weights: Sequence[float] | None = None,
-        combine: Combine | None = None,
-    ) -> list[DocNode]:
-        """Return the best nodes of each retriever, as many as its weight allows; see `BaseRetriever.__call__`.
-
-        Args:
-            query: A question or keywords. A blank one finds nothing.
-            filters: For all retrievers.
-            topk: Another limit for this call.
-            weights: Other weights for this call.
-            combine: Another way to combine the lists, for this call.
-
-        Returns:
-            Nodes in turn, in proportion to the weights, each retriever's in its own order and with its own scores,
-            which do not compare with those of another one.
-
-        Raises:
-            RetrievalError: If ``combine`` raises, or returns something else than nodes, or a node twice.
-        """
-        made = self
-        if weights is not None or combine is not None:
-            made = copy.copy(self)
-            made._combine = _checked_combine(combine) or self._combine
-            made._set_weights(self._weights if weights is None else weights)
-        return BaseRetriever.__call__(made, query, filters, topk)
-
-    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """Run the retrievers and fill the places."""
-        if query.is_blank:
-            return _blank_stage("weighted places", snapshot)
-        limit = self._limit(query)
-        inputs = [retriever.run_part(query, snapshot, limit) for retriever in self.running]
-        begun = time.perf_counter()
-        given = iter(inputs)
-        lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
-        nodes = self._combined(_distinct(lists, snapshot), limit, snapshot)
-        seconds = time.perf_counter() - begun
-        params = {"weights": self._weights, "topk": limit}
-        skipped = [retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
-        inputs += [skipped_stage(retriever, snapshot, "its weight is 0", "weight") for retriever in skipped]
-        return LoadedStage(
-            "step", "weighted places", nodes, snapshot, inputs=tuple(inputs), settings=params, seconds=seconds
-        )
-
-    def _combined(self, lists: Sequence[list[DocNode]], topk: int | None, snapshot: Snapshot) -> list[DocNode]:
-        """As many nodes of each list as it has places, combined."""
-        lengths = list(map(len, lists))
-        quotas = lengths if topk is None else _quotas(lengths, self._weights, topk)
-        taken = [nodes[:quota] for nodes, quota in zip(lists, quotas, strict=True)]
-        if self._combine is None:
-            due = [
-                ((rank + 0.5) / len(picks), at, rank) for at, picks in enumerate(taken) for rank in range(len(picks))
-            ]
-            return [taken[at][rank] for _, at, rank in sorted(due)]  # each list spread evenly
-        with errors_of("combine", RetrievalError):
-            nodes: Any = self._combine(taken)
-        if not is_list_of(nodes, DocNode):
-            raise RetrievalError(f"combine must return a list of nodes, best first; got {nodes!r:.80}.")
-        keys = Counter((node.uid, snapshot.index_of(node)) for node in nodes)
-        twice = [uid for (uid, _), count in keys.items() if count > 1]
-        if twice:
-            raise RetrievalError(f"combine returned the node {twice[0]!r} twice; each may be in a result once.")
-        return list(nodes[:topk])
-
-    def _set_weights(self, weights: Sequence[float] | None) -> None:
-        """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
-        self._weights = tuple(validate_weights(weights, len(self.retrievers), "retrievers"))
-        self._set_running(retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if weight)
-
-
-@known_arguments
-class PriorityRetriever(_CompositeRetriever):
-    """Takes the results of the most important retriever, then those of the next one, until there are enough.
-
-    A retriever runs only if those before it found too little. Retrievers may also be set as attributes, as of
-    a `WeightedRetriever`.
-
-    Args:
-        retrievers: Retrievers of nodes, callables or clients, as of a `HybridRetriever`.
-        priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it does not run. None: each
-            retriever's ``priority``, else normal. Those of one priority run in the given order.
-        topk: At most so many nodes in total. Where you leave it out, a retriever with a ``topk`` of its own
-            returns so many, and the total is the sum of these, at least 6. None: all that the retrievers
-            return by themselves.
-
-    Raises:
-        ConfigError: If an argument is out of its range. A query raises it if there is no retriever.
-
-    Example:
-        >>> from lazyrag import DocNode
-        >>> faq = lambda query, filters=None, topk=None: [DocNode(text="faq")] if "tea" in query else []
-        >>> manual = lambda query, filters=None, topk=None: [DocNode(text="manual 1"), DocNode(text="manual 2")]
-        >>> retriever = PriorityRetriever(manual, faq, priorities=["low", "high"], topk=2)
-        >>> [node.text for node in retriever("tea")], [node.text for node in retriever("water")]
-        (['faq', 'manual 1'], ['manual 1', 'manual 2'])
-    """
-
-    def __init__(
-        self,
-        *retrievers: NodeRetriever | Searchable,
-        priorities: Sequence[PriorityLike] | None = None,
-        topk: int | None = DEFAULT_TOPK,
-    ) -> None:
-        self._given = priorities
-        self._set_topk(topk, is_optional=True)
-        if retrievers:
-            self._combine_members(retrievers)
-
-    def _combine_members(self, retrievers: Sequence[NodeRetriever | Searchable]) -> None:
-        self._set_retrievers(self._checked(retrievers))
-        given = self._of_members("priority", "normal") if self._given is None else self._given
-        fits = is_list_of(given, object) and len(given) == len(retrievers)
-        require(fits, "priorities", given, f"a list of one priority for each of {len(retrievers)} retrievers")
-        self._priorities = tuple(str(validate_choice("priority", level, PRIORITIES)) for level in given)
-        by_priority = zip(self._priorities, self.retrievers, strict=True)
-        ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
-        self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
-        self._set_total()
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """None where the retrievers differ."""
-        return common_direction(self.running)
-
-    def prepare(self, query: Query) -> None:
-        """Prepare the first retriever: the others may never run."""
-        self._checked(self.retrievers)
-        for retriever in self.running[:1]:
-            retriever.prepare(query)
-
-    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """Run one retriever after the other.
-
-        Returns:
-            Nodes, each once, each retriever's in its own order and with its own scores, which do not compare with those
-            of another one.
-        """
-        if query.is_blank:
-            return _blank_stage("priority", snapshot)
-        limit = self._limit(query)
-        found: dict[tuple[str, int], DocNode] = {}
-        inputs: list[LazyStage] = []
-        for retriever in self.running:
-            if limit is None or len(found) < limit:
-                inputs.append(retriever.run_part(query, snapshot, limit))
-                _add_new(found, inputs[-1].nodes(), snapshot)
-        nodes = list(found.values())[:limit]
-        params = {"priorities": self._priorities, "topk": limit, "retrievers_run": len(inputs)}
-        ignored = [part for level, part in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [
-            skipped_stage(part, snapshot, "earlier retrievers returned enough nodes")
-            for part in self.running[len(inputs) :]
-        ]
-        inputs += [skipped_stage(part, snapshot, "its priority is 'ignore'") for part in ignored]
-        return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), settings=params)
-
-
-def _checked_combine(combine: Any) -> Combine | None:
-    require(combine is None or callable(combine), "combine", combine, "a function from lists of nodes to one list")
-    checked: Combine | None = combine
-    return checked
-
-
-def _blank_stage(name: str, snapshot: Snapshot) -> LazyStage:
-    """The stage of a blank query."""
-
-    def why(uid: str) -> Reason:
-        return Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
-
-    return LoadedStage("step", name, (), snapshot, why=why)
-
-
-def _distinct(lists: Sequence[Sequence[DocNode]], snapshot: Snapshot) -> list[list[DocNode]]:
-    """The lists with each node only where it ranks best, of equal ranks in the first list."""
-    own = [[node_key(node, snapshot) for node in nodes] for nodes in lists]
-    merged = _Keys(key for keys in own for key in keys)
-    best: dict[NodeKey, tuple[int, int]] = {}
-    for number, keys in enumerate(own):
-        for rank, key in enumerate(keys):
-            best[merged[key]] = min(best.get(merged[key], (rank, number)), (rank, number))
-    return [
-        [node for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)) if best[merged[key]] == (rank, number)]
-        for number, (keys, nodes) in enumerate(zip(own, lists, strict=True))
-    ]
-
-
-def _add_new(found: dict[tuple[str, int], DocNode], nodes: Sequence[DocNode], snapshot: Snapshot) -> None:
-    """Add nodes that are not there yet, and that no node of a Document represents."""
-    owned = {uid for uid, part in found if part != OUTSIDE}
-    for node in nodes:
-        uid, part = node.uid, snapshot.index_of(node)
-        if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in owned):
-            found.setdefault((uid, part), node)
-
-
-def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list[int]:
-    """How many nodes of each list are taken; places that one cannot fill go to the others by their weights."""
-    quotas = [0] * len(lengths)
-    while True:
-        unfilled = [index for index, weight in enumerate(weights) if weight > 0 and quotas[index] < lengths[index]]
-        left = topk - sum(quotas)
-        if not unfilled or left == 0:
-            return quotas
-        for index, seats in zip(unfilled, allocate_seats(left, [weights[index] for index in unfilled]), strict=True):
-            quotas[index] = min(lengths[index], quotas[index] + seats)
-
-
-def allocate_seats(seats: int, weights: Sequence[float]) -> list[int]:
-    """Allot seats in proportion to weights, by largest remainder; ties go to the first.
-
-    Args:
-        seats: How many there are, at least 0.
-        weights: At least one, all > 0.
-
-    Example:
-        >>> allocate_seats(10, [0.5, 0.3, 0.15])
-        [5, 3, 2]
-    """
-    parts = [Fraction(weight) for weight in weights]  # floats would break ties by their rounding
-    exact = [seats * part / sum(parts) for part in parts]
-    allotted = [int(seat_share) for seat_share in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda index: (allotted[index] - exact[index], index))
-    for index in by_remainder[: seats - sum(allotted)]:
-        allotted[index] += 1
-    return allotted
 
 
 class RetrievalMethod(str, Enum):

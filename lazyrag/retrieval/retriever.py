@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import enum
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,28 +48,14 @@ from lazyrag.retrieval.similarity import (
 )
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.types import Embedding, Fields
-from lazyrag.validation import require, validate_choice, validate_number, validate_texts
+from lazyrag.validation import require, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
 
 _TERMS_SHOWN = 12
 _PARAMETERS = (
     "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw "
-    "weight priority"
 ).split()
-
-
-class Priority(enum.StrEnum):
-    """Priority of a retriever in a `lazyrag.retrieval.PriorityRetriever`; its value does as well."""
-
-    high = "high"
-    normal = "normal"
-    low = "low"
-    ignore = "ignore"
-
-
-PRIORITIES = (*map(str, Priority),)
-PriorityLike: TypeAlias = Priority | Literal["high", "normal", "low", "ignore"]
 
 
 class Retriever(BaseRetriever[T_co]):
@@ -99,8 +84,6 @@ class Retriever(BaseRetriever[T_co]):
             `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
         similarity_kw: Keywords of the similarity function; further keyword arguments are passed to it, too.
-        weight: Its weight in a `lazyrag.retrieval.WeightedRetriever` without weights of its own.
-        priority: Its priority in a `lazyrag.retrieval.PriorityRetriever` without priorities of its own.
 
     Raises:
         NotRegisteredError: If no Document has the group, or the similarity is unknown.
@@ -111,8 +94,6 @@ class Retriever(BaseRetriever[T_co]):
         >>> retriever("绿茶怎么泡？")
         []
     """
-
-    Priority = Priority
 
     @overload
     def __init__(
@@ -128,8 +109,6 @@ class Retriever(BaseRetriever[T_co]):
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
         similarity_kw: Mapping[str, Any] | None = ...,
-        weight: float | None = ...,
-        priority: PriorityLike | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     @overload
@@ -146,8 +125,6 @@ class Retriever(BaseRetriever[T_co]):
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
         similarity_kw: Mapping[str, Any] | None = ...,
-        weight: float | None = ...,
-        priority: PriorityLike | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     def __init__(
@@ -163,14 +140,8 @@ class Retriever(BaseRetriever[T_co]):
         output_format: OutputFormat | None = None,
         join: bool | str = False,
         similarity_kw: Mapping[str, Any] | None = None,
-        weight: float | None = None,
-        priority: PriorityLike | None = None,
         **more_similarity_kw: Any,
     ) -> None:
-        self.weight = (
-            None if weight is None else validate_number("weight", weight, "a number >= 0", lambda one: one >= 0)
-        )
-        self.priority = None if priority is None else str(validate_choice("priority", priority, PRIORITIES))
         self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)

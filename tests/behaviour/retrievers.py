@@ -13,10 +13,8 @@ from lazyrag.retrieval import (
     AutoMerge,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
     RetrievalMethod,
     ScoreThreshold,
-    WeightedRetriever,
     Windows,
     retriever_for,
 )
@@ -191,17 +189,6 @@ CASES: dict[str, Case] = {
     ),
     "MultiQuery": Case(lambda lib: MultiQueryRetriever(english(lib), rewritten, topk=4)),
     "MultiQuery over hybrid": Case(lambda lib: MultiQueryRetriever(hybrid(lib), rewritten, n=1, topk=4)),
-    "Weighted": Case(lambda lib: WeightedRetriever(english(lib), dense(lib), weights=[2, 1], topk=5), ROUNDED),
-    "Weighted combine": Case(
-        lambda lib: WeightedRetriever(
-            english(lib), chinese(lib), combine=lambda lists: list(dict.fromkeys(lists[1] + lists[0])), topk=5
-        )
-    ),
-    "Priority": Case(
-        lambda lib: PriorityRetriever(
-            chinese(lib), english(lib, topk=2), dense(lib), priorities=["low", "high", "ignore"], topk=4
-        )
-    ),
     "Feedback": Case(lambda lib: FeedbackRetriever(dense(lib), nodes=2), ROUNDED),
     "Feedback over hybrid": Case(lambda lib: FeedbackRetriever(hybrid(lib), nodes=1, weight=0.4)),
     "chain": Case(lambda lib: RetrievalChain(english(lib), topk=3)),

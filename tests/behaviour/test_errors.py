@@ -28,13 +28,11 @@ from lazyrag.retrieval import (
     AutoMerge,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
     ScoreThreshold,
-    WeightedRetriever,
     Windows,
     retriever_for,
 )
-from tests.behaviour.retrievers import chinese, dense, english, hybrid, own_search
+from tests.behaviour.retrievers import dense, english, hybrid, own_search
 
 
 def _fails(query, documents=(), top_n=None):
@@ -187,16 +185,6 @@ CALLS = {
         lambda lib: MultiQueryRetriever(english(lib), lambda query: 7)("tea"),
         "RetrievalError",
         "7",
-    ),
-    "an unknown priority": (
-        lambda lib: PriorityRetriever(english(lib), priorities=["urgent"]),
-        "ConfigError",
-        "urgent",
-    ),
-    "shares that are all 0": (
-        lambda lib: WeightedRetriever(english(lib), chinese(lib), weights=[0, 0])("tea"),
-        "ConfigError",
-        "weight",
     ),
     "feedback by words": (lambda lib: FeedbackRetriever(english(lib)), "ConfigError", "FeedbackRetriever"),
     "a retriever that gives no nodes": (

@@ -19,8 +19,6 @@ QUICK = (
     "BM25Retriever in memory",
     "hybrid weighted",
     "MultiQuery",
-    "Weighted",
-    "Priority",
     "Feedback",
     "chain AutoMerge",
     "chain of all",

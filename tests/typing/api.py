@@ -44,9 +44,7 @@ from lazyrag.retrieval import (
     AutoMerge,
     Explanation,
     MultiQueryRetriever,
-    PriorityRetriever,
     QueryRewriter,
-    WeightedRetriever,
     auto_merge,
     retriever_for,
 )
@@ -74,8 +72,6 @@ assert_type(hybrid("tea", topk=3, weights=[1, 1, 1]), list[DocNode])
 assert_type(HybridRetriever.over(docs, "block")("tea"), list[DocNode])
 assert_type(MultiQueryRetriever(hybrid, QueryRewriter(lambda prompt: prompt))("tea"), list[DocNode])
 assert_type(MultiQueryRetriever(hybrid, lambda query: [query]).queries("tea"), list[str])
-assert_type(WeightedRetriever(hybrid, by_hand, weights=[2, 1])("tea"), list[DocNode])
-assert_type(PriorityRetriever(hybrid, by_hand, priorities=["high", "low"])("tea"), list[DocNode])
 assert_type(BM25Retriever().search("tea"), list[tuple[str, float]])
 assert_type(retriever_for("hybrid_search", docs, "block")("tea"), list[DocNode])
 assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)

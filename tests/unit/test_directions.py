@@ -21,9 +21,7 @@ from lazyrag.retrieval import (
     AutoMerge,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
     ScoreThreshold,
-    WeightedRetriever,
     Windows,
 )
 from lazyrag.retrieval.similarity import similarities
@@ -133,14 +131,9 @@ class TestWrappers:
     @pytest.mark.parametrize(
         "wrap",
         [
-            WeightedRetriever,
-            PriorityRetriever,
-            lambda one: WeightedRetriever(one, Retriever(one.docs, "FineChunk", "bm25"), weights=[1, 0]),
-            lambda one: PriorityRetriever(one, Retriever(one.docs, "FineChunk", "bm25"), priorities=["low", "ignore"]),
             RetrievalChain,
             lambda one: RetrievalChain(one, Reranker("KeywordFilter", required_keys=["tea"])),
             lambda one: RetrievalChain(one, AutoMerge(descend=False)),
-            lambda one: RetrievalChain(WeightedRetriever(one), topk=3),
         ],
     )
     def test_they_have_that_of_what_they_ask(self, docs, wrap):
@@ -158,18 +151,6 @@ class TestWrappers:
         assert feedback.higher_is_better is False
         assert paths(HybridRetriever(feedback, fusion_method="weighted")("tea")) == ["a", "b", "c"]
         assert FeedbackRetriever(Retriever(docs, "FineChunk")).higher_is_better is True
-
-    @pytest.mark.parametrize("kind", [WeightedRetriever, PriorityRetriever])
-    def test_mixed_directions_cannot_be_added(self, docs, kind):
-        """Distances and BM25 in one list have no common direction: an error by score, no matter by rank."""
-        mixed = kind(by_length(docs), Retriever(docs, "FineChunk", "bm25"))
-        assert mixed.higher_is_better is None
-        assert len(HybridRetriever(mixed)("tea")) == 3
-        hybrid = HybridRetriever(mixed, fusion_method="weighted")
-        for asked in (hybrid, hybrid.trace):
-            with pytest.raises(RetrievalError, match=r"of known direction.*rrf"):
-                asked("tea")
-        assert HybridRetriever(mixed).higher_is_better is True
 
 
 class TestSteps:

@@ -32,9 +32,7 @@ from lazyrag.retrieval import (
     Explanation,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
     ScoreThreshold,
-    WeightedRetriever,
     Windows,
 )
 from lazyrag.retrieval.explain import clipped, text_width
@@ -89,8 +87,6 @@ def retrievers(docs):
         "widening": RetrievalChain(words, Reranker("KeywordFilter", exclude_keys=["salt"]), Windows(1, 0), topk=3),
         "around": RetrievalChain(words, Windows(0, 1, merge=False), lambda nodes, query: nodes[1:]),
         "queries": MultiQueryRetriever(words, lambda query: [query, "tea", "salt"], topk=4),
-        "places": WeightedRetriever(words, cosine, weights=[2, 1], topk=5),
-        "priority": PriorityRetriever(words, cosine, topk=8),
         "feedback": FeedbackRetriever(cosine),
         "mixed": RetrievalChain(hybrid, Reranker("BM25Reranker", weight=0.4), topk=3),
         "two fusions": RetrievalChain(
@@ -102,7 +98,6 @@ def retrievers(docs):
             AutoMerge(up_to="line", least=1, ratio=0.1),
         ),
         "wide fusions": RetrievalChain(hybrid, Windows(1, 1)),
-        "side by side": WeightedRetriever(hybrid, HybridRetriever(cosine, words, topk=3), topk=5),
         "of chains": HybridRetriever(RetrievalChain(words, topk=4), RetrievalChain(hybrid, topk=3), topk=4),
     }
 
@@ -110,8 +105,8 @@ def retrievers(docs):
 NAMES = [
     *("bm25", "cosine", "cut off", "both keys", "mapped", "hybrid", "weighted", "function"),
     *("chain", "merging", "widening", "around", "of chains"),
-    *("queries", "places", "priority", "feedback", "mixed"),
-    *("two fusions", "merged fusions", "wide fusions", "side by side"),
+    *("queries", "feedback", "mixed"),
+    *("two fusions", "merged fusions", "wide fusions"),
 ]
 queries = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map(" ".join)
 

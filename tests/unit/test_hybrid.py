@@ -25,7 +25,6 @@ from lazyrag import (
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.fusion import KeywordSetting, VectorSetting, Weights, fusions, rrf, weighted
 from lazyrag.read.snapshot import LocalSnapshot
-from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
 from lazyrag.retrieval.stages import Stage
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
@@ -210,10 +209,6 @@ class TestIdentity:
         explanation = hybrid.explain("green tea")
         assert all(len(hit.contributions) == 2 for hit in explanation)
         assert explanation.dropped == ()
-        for one in (WeightedRetriever(*parts, topk=20), PriorityRetriever(*parts, topk=20)):
-            assert (
-                len({node.uid for node in one("green tea")}) == len(one("green tea")) == min(20, len(one("green tea")))
-            )
 
     def test_the_trace_breaks_ties_as_the_call_does(self):
         """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""

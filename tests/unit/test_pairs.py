@@ -7,7 +7,6 @@ import pytest
 from lazyrag import BM25Retriever, DocNode, Document, HybridRetriever, RAGPipeline, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.evaluation import RetrieverRAG
-from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
 
 
 class Client:
@@ -29,10 +28,9 @@ def bm25():
     return BM25Retriever(docs, "FineChunk")
 
 
-@pytest.mark.parametrize("combined", [HybridRetriever, WeightedRetriever, PriorityRetriever])
-def test_ids_are_uids_of_a_document_beside_the_client(bm25, combined):
+def test_ids_are_uids_of_a_document_beside_the_client(bm25):
     """The nodes are the Document's, so that both retrievers find the same node once."""
-    found = combined(Client(bm25.doc_ids), bm25)("tea")
+    found = HybridRetriever(Client(bm25.doc_ids), bm25)("tea")
     assert sorted(node.path for node in found) == ["a", "b"]
     assert {node.uid for node in found} == set(bm25.doc_ids)
 
@@ -86,7 +84,7 @@ def test_coroutines_and_clients_are_retrievers_everywhere(given):
     assert [hit.text for hit in RAGPipeline(retriever=given).sync.retrieve("tea")] == ["green tea"]
 
 
-@pytest.mark.parametrize("make", [HybridRetriever, WeightedRetriever, RetrieverRAG])
+@pytest.mark.parametrize("make", [HybridRetriever, RetrieverRAG])
 def test_a_function_without_filters_is_refused_when_it_is_given(make):
     """Not at the query, by a TypeError."""
     with pytest.raises(ConfigError, match="cannot be called with \\(query, filters"):

@@ -85,7 +85,7 @@ class TestWeight:
         assert [node.score for node in alone] == sorted((told for _, told in cases), reverse=True)
 
     def test_weight_0_orders_by_the_scores_that_came(self):
-        """In whatever order they came, such as that of a WeightedRetriever, whose retrievers' scores do not compare."""
+        """In whatever order they came, such as that of a function, whose scores do not compare."""
         found = Reranker("ModuleReranker", model=saying(0.1, 0.2, 0.3), weight=0)(nodes_of(0.9, 7.0, 0.8), query="q")
         assert texts(found) == ["node 1", "node 0", "node 2"]
 

@@ -43,9 +43,7 @@ from lazyrag.retrieval import (
     AutoMerge,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
     ScoreThreshold,
-    WeightedRetriever,
     Windows,
 )
 from lazyrag.retrieval.base import hits_of
@@ -246,8 +244,6 @@ RETRIEVERS: dict[str, Callable[[Document], Any]] = {
     "comb_max": partial(hybrid, fusion_method="comb_max"),
     "comb_mnz": partial(hybrid, fusion_method="comb_mnz", dedupe="text"),
     "queries": lambda docs: MultiQueryRetriever(hybrid(docs), rewritten, topk=4),
-    "weights": lambda docs: WeightedRetriever(by_words(docs), by_meaning(docs), weights=[2, 1], topk=4),
-    "priority": lambda docs: PriorityRetriever(by_words(docs, topk=2), by_meaning(docs), topk=4),
     "feedback": lambda docs: FeedbackRetriever(by_meaning(docs)),
     "feedback hybrid": lambda docs: FeedbackRetriever(hybrid(docs), nodes=1),
     "over": lambda docs: RetrievalChain.over(docs, "line", topk=3, embed_keys=["dense"]),

@@ -27,8 +27,6 @@ from lazyrag.retrieval import (
     AutoMerge,
     FeedbackRetriever,
     MultiQueryRetriever,
-    PriorityRetriever,
-    WeightedRetriever,
     Windows,
 )
 from lazyrag.retrieval.similarity import VectorSearch, indexes
@@ -379,8 +377,6 @@ def test_a_misspelt_keyword_is_named_with_the_nearest(docs, ask):
         BM25Retriever(docs, "line"),
         HybridRetriever(words, vectors),
         RetrievalChain(words, topk=1),
-        WeightedRetriever(words),
-        PriorityRetriever(words),
         FeedbackRetriever(vectors),
         MultiQueryRetriever(words, lambda query: []),
     ):
