@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
+from lazyrag.models.chat import SurrogateJoiner
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
@@ -250,7 +251,7 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
         text = _text(message.get("content"))
         if text is None:
             raise _no_text(message, choice.get("finish_reason"))
-        found.append(ChatChoice(text, _reason(choice), _logprobs(choice)))
+        found.append(ChatChoice(SurrogateJoiner().feed(text, is_last=True), _reason(choice), _logprobs(choice)))
     return found
 
 
@@ -297,6 +298,7 @@ class _Candidate:
     finished: bool = False
     has_text: bool = False
     instead: dict[str, Any] | None = None  # a message with a refusal or a tool call
+    joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
 def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
@@ -306,7 +308,9 @@ def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     message = choice.get("delta", choice.get("message"))  # a whole message, from a server that does not stream
     message = message if isinstance(message, dict) else {}
     one = candidates[index]
-    delta = ChatDelta(_text(message.get("content")) or "", index, _reason(choice), _logprobs(choice))
+    reason = _reason(choice)
+    text = one.joiner.feed(_text(message.get("content")) or "", is_last=reason is not None)
+    delta = ChatDelta(text, index, reason, _logprobs(choice))
     one.came = True
     one.finished = one.finished or delta.finish_reason is not None
     one.has_text = one.has_text or bool(delta.text)
