@@ -28,7 +28,6 @@ from lazyrag.document.groups import (
     GroupOptions,
     Step,
     built_in_groups,
-    embed_identity,
     group_name,
     make_group,
 )
@@ -36,6 +35,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.document.model_identity import check_probes, find_identities, next_identity
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
@@ -712,10 +712,18 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
+    def repair(
+        self,
+        *,
+        embed_keys: Sequence[str] = (),
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
+            embed_keys: Embed keys whose vectors are embedded again, as their model has changed. Other programs that
+                have the store open must open it again.
             on_progress: As for `sync`.
             cancel: As for `sync`; the next repair does the rest.
 
@@ -733,8 +741,14 @@ class Document:
         """
         from lazyrag.document.verify import repair
 
+        keys = validate_texts("embed_keys", embed_keys)
+        indexer = self._unrestricted("repair")
+        if keys:
+            self._reader.embedders(keys)  # raises for an unknown one
         with during_call(on_progress, cancel):
-            return repair(self._unrestricted("repair"))
+            for key in keys:
+                _embed_again(indexer, key)
+            return repair(indexer)
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
@@ -1512,7 +1526,7 @@ def _open_indexer(
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
+        identities = find_identities(ledger, embedders)
         cached, cache = dict(embedders), None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
@@ -1527,6 +1541,7 @@ def _open_indexer(
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.cache = cache
+        check_probes(indexer.where, ledger, embedders, identities)
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
         return indexer
@@ -1553,6 +1568,20 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
     from lazyrag.document.verify import repair_lost
 
     return repair_lost(indexer)
+
+
+def _embed_again(indexer: Indexer, key: str) -> None:
+    """Embed again what is embedded with a key."""
+    planner = indexer.planner
+    with indexer.writing():
+        groups = [name for name, group in indexer.now().groups.items() if planner.is_embedded(group, key)]
+        identity = next_identity(planner.identities[key])
+        embedder = indexer.embedders[key]
+        planner.change_model(
+            key, identity, embedder if indexer.cache is None else _with_cache(embedder, indexer.cache, identity)
+        )
+        for name in groups:
+            indexer.build(Step(name, embed_key=key))
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

@@ -41,7 +41,11 @@ class EmbeddedBatch:
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors, many at once."""
+    """Turns texts into vectors, many at once.
+
+    An optional attribute ``probe = False`` says that a Document need not compare the vector of a probe text with the
+    stored one when it is opened, as the identity covers everything, or calls are too expensive.
+    """
 
     @property
     def identity(self) -> str:
