@@ -120,7 +120,7 @@ async def list_documents(
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
     page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=json_filter(where))
-    return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
+    return _tagged(call, {"documents": [*map(call.public, page)], "next": page[-1].id if len(page) == limit else None})
 
 
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)

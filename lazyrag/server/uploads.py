@@ -17,7 +17,7 @@ import time
 import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -29,13 +29,13 @@ from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from lazyrag.data.encoding import to_dict
+from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.document import Document
 from lazyrag.document.jobs import documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.guard import BOOK, job_key
-from lazyrag.server.problems import ProblemError
+from lazyrag.server.problems import ProblemError, public_error
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
@@ -351,9 +351,13 @@ class Call:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.docs.document(identity)
+            return self.public(self.docs.document(identity))
         except (ConfigError, NotRegisteredError):
             return None
+
+    def public(self, found: Any) -> Any:
+        """A document or a job with its error as the principal may see it."""
+        return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
 
     async def visible(self, *identities: str) -> Any:
         """The last of some documents.
@@ -423,8 +427,13 @@ class Call:
 
     def shown(self, job: Any) -> dict[str, Any]:
         """A job as JSON, without its key and the server's paths."""
-        found: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
+        found: dict[str, Any] = to_dict(self.public(job)) | {"id": self.job_id(job)}
         del found["key"]
+        result = found["result"] if isinstance(found["result"], dict) else {}
+        for failure in result.get("failed", []) if not self.principal.may("admin") else []:
+            stored = failure.get("error") if isinstance(failure, dict) else None
+            if isinstance(stored, dict):
+                failure["error"] = to_dict(public_error(ErrorInfo(**stored), is_operator=False))
         found["arguments"].pop("folders", None)
         if isinstance(found["arguments"].get("files"), dict):
             found["arguments"]["files"] = list(found["arguments"]["files"])
