@@ -830,7 +830,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -842,7 +842,7 @@ class Document:
             limit: At most so many documents, at least 1.
             status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
                 ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
-            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+            filters: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
                 root nodes of documents are read, up to the end of the page.
 
         Raises:
@@ -855,7 +855,7 @@ class Document:
             >>> [(one.id, one.status, one.version) for one in docs.documents()]
             [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
         """
-        return listing.list_documents(self._reader, after, limit, status, where)
+        return listing.list_documents(self._reader, after, limit, status, filters)
 
     def document(self, document: str) -> DocumentInfo:
         """Return the state of one document.
@@ -982,7 +982,7 @@ class Document:
 
     @known_keywords
     def search(
-        self, query: str, topk: int = 6, where: FilterLike | None = None, *, group: str = "MediumChunk"
+        self, query: str, topk: int = 6, filters: FilterLike | None = None, *, group: str = "MediumChunk"
     ) -> list[DocNode]:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
 
@@ -991,7 +991,7 @@ class Document:
         Args:
             query: A question or keywords.
             topk: At most so many nodes, at least 1.
-            where: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
+            filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
 
         Raises:
@@ -1007,7 +1007,7 @@ class Document:
             ['coffee']
         """
         above = importlib.import_module("lazyrag.retrieval.hybrid")  # retrievers are built on Documents
-        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=where)
+        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=filters)
         return found
 
     @known_keywords
@@ -1088,13 +1088,13 @@ class Document:
 
     @known_keywords
     def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+        self, text: str, filters: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
         Args:
             text: The text, of at most 1,000 characters.
-            where: Only in documents that satisfy this filter.
+            filters: Only in documents that satisfy this filter.
             limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
@@ -1108,7 +1108,7 @@ class Document:
             >>> docs.grep("dry", ignore_case=True)[0].span
             (9, 12)
         """
-        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+        return listing.grep(self._reader, text, filters, limit, ignore_case=ignore_case)
 
     def tables(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.

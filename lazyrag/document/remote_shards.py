@@ -339,9 +339,9 @@ class RemoteShard(RemoteDocument):
         self._indexer = cast("Any", indexer)
         self._reader = ShardReader(cast("Any", indexer))
 
-    def documents(self, after: Any = None, limit: int = 100, status: Any = None, where: Any = None) -> Any:
+    def documents(self, after: Any = None, limit: int = 100, status: Any = None, filters: Any = None) -> Any:
         """See `Document.documents`."""
-        return list(map(_info, self._ask("documents", [after, limit, status], where) or ()))
+        return list(map(_info, self._ask("documents", [after, limit, status], filters) or ()))
 
     def document(self, document: str) -> DocumentInfo:
         """See `Document.document`."""
@@ -352,9 +352,9 @@ class RemoteShard(RemoteDocument):
         read_time, found = dt.datetime.fromisoformat, self._ask("versions", [document], named=True)
         return [DocumentVersion(**{**one, "created_at": read_time(one["created_at"])}) for one in found]
 
-    def grep(self, text: str, where: Any = None, **options: Any) -> list[TextMatch]:
+    def grep(self, text: str, filters: Any = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = self._ask("grep", [text], where, options=options) or ()
+        found = self._ask("grep", [text], filters, options=options) or ()
         return [TextMatch(**{**one, "span": tuple(one["span"])}) for one in found]
 
     def status(self) -> DocumentStatus:
@@ -369,7 +369,7 @@ class RemoteShard(RemoteDocument):
         self,
         method: str,
         arguments: Sequence[Any],
-        where: Any = None,
+        filters: Any = None,
         *,
         named: bool = False,
         options: Mapping[str, Any] = EMPTY,
@@ -378,16 +378,16 @@ class RemoteShard(RemoteDocument):
         indexer = cast("ShardIndexer", self._indexer)
         if not named and indexer.is_left_out():
             return None
-        filters = None if where is None else encode_filter(parse_filter(where))
+        encoded = None if filters is None else encode_filter(parse_filter(filters))
         scope = encode_filter(self._reader.scope)
-        body = {"method": method, "arguments": arguments, "options": options, "scope": scope, "where": filters}
+        body = {"method": method, "arguments": arguments, "options": options, "scope": scope, "where": encoded}
         try:
             return indexer.post("catalogue", body)
         except StoreConnectionError as exc:
             if named or not indexer.is_optional:
                 raise
             indexer.down = str(exc)
-            return self._ask(method, arguments, where, options=options)
+            return self._ask(method, arguments, filters, options=options)
 
 
 def _info(row: Mapping[str, Any]) -> DocumentInfo:

@@ -6,6 +6,7 @@ Each shard is a Document with a ledger, a writer and indexes of its own. `Retrie
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 import importlib
@@ -46,7 +47,7 @@ from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
-from lazyrag.validation import require, validate_integer, validate_text
+from lazyrag.validation import named_filters, require, validate_integer, validate_text
 
 if TYPE_CHECKING:
     from typing import Self
@@ -541,8 +542,12 @@ def _joined(parts: list[tuple[R, ...]]) -> tuple[R, ...]:
 
 def _signed(method: F) -> F:
     """Decorator: a method with the signature of a Document's; the shards check keywords."""
-    cast("Any", method).__wrapped__ = getattr(Document, method.__name__)
-    return method
+
+    @functools.wraps(getattr(Document, method.__name__))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **(named_filters(kwargs) if "where" in kwargs else kwargs))
+
+    return cast("F", call)
 
 
 class ShardedDocument(Document):
@@ -775,10 +780,10 @@ class ShardedDocument(Document):
 
     @_signed
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """See `Document.documents`."""
-        pages = [shard.documents(after, limit, status, where) for shard in self.shards]
+        pages = [shard.documents(after, limit, status, filters) for shard in self.shards]
         return list(itertools.islice(heapq.merge(*pages, key=lambda one: one.id), limit))
 
     @_signed
@@ -796,9 +801,9 @@ class ShardedDocument(Document):
     # Search and life
 
     @_signed
-    def grep(self, text: str, where: FilterLike | None = None, **options: Any) -> list[TextMatch]:
+    def grep(self, text: str, filters: FilterLike | None = None, **options: Any) -> list[TextMatch]:
         """See `Document.grep`."""
-        found = [shard.grep(text, where, **options) for shard in self.shards]
+        found = [shard.grep(text, filters, **options) for shard in self.shards]
         merged = heapq.merge(*found, key=lambda one: one.path)
         return list(itertools.islice(merged, options.get("limit", 100)))
 

@@ -90,7 +90,7 @@ async def catalogue(
     def run() -> Any:
         docs, scope = service.view(set, principal), filter_of(body.scope)
         docs = docs if scope is None else docs.restricted(scope)
-        more = {"where": filter_of(body.where)} if body.where is not None else {}
+        more = {"filters": filter_of(body.where)} if body.where is not None else {}
         method = getattr(docs, body.method)
         try:
             inspect.signature(method).bind(*body.arguments, **more, **body.options)
