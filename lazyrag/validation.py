@@ -222,10 +222,12 @@ def known_keywords(function: F) -> F:
             held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
         return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
 
+    positional = parameters[: code.co_argcount]
+
     def renamed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        if "filters" in names and "where" not in names:
-            positional = dict(zip(parameters[: code.co_argcount], args, strict=False))
-            kwargs = named_filters(kwargs, has_filters="filters" in positional)
+        """The keywords with ``filters`` for its alias ``where``."""
+        if "filters" in names:
+            kwargs = named_filters(kwargs, has_filters="filters" in positional[: len(args)])
         if not names.issuperset(kwargs):
             raise refused(args, kwargs)
         return kwargs

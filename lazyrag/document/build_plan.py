@@ -13,7 +13,6 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.groups import TEXT_MARK, Definitions, IndexText, Step, model_identity
 from lazyrag.document.ledger import Ledger
-from lazyrag.document.model_identity import changed_model
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, IngestionWarning, warn_user
@@ -200,15 +199,6 @@ class BuildPlanner:
     embedders: dict[str, CheckedEmbedder]
     identities: dict[str, str]
 
-    def change_model(self, key: str, identity: str, embedder: CheckedEmbedder) -> None:
-        """Embed with another model from now on: what is embedded by another identity is missing."""
-        self.identities[key] = identity
-        self.embedders[key] = embedder
-
-    def is_embedded(self, group: LiveGroup, key: str) -> bool:
-        """Whether a group has vectors of an embed key."""
-        return any(index.kind == "vectors" and index.name == key for index in group.indexes.values())
-
     def index_key(self, step: Step) -> IndexKey | None:
         """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
         if step.analyser is not None:
@@ -294,20 +284,14 @@ class BuildPlanner:
             return self.definitions.reason(group, described, same)
         key = self.index_key(step)
         if key is not None and key not in group.indexes:
-            return self._changed_index(key, [one.identity for one in group.indexes.values() if one.key[:2] == key[:2]])
+            before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+            if not before:
+                return "missing"
+            old, new = model_identity(before[-1]), model_identity(key[2])
+            if old == new:
+                return "parameter index_fields or index_text"
+            return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
         return "" if (group if key is None else group.indexes[key]).complete else "missing"
-
-    def _changed_index(self, key: IndexKey, before: Sequence[str]) -> str:
-        """Return why an index replaces those of some identities."""
-        if not before:
-            return "missing"
-        kind, name, identity = key
-        old, new = model_identity(before[-1]), model_identity(identity)
-        if old == new:
-            return "parameter index_fields or index_text"
-        if kind == "terms":
-            return f"code of function {name}"
-        return changed_model(self.ledger, name, old, self.embedders[name]) or f"model {old} -> {new}"
 
     def plan_preview(self) -> BuildPlan:
         """Plan for the present definitions of live groups whose transforms call no model; opens no rows.

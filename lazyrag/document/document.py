@@ -1572,16 +1572,15 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
 
 def _embed_again(indexer: Indexer, key: str) -> None:
     """Embed again what is embedded with a key."""
-    planner = indexer.planner
+    planner, embedder = indexer.planner, indexer.embedders[key]
     with indexer.writing():
-        groups = [name for name, group in indexer.now().groups.items() if planner.is_embedded(group, key)]
-        identity = next_identity(planner.identities[key])
-        embedder = indexer.embedders[key]
-        planner.change_model(
-            key, identity, embedder if indexer.cache is None else _with_cache(embedder, indexer.cache, identity)
-        )
-        for name in groups:
-            indexer.build(Step(name, embed_key=key))
+        view = indexer.now()
+        steps = [step for name in view.groups if planner.live_index(view, step := Step(name, embed_key=key))]
+        planner.identities[key] = identity = next_identity(embedder)
+        if indexer.cache is not None:
+            planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)
+        for step in steps:
+            indexer.build(step)
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

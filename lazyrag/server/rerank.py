@@ -52,8 +52,9 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
         calls: list[Usage] = []
         usage_of_calls.set(calls)
         results = []
+        matches = model.matches(body.query, texts) if body.model == "bm25" else []
         for index, score in model(body.query, texts, body.top_n):
-            own = unit_score(score, by_keywords=True) if body.model == "bm25" else score
+            own = unit_score(score if matches[index] else 0.0, by_keywords=True) if matches else score
             more = {"document": {"text": texts[index]}} if shown else {}
             results.append({"index": index, "relevance_score": own, "raw_score": score, **more})
         found: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}

@@ -166,7 +166,7 @@ class LLMParser(NodeTransform):
             prompt += image
         cached = self._answers.get(prompt)
         if cached is not None:
-            return self._nodes(self._read_again(*cached))
+            return self._nodes(self._read(*cached))
         messages = [Message("user", content)]
         answers: list[tuple[str, bool]] = []
         for attempt in range(1 + self.retries):
@@ -177,29 +177,16 @@ class LLMParser(NodeTransform):
                 why = str(exc)[:_SHOWN]
                 answers.append((answer, is_cut))
                 if attempt == self.retries:
-                    return self._last_resort(prompt, answers, self._unreadable(node, answer, why))
+                    for each in reversed(answers):  # they are paid for
+                        with contextlib.suppress(ValueError, KeyError):
+                            return self._nodes(_LIST_READERS[self.task_type](*each))
+                    raise self._unreadable(node, answer, why) from exc
             else:
                 self._answers.put(prompt, answer, is_cut=is_cut)
                 return nodes
             repeated = [Message("assistant", answer[:_REPEATED])] if answer.strip() else []
             messages = [messages[0], *repeated, Message("user", _RETRY[language].format(why=why))]
         raise AssertionError  # the last attempt returns or raises
-
-    def _read_again(self, answer: str, is_cut: bool) -> Any:
-        """Read an answer that was read before, perhaps as a list without JSON."""
-        try:
-            return self._read(answer, is_cut)
-        except ValueError:
-            return _LIST_READERS[self.task_type](answer, is_cut)
-
-    def _last_resort(self, prompt: str, answers: list[tuple[str, bool]], error: TransformError) -> list[Any]:
-        """Read one of the answers as a list without JSON, the last one first: they are paid for."""
-        for answer, is_cut in reversed(answers):
-            with contextlib.suppress(ValueError, KeyError):
-                nodes = self._nodes(_LIST_READERS[self.task_type](answer, is_cut))
-                self._answers.put(prompt, answer, is_cut=is_cut)
-                return nodes
-        raise error
 
     def _answer(self, messages: Sequence[Message], node: DocNode) -> tuple[str, bool]:
         schema = SCHEMAS.get(self.task_type) if self.prompt is None else None
