@@ -1538,10 +1538,10 @@ def _open_indexer(
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
+        check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.cache = cache
-        check_probes(indexer.where, ledger, embedders, identities)
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
         return indexer

@@ -330,6 +330,7 @@ def _without_credentials(name: str, value: Any) -> Any:
 
 
 _STATEFUL_MODULES = ("asyncio", "collections", "concurrent", "logging", "multiprocessing", "queue", "threading")
+_NO_MODEL = ("probe", "batch_size")  # attributes of models that affect no vector
 _STATE = (int, float, complex, dt.date, dt.time, dt.timedelta, list, dict, set)
 
 
@@ -340,7 +341,8 @@ def _settings(attributes: Mapping[str, Any], cls: type | None = None) -> dict[st
     return {
         name: value
         for name, value in attributes.items()
-        if isinstance(value, bool) or not isinstance(value, _STATE) or name.lstrip("_") in parameters
+        if name not in _NO_MODEL
+        and (isinstance(value, bool) or not isinstance(value, _STATE) or name.lstrip("_") in parameters)
     }
 
 
@@ -542,7 +544,7 @@ class _Describer:
             cls.__qualname__,
             *(self.describe(base.__name__, base) for base in (*cls.__bases__, type(cls))),
         ]
-        skipped = {*_NOT_ITS_OWN}
+        skipped = {*_NOT_ITS_OWN, *(_NO_MODEL if self._is_model else ())}
         if vars(cls).get("forward") is vars(cls).get("transform"):
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):

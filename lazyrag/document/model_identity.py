@@ -10,7 +10,7 @@ from typing import Any
 
 from lazyrag.document.groups import embed_identity, model_identity
 from lazyrag.document.ledger import Ledger
-from lazyrag.errors import EmbeddingError, IngestionWarning, sentence, warn_user
+from lazyrag.errors import EmbeddingError, IngestionWarning, LazyRAGError, sentence, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 
 PROBE = "The quick brown fox jumps over the lazy dog. 敏捷的棕色狐狸跳过了懒狗。"
@@ -65,7 +65,7 @@ def check_probes(
             continue
         try:
             now = _probe_vector(one)
-        except EmbeddingError as exc:
+        except LazyRAGError as exc:
             msg = f"Could not check whether the model of {what} is the one of the stored vectors: {sentence(exc)}"
             warn_user(msg, IngestionWarning)
             continue

@@ -29,7 +29,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from lazyrag.data.encoding import ErrorInfo, to_dict
+from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
 from lazyrag.document.jobs import documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
@@ -356,7 +356,7 @@ class Call:
             return None
 
     def public(self, found: Any) -> Any:
-        """A document or a job with its error as the principal may see it."""
+        """A document with its error as the principal may see it."""
         return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
 
     async def visible(self, *identities: str) -> Any:
@@ -427,13 +427,8 @@ class Call:
 
     def shown(self, job: Any) -> dict[str, Any]:
         """A job as JSON, without its key and the server's paths."""
-        found: dict[str, Any] = to_dict(self.public(job)) | {"id": self.job_id(job)}
+        found: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
         del found["key"]
-        result = found["result"] if isinstance(found["result"], dict) else {}
-        for failure in result.get("failed", []) if not self.principal.may("admin") else []:
-            stored = failure.get("error") if isinstance(failure, dict) else None
-            if isinstance(stored, dict):
-                failure["error"] = to_dict(public_error(ErrorInfo(**stored), is_operator=False))
         found["arguments"].pop("folders", None)
         if isinstance(found["arguments"].get("files"), dict):
             found["arguments"]["files"] = list(found["arguments"]["files"])

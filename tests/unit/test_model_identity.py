@@ -156,6 +156,11 @@ def test_calls_and_keys_make_no_other_model():
     before = embed_identity(client, "")
     client("tea")
     assert embed_identity(client, "") == before == embed_identity(Client("A", api_key="other"), "")
+    function = by_closure("A")
+    before = embed_identity(function, "")
+    function("tea")
+    function.probe = False
+    assert embed_identity(function, "") == before
 
 
 class Opaque:

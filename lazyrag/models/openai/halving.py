@@ -1,4 +1,4 @@
-"""Requests with several items: if one fails, its halves are tried, so that only the items at fault fail."""
+"""Requests with several texts: if one fails, its halves are tried, so that only the texts at fault fail."""
 
 from __future__ import annotations
 
@@ -9,60 +9,58 @@ from typing import Generic, TypeAlias, TypeVar
 from lazyrag.models import concurrency
 from lazyrag.models.openai.client import EndpointError
 
-T = TypeVar("T")
 R = TypeVar("R")
 
-SendItems: TypeAlias = Callable[[list[T], "int | None"], Awaitable[list[R]]]
-"""Sends items in one request, with at most so many retries (None for the endpoint's), and returns a result for each."""
+SendTexts: TypeAlias = Callable[[list[str], "int | None"], Awaitable[list[R]]]
+"""Sends texts in one request, with at most so many retries (None for the endpoint's), and returns a result for each."""
 
 _PROBES = 3
 
 
-class Halving(Generic[T, R]):
-    """Sends the items of one call; a request that fails for good is narrowed down to the items at fault.
+class Halving(Generic[R]):
+    """Sends the texts of one call; a request that fails for good is narrowed down to the texts at fault.
 
-    Where everything fails, halving would take two requests for each item. So the failure of a request with several
-    items is checked first by an item alone: one that was accepted before, else up to three others, the shortest and two
-    of medium length, as an item may be too short or too long. If none is accepted, the items are not at fault.
+    Where everything fails, halving would take two requests for each text. So the failure of a request with several
+    texts is checked first by a text alone: one that was accepted before, else up to three others, the shortest and two
+    of medium length, as a text may be too short or too long. If none is accepted, the texts are not at fault.
 
     Args:
-        send: Sends items in one request.
-        items: All items of the call, each with a length.
-        size: Returns the length of an item.
+        send: Sends texts in one request.
+        texts: All texts of the call.
     """
 
-    def __init__(self, send: SendItems[T, R], items: Sequence[T], size: Callable[[T], int]) -> None:
+    def __init__(self, send: SendTexts[R], texts: Sequence[str]) -> None:
         self.verdict: EndpointError | None = None
-        """The error of all items that are not sent yet, once every request would fail alike."""
+        """The error of all texts that are not sent yet, once every request would fail alike."""
         self._send = send
-        self._accepted: list[T] = []
+        self._accepted: list[str] = []
         self._successes = 0
-        by_length = sorted(items, key=size)
-        indices = {len(items) * number // _PROBES for number in range(_PROBES)} if len(items) > 1 else set()
+        by_length = sorted(texts, key=len)
+        indices = {len(texts) * number // _PROBES for number in range(_PROBES)} if len(texts) > 1 else set()
         self._probes = [by_length[index] for index in sorted(indices, reverse=True)]
         self._lock = asyncio.Lock()
 
-    async def results(self, items: list[T]) -> list[R | EndpointError]:
-        """Return for each item its result, or the error of its request."""
+    async def results(self, texts: list[str]) -> list[R | EndpointError]:
+        """Return for each text its result, or the error of its request."""
         if self.verdict is not None:
-            return [self.verdict] * len(items)
+            return [self.verdict] * len(texts)
         before = self._successes
         try:
-            return list(await self._request(items))
+            return list(await self._request(texts))
         except EndpointError as exc:
             fault = exc
         if fault.hopeless:
             self.verdict = fault
-        elif (len(items) > 1 or fault.refused) and not fault.unreachable:
+        elif (len(texts) > 1 or fault.refused) and not fault.unreachable:
             is_at_fault = self._successes > before or await self._accepts_another(fault)
-            if is_at_fault and len(items) > 1:
-                half = len(items) // 2
-                parts = await concurrency.together(self.results(items[:half]), self.results(items[half:]))
+            if is_at_fault and len(texts) > 1:
+                half = len(texts) // 2
+                parts = await concurrency.together(self.results(texts[:half]), self.results(texts[half:]))
                 return [*parts[0], *parts[1]]
-        return [self.verdict or fault] * len(items)
+        return [self.verdict or fault] * len(texts)
 
     async def _accepts_another(self, fault: EndpointError) -> bool:
-        """Whether the server accepts another item alone, so that the items of a failed request are at fault."""
+        """Whether the server accepts another text alone, so that the texts of a failed request are at fault."""
         async with self._lock:
             if self._accepted:
                 return fault.refused or await self._probe(self._accepted[0]) is None
@@ -74,15 +72,15 @@ class Halving(Generic[T, R]):
                 self.verdict = rejected[0]
             return bool(self._accepted) or fault.refused
 
-    async def _probe(self, item: T) -> EndpointError | None:
+    async def _probe(self, text: str) -> EndpointError | None:
         try:
-            await self._request([item], retries=0)
+            await self._request([text], retries=0)
         except EndpointError as exc:
             return exc
         return None
 
-    async def _request(self, items: list[T], retries: int | None = None) -> list[R]:
-        results = await self._send(items, retries)
+    async def _request(self, texts: list[str], retries: int | None = None) -> list[R]:
+        results = await self._send(texts, retries)
         self._successes += 1
-        self._accepted = items[:1]
+        self._accepted = texts[:1]
         return results

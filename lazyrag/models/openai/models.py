@@ -462,7 +462,7 @@ class HttpEmbedder(_HttpModel):
             yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
         positions = [index for index, text in enumerate(texts) if is_embeddable(text)]
         prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
-        halving: Halving[str, Embedded] = Halving(self._request, prefixed, len)
+        halving: Halving[Embedded] = Halving(self._request, prefixed)
         starts = iter(range(0, len(prefixed), self.batch_size))
         running: set[asyncio.Task[EmbeddedBatch]] = set()
         try:
@@ -480,7 +480,7 @@ class HttpEmbedder(_HttpModel):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _batch(self, positions: list[int], texts: list[str], halving: Halving[str, Embedded]) -> EmbeddedBatch:
+    async def _batch(self, positions: list[int], texts: list[str], halving: Halving[Embedded]) -> EmbeddedBatch:
         results = await halving.results(texts)
         # One error may be that of many texts.
         errors = {id(one): self._error(one) for one in results if isinstance(one, EndpointError)}
@@ -580,7 +580,7 @@ class HttpRerankModel(_HttpModel):
         async def send(batch: list[str], retries: int | None) -> list[float | None]:
             return await self._scores(query, batch, top_n, retries)
 
-        halving: Halving[str, float | None] = Halving(send, documents, len)
+        halving: Halving[float | None] = Halving(send, documents)
 
         async def rank(start: int) -> list[float | EndpointError | None]:
             results = await halving.results(documents[start : start + self.batch_size])
