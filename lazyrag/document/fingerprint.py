@@ -544,7 +544,9 @@ class _Describer:
             cls.__qualname__,
             *(self.describe(base.__name__, base) for base in (*cls.__bases__, type(cls))),
         ]
-        skipped = {*_NOT_ITS_OWN, *(_NO_MODEL if self._is_model else ())}
+        skipped = {*_NOT_ITS_OWN}
+        if self._is_model:
+            skipped |= vars(cls).keys() - _settings(vars(cls), cls).keys()
         if vars(cls).get("forward") is vars(cls).get("transform"):
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
