@@ -206,20 +206,12 @@ class Bm25RerankModel:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         documents, top_n = checked_documents(documents, top_n)
-        query_terms, document_terms = self._terms(query, documents)
+        terms_of = term_function(resolve_language("auto", query) if self.analyser == "auto" else self.analyser)
+        query_terms, document_terms = terms_of(query), [terms_of(document) for document in documents]
         if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[:top_n]
-
-    def matches(self, query: str, documents: Sequence[str]) -> list[bool]:
-        """Return for each document whether it has a term of the query; the variants score others above 0, too."""
-        query_terms, document_terms = self._terms(query, documents)
-        return [not set(query_terms).isdisjoint(terms) for terms in document_terms]
-
-    def _terms(self, query: str, documents: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-        terms_of = term_function(resolve_language("auto", query) if self.analyser == "auto" else self.analyser)
-        return terms_of(query), [terms_of(document) for document in documents]
 
 
 class _JudgeModel:
