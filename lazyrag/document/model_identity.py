@@ -12,6 +12,7 @@ from lazyrag.document.groups import embed_identity, model_identity
 from lazyrag.document.ledger import Ledger
 from lazyrag.errors import EmbeddingError, IngestionWarning, LazyRAGError, sentence, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.models.protocols import single_try
 
 PROBE = "The quick brown fox jumps over the lazy dog. 敏捷的棕色狐狸跳过了懒狗。"
 """The text whose vector is stored and compared."""
@@ -63,12 +64,15 @@ def check_probes(
         before, what = record.get("probe"), f"embed key {key!r} of {where}"
         if not before:
             continue
+        token = single_try.set(True)
         try:
             now = _probe_vector(one)
         except LazyRAGError as exc:
             msg = f"Could not check whether the model of {what} is the one of the stored vectors: {sentence(exc)}"
             warn_user(msg, IngestionWarning)
             continue
+        finally:
+            single_try.reset(token)
         cosine = sum(before[at] * now.get(at, 0.0) for at in before)
         cosine /= math.hypot(*before.values()) * math.hypot(*now.values()) or 1.0
         if now and cosine < _MIN_COSINE:

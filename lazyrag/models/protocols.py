@@ -213,6 +213,9 @@ class Usage:
     completion_tokens: int
 
 
+single_try: ContextVar[bool] = ContextVar("lazyrag_single_try", default=False)
+"""Set, calls of endpoints are not retried."""
+
 usage_of_calls: ContextVar[list[Usage] | None] = ContextVar("lazyrag_usage", default=None)
 """A list that takes the usage of each model call in this context, as models report it; None for no list."""
 

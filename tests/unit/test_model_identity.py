@@ -11,10 +11,11 @@ import zlib
 import numpy as np
 import pytest
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, HttpEmbedder, Retriever
 from lazyrag.document.groups import embed_identity
 from lazyrag.document.model_identity import PROBE
 from lazyrag.errors import IngestionWarning, ReadOnlyError
+from tests.model_server import failed
 
 SIZE = 8
 TEXTS = {name: f"{name} is about tea" for name in ("word0", "word1", "word2", "word3", "word4")}
@@ -271,3 +272,15 @@ def test_a_vector_that_says_nothing_is_an_error_of_its_text(tmp_path, wrong, rea
         [failure] = docs.last_report.failed
         assert failure.path == "word2"
         assert best(docs) == "word3"
+
+
+@pytest.mark.usefixtures("quick_endpoints")
+def test_an_endpoint_that_is_down_is_tried_once(tmp_path, model):
+    """Opening does not wait for retries."""
+    with HttpEmbedder(model.url, "m") as embedder:
+        filled(tmp_path, embedder)
+        before = len(model.requests)
+        model.faults = [failed(503)] * 9
+        with pytest.warns(IngestionWarning, match="Could not check.*503"):
+            opened(tmp_path, embedder).close()
+    assert len(model.requests) == before + 1

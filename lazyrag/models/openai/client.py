@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
-from lazyrag.models.protocols import Usage, report_usage
+from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.validation import (
     check_keywords,
@@ -144,20 +144,19 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r})"
 
-    async def post(self, path: str, body: Mapping[str, Any], texts: int = 0, *, retries: int | None = None) -> Any:
+    async def post(self, path: str, body: Mapping[str, Any], texts: int = 0) -> Any:
         """Send JSON and return the JSON of the answer; runs on the private loop.
 
         Args:
             path: Under the base URL: ``"/embeddings"``.
             body: Request body.
             texts: Number of texts in it, for the default of ``max_answer_bytes``.
-            retries: How often to retry at most; None for the endpoint's ``retries``.
 
         Raises:
             EndpointError: If it fails for good.
         """
         most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
-        call = _Call(self, path, self._tokens(body), retries)
+        call = _Call(self, path, self._tokens(body))
         return await self._post(call, most, **_encode(body))
 
     async def post_file(self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]) -> Any:
@@ -421,9 +420,9 @@ def _packages() -> tuple[Any, Any]:
 class _Call:
     """The tries and the deadline of one call."""
 
-    def __init__(self, endpoint: Endpoint, path: str, tokens: int, retries: int | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, path: str, tokens: int) -> None:
         self.url = endpoint.base_url + path
-        self._retries = endpoint.retries if retries is None else min(retries, endpoint.retries)
+        self._retries = 0 if single_try.get() else endpoint.retries
         self._tokens = tokens
         self._endpoint = endpoint
         self._tries = 0

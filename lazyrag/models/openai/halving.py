@@ -8,11 +8,12 @@ from typing import Generic, TypeAlias, TypeVar
 
 from lazyrag.models import concurrency
 from lazyrag.models.openai.client import EndpointError
+from lazyrag.models.protocols import single_try
 
 R = TypeVar("R")
 
-SendTexts: TypeAlias = Callable[[list[str], "int | None"], Awaitable[list[R]]]
-"""Sends texts in one request, with at most so many retries (None for the endpoint's), and returns a result for each."""
+SendTexts: TypeAlias = Callable[[list[str]], Awaitable[list[R]]]
+"""Sends texts in one request, and returns a result for each."""
 
 _PROBES = 3
 
@@ -73,14 +74,17 @@ class Halving(Generic[R]):
             return bool(self._accepted) or fault.refused
 
     async def _probe(self, text: str) -> EndpointError | None:
+        token = single_try.set(True)
         try:
-            await self._request([text], retries=0)
+            await self._request([text])
         except EndpointError as exc:
             return exc
+        finally:
+            single_try.reset(token)
         return None
 
-    async def _request(self, texts: list[str], retries: int | None = None) -> list[R]:
-        results = await self._send(texts, retries)
+    async def _request(self, texts: list[str]) -> list[R]:
+        results = await self._send(texts)
         self._successes += 1
         self._accepted = texts[:1]
         return results

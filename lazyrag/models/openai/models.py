@@ -486,11 +486,11 @@ class HttpEmbedder(_HttpModel):
         errors = {id(one): self._error(one) for one in results if isinstance(one, EndpointError)}
         return EmbeddedBatch(positions, [errors[id(one)] if isinstance(one, EndpointError) else one for one in results])
 
-    async def _request(self, texts: list[str], retries: int | None) -> list[Embedded]:
+    async def _request(self, texts: list[str]) -> list[Embedded]:
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimension is not None:
             body["dimensions"] = self.dimension
-        answer = await self.endpoint.post("/embeddings", body, len(texts), retries=retries)
+        answer = await self.endpoint.post("/embeddings", body, len(texts))
         return [self._vector(value) for value in _in_order(answer, len(texts))]
 
     def _vector(self, value: Any) -> Embedded:
@@ -577,8 +577,8 @@ class HttpRerankModel(_HttpModel):
         return await concurrency.arun(self._rank(checked_query(query), *checked_documents(documents, top_n)))
 
     async def _rank(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-        async def send(batch: list[str], retries: int | None) -> list[float | None]:
-            return await self._scores(query, batch, top_n, retries)
+        async def send(batch: list[str]) -> list[float | None]:
+            return await self._scores(query, batch, top_n)
 
         halving: Halving[float | None] = Halving(send, documents)
 
@@ -602,17 +602,17 @@ class HttpRerankModel(_HttpModel):
         scores = [(index, score) for index, score in enumerate(results) if isinstance(score, float)]
         return sorted(scores, key=lambda pair: (-pair[1], pair[0]))[:top_n]
 
-    async def _scores(self, query: str, documents: list[str], top_n: int, retries: int | None) -> list[float | None]:
+    async def _scores(self, query: str, documents: list[str], top_n: int) -> list[float | None]:
         """Return the scores of documents in one request; None for those that are not among the first ``top_n``."""
         top_n, count = min(top_n, len(documents)), len(documents)
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
-            answer = await self.endpoint.post("/rerank", body, count, retries=retries)
+            answer = await self.endpoint.post("/rerank", body, count)
             results = answer.get("results") if isinstance(answer, dict) else None
             score, form = "relevance_score", "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
             body = {"query": query, "texts": documents}
-            results = answer = await self.endpoint.post("/rerank", body, count, retries=retries)
+            results = answer = await self.endpoint.post("/rerank", body, count)
             score, form = "score", "[{'index', 'score'}, ...]"
         if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
             raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
