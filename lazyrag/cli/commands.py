@@ -463,9 +463,9 @@ def search(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        wanted = output.parse_filters(filters, docs.fields)
-        explanation = search.explain(query, wanted) if explain else None
-        nodes = search(query, wanted)
+        condition = output.parse_filters(filters, docs.fields)
+        explanation = search.explain(query, condition) if explain else None
+        nodes = search(query, condition)
         result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
@@ -516,10 +516,10 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        wanted = output.parse_filters(filters, docs.fields)
+        condition = output.parse_filters(filters, docs.fields)
         if model:
-            return _answered(search, question, model, topk, wanted)
-        nodes = search(question, wanted)
+            return _answered(search, question, model, topk, condition)
+        nodes = search(question, condition)
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]

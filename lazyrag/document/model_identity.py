@@ -17,6 +17,7 @@ from lazyrag.models.protocols import single_try
 PROBE = "The quick brown fox jumps over the lazy dog. 敏捷的棕色狐狸跳过了懒狗。"
 """The text whose vector is stored and compared."""
 
+_REPEATED = " embedded="
 _MIN_COSINE = 0.999  # quantised models, and batches of other texts, change a vector a little
 
 
@@ -26,30 +27,34 @@ def find_identities(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder]) ->
     Vectors of an earlier release, which stored no fingerprints, count as those of the present function of that name
     and code.
     """
-    found = {}
-    for key, one in embedders.items():
-        present = _present_identity(one)
-        known = {present, present if one.embedder.identity else present.partition("/")[0]}
-        stored = [identity for identity, record in _stored(ledger, key) if record.get("model", identity) in known]
-        found[key] = [present, *stored][-1]
-    return found
+    identities = {}
+    for key, checked in embedders.items():
+        present = _present_identity(checked)
+        accepted = {present, present if checked.embedder.identity else present.partition("/")[0]}
+        stored = [identity for identity, record in _stored(ledger, key) if record.get("model", identity) in accepted]
+        identities[key] = [present, *stored][-1]
+    return identities
 
 
-def next_identity(one: CheckedEmbedder) -> str:
+def next_identity(checked: CheckedEmbedder) -> str:
     """Return an identity under which no vectors of a model are stored, so that everything is embedded again."""
-    return f"{_present_identity(one)} embedded={time.time_ns():x}"
+    return f"{_present_identity(checked)}{_REPEATED}{time.time_ns():x}"
 
 
 def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]) -> None:
     """Store what makes up the models whose vectors have no record yet. The caller holds the lease."""
     if ledger.file.path is None:  # in memory: no other program opens it
         return
-    for key, one in embedders.items():
+    for key, checked in embedders.items():
         rows = ledger.groups.model_records(key)
         missing = [name for name, text in rows if not text and model_identity(name) == identities[key]]
         if missing:
+            model = identities[key].partition(_REPEATED)[0]
+            present = _present_identity(checked)
+            if model == present.partition("/")[0]:  # vectors of an earlier release
+                model = present
             try:
-                record = {"model": _present_identity(one), "name": _name_of(one), "probe": _probe_vector(one)}
+                record = {"model": model, "name": _name_of(checked), "probe": _probe_vector(checked)}
             except EmbeddingError:
                 continue  # the next write stores it
             ledger.groups.note_model(key, missing, json.dumps(record))
@@ -59,14 +64,15 @@ def check_probes(
     where: str, ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]
 ) -> None:
     """Warn of models that give the probe another vector than the one stored with their vectors."""
-    for key, one in embedders.items():
+    for key, checked in embedders.items():
         record = dict(_stored(ledger, key)).get(identities[key], {})
-        before, what = record.get("probe"), f"embed key {key!r} of {where}"
+        before = record.get("probe")
         if not before:
             continue
+        what = f"embed key {key!r} of {where}"
         token = single_try.set(True)
         try:
-            now = _probe_vector(one)
+            now = _probe_vector(checked)
         except LazyRAGError as exc:
             msg = f"Could not check whether the model of {what} is the one of the stored vectors: {sentence(exc)}"
             warn_user(msg, IngestionWarning)
@@ -77,9 +83,9 @@ def check_probes(
         cosine /= math.hypot(*before.values()) * math.hypot(*now.values()) or 1.0
         if now and cosine < _MIN_COSINE:
             warn_user(
-                f"The stored vectors of {what} were made by {record['name']!r}, and {_name_of(one)!r} gives another "
-                f"one for the same text now (cosine {cosine:.3f}). To embed again, call repair(embed_keys=[{key!r}]); "
-                "if the model is the same, set probe = False on the embedder.",
+                f"The stored vectors of {what} were made by {record['name']!r}, and {_name_of(checked)!r} gives "
+                f"another one for the same text now (cosine {cosine:.3f}). To embed again, call "
+                f"repair(embed_keys=[{key!r}]); if the model is the same, set probe = False on the embedder.",
                 IngestionWarning,
             )
 
@@ -90,24 +96,24 @@ def _stored(ledger: Ledger, key: str) -> list[tuple[str, dict[str, Any]]]:
     return [(model_identity(identity), json.loads(text or "{}")) for identity, text in rows]
 
 
-def _present_identity(one: CheckedEmbedder) -> str:
-    return embed_identity(one.user_object, one.embedder.identity)
+def _present_identity(checked: CheckedEmbedder) -> str:
+    return embed_identity(checked.user_object, checked.embedder.identity)
 
 
-def _name_of(one: CheckedEmbedder) -> str:
-    function = one.user_object
-    return one.embedder.identity or getattr(function, "__qualname__", type(function).__qualname__)
+def _name_of(checked: CheckedEmbedder) -> str:
+    function = checked.user_object
+    return checked.embedder.identity or getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def _probe_vector(one: CheckedEmbedder) -> dict[str, float]:
+def _probe_vector(checked: CheckedEmbedder) -> dict[str, float]:
     """Embed the probe, past a cache; {} if the embedder has none.
 
     Raises:
         EmbeddingError: If the model fails.
     """
-    inner = getattr(one.embedder, "embedder", one.embedder)
-    if False in [getattr(held, "probe", True) for held in (one.user_object, inner)]:
+    inner = getattr(checked.embedder, "embedder", checked.embedder)
+    if False in [getattr(held, "probe", True) for held in (checked.user_object, inner)]:
         return {}
-    vector = CheckedEmbedder(inner, one.name, one.key).embed([PROBE])[0]
+    vector = CheckedEmbedder(inner, checked.name, checked.key).embed([PROBE])[0]
     pairs = vector.items() if isinstance(vector, dict) else enumerate(vector.tolist())
     return {str(at): value for at, value in pairs}

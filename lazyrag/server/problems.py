@@ -162,9 +162,11 @@ def public_error(error: ErrorInfo | None, *, is_operator: bool) -> ErrorInfo | N
     if error is None or is_operator:
         return error
     kind = getattr(all_errors, error.type, None)
-    if not isinstance(kind, type) or any(one in _STATUS for one in kind.__mro__):
-        return error if kind is not None else ErrorInfo(error.type, "An unexpected error occurred.")
-    [detail] = [_UPSTREAM[one][1] for one in kind.__mro__ if one in _UPSTREAM][:1] or ["An unexpected error occurred."]
+    classes = kind.__mro__ if isinstance(kind, type) else ()
+    if any(cls in _STATUS for cls in classes):
+        return error
+    details = [_UPSTREAM[cls][1] for cls in classes if cls in _UPSTREAM]
+    detail = details[0] if details else "An unexpected error occurred."
     return ErrorInfo(error.type, detail, "Ask the operator of the service, who sees the details.")
 
 

@@ -120,8 +120,8 @@ async def list_documents(
     where: OldJsonFilter = None,
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
-    wanted = json_filter(filters, where)
-    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, filters=wanted)
+    condition = json_filter(filters, where)
+    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, filters=condition)
     return _tagged(call, {"documents": [*map(call.public, page)], "next": page[-1].id if len(page) == limit else None})
 
 

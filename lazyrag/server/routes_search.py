@@ -325,8 +325,9 @@ async def list_nodes(
     """List the nodes of a group, by document in order of path, then by number."""
 
     def find() -> dict[str, Any]:
-        ids, wanted = None if document_id is None else [document_id], json_filter(filters, where)
-        found = scope.docs.get_nodes(group, document_ids=ids, filters=wanted, limit=limit + 1, offset=offset)
+        ids = None if document_id is None else [document_id]
+        condition = json_filter(filters, where)
+        found = scope.docs.get_nodes(group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset)
         return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
 
     return await scope.respond(find, slow=True)

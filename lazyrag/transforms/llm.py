@@ -517,11 +517,11 @@ def read_keyword_list(answer: str, is_cut: bool) -> list[str]:
         items = _SEPARATOR.split(text[label.end() :] if label else text)
     if is_cut:
         items = items[:-1]
-    found = _keywords_in([item.strip(" \t*_`\"'“”‘’.。") for item in items])
-    is_prose = any(len(one.split()) > _MAX_KEYWORD_WORDS or _SENTENCE_END.search(one) for one in found)
-    if len(found) < _MIN_KEYWORDS or is_prose or _REFUSAL.search(text):
+    keywords = _keywords_in([item.strip(" \t*_`\"'“”‘’.。") for item in items])
+    is_prose = any(len(keyword.split()) > _MAX_KEYWORD_WORDS or _SENTENCE_END.search(keyword) for keyword in keywords)
+    if len(keywords) < _MIN_KEYWORDS or is_prose or _REFUSAL.search(text):
         raise UnreadableAnswerError("the answer holds no list of keywords")
-    return _storable(found[:_MAX_ITEMS])
+    return _storable(keywords[:_MAX_ITEMS])
 
 
 def read_pair_list(answer: str, is_cut: bool) -> list[tuple[str, str]]:
