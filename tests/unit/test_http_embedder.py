@@ -353,3 +353,18 @@ def test_one_embedder_serves_threads_and_loops_at_once(model):
             thread.join()
     assert len(found) == 8
     assert all(length == len(text) for text, length in found)
+
+
+def test_halves_are_not_retried_but_single_texts_are(model):
+    """So a poisoned text costs a request for each half, and what fails for a moment is found by retrying it alone."""
+
+    def answer(request):
+        texts = request.get_json()["input"]
+        return failed(500) if "bb" in texts else model.embeddings({"input": texts})
+
+    model.faults = [answer] * 99
+    with embedder_of(model, batch_size=16, retries=2) as one:
+        found = results(one, ["bb", *("c" * number for number in range(3, 18))])
+    assert [at for at, result in enumerate(found) if isinstance(result, str)] == [0]
+    failing = [len(body["input"]) for body in model.bodies if "bb" in body["input"]]
+    assert sorted(failing) == [1, 1, 1, 1, 2, 4, 8, 16, 16, 16]  # alone as a probe, then with two retries

@@ -56,9 +56,14 @@ class Halving(Generic[R]):
             is_at_fault = self._successes > before or await self._accepts_another(fault)
             if is_at_fault and len(texts) > 1:
                 half = len(texts) // 2
-                parts = await concurrency.together(self.results(texts[:half]), self.results(texts[half:]))
+                parts = await concurrency.together(self._half(texts[:half]), self._half(texts[half:]))
                 return [*parts[0], *parts[1]]
         return [self.verdict or fault] * len(texts)
+
+    async def _half(self, texts: list[str]) -> list[R | EndpointError]:
+        """Results of a half, which is halved again without retries, in a task of its own; a single text has them."""
+        single_try.set(len(texts) > 1)
+        return await self.results(texts)
 
     async def _accepts_another(self, fault: EndpointError) -> bool:
         """Whether the server accepts another text alone, so that the texts of a failed request are at fault."""
