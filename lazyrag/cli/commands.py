@@ -135,8 +135,13 @@ def app() -> None:
 
 _PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
 _store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
-_where = click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Filter, such as 'file_type in .pdf,.docx'. Repeatable."
+_filters = click.option(
+    "--filters",
+    "--where",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Filter, such as 'file_type in .pdf,.docx'. Repeatable.",
 )
 _topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, metavar="N", help="Number of hits. Default: 6.")
 _group = click.option("--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
@@ -435,7 +440,7 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @_store
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 @click.option("--full", is_flag=True, help="Show complete passages.")
@@ -444,7 +449,7 @@ def search(
     words: tuple[str, ...],
     store: Path | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
     full: bool,
@@ -455,9 +460,9 @@ def search(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
-        explanation = search.explain(query, filters) if explain else None
-        nodes = search(query, filters)
+        condition = output.parse_filters(filters, docs.fields)
+        explanation = search.explain(query, condition) if explain else None
+        nodes = search(query, condition)
         result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
@@ -466,7 +471,7 @@ def search(
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query, where))
+        return Output(result, lines[1:] or _nothing_found(docs, query, filters))
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
@@ -475,9 +480,9 @@ def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str]:
+def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[str]:
     count = docs.status().documents
-    among = f"those of {count} files that --where allows" if where else f"{count} files"
+    among = f"those of {count} files that --filters allows" if filters else f"{count} files"
     text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrapped(text, terminal.width())
 
@@ -487,7 +492,7 @@ def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str
 @_store
 @click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 def ask(
@@ -495,7 +500,7 @@ def ask(
     store: Path | None,
     model: str | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
 ) -> Output:
@@ -508,14 +513,14 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
+        condition = output.parse_filters(filters, docs.fields)
         if model:
-            return _answered(search, question, model, topk, filters)
-        nodes = search(question, filters)
+            return _answered(search, question, model, topk, condition)
+        nodes = search(question, condition)
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question, where), ""]
+        lines = lines or [*_nothing_found(docs, question, filters), ""]
         hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
         result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])

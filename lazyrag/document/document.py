@@ -28,7 +28,6 @@ from lazyrag.document.groups import (
     GroupOptions,
     Step,
     built_in_groups,
-    embed_identity,
     group_name,
     make_group,
 )
@@ -36,6 +35,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.document.model_identity import check_probes, find_identities, next_identity
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
@@ -683,10 +683,18 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
+    def repair(
+        self,
+        *,
+        embed_keys: Sequence[str] = (),
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
+            embed_keys: Embed keys whose vectors are embedded again, as their model has changed. Other programs that
+                have the store open must open it again.
             on_progress: As for `sync`.
             cancel: As for `sync`; the next repair does the rest.
 
@@ -704,8 +712,14 @@ class Document:
         """
         from lazyrag.document.verify import repair
 
+        keys = validate_texts("embed_keys", embed_keys)
+        indexer = self._unrestricted("repair")
+        if keys:
+            self._reader.embedders(keys)  # raises for an unknown one
         with during_call(on_progress, cancel):
-            return repair(self._unrestricted("repair"))
+            for key in keys:
+                _embed_again(indexer, key)
+            return repair(indexer)
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
@@ -787,7 +801,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -799,7 +813,7 @@ class Document:
             limit: At most so many documents, at least 1.
             status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
                 ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
-            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+            filters: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
                 root nodes of documents are read, up to the end of the page.
 
         Raises:
@@ -812,7 +826,7 @@ class Document:
             >>> [(one.id, one.status, one.version) for one in docs.documents()]
             [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
         """
-        return listing.list_documents(self._reader, after, limit, status, where)
+        return listing.list_documents(self._reader, after, limit, status, filters)
 
     def document(self, document: str) -> DocumentInfo:
         """Return the state of one document.
@@ -939,7 +953,7 @@ class Document:
 
     @known_keywords
     def search(
-        self, query: str, topk: int = 6, where: FilterLike | None = None, *, group: str = "MediumChunk"
+        self, query: str, topk: int = 6, filters: FilterLike | None = None, *, group: str = "MediumChunk"
     ) -> list[DocNode]:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
 
@@ -948,7 +962,7 @@ class Document:
         Args:
             query: A question or keywords.
             topk: At most so many nodes, at least 1.
-            where: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
+            filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
 
         Raises:
@@ -964,7 +978,7 @@ class Document:
             ['coffee']
         """
         above = importlib.import_module("lazyrag.retrieval.hybrid")  # retrievers are built on Documents
-        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=where)
+        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=filters)
         return found
 
     @known_keywords
@@ -1045,13 +1059,13 @@ class Document:
 
     @known_keywords
     def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+        self, text: str, filters: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
         Args:
             text: The text, of at most 1,000 characters.
-            where: Only in documents that satisfy this filter.
+            filters: Only in documents that satisfy this filter.
             limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
@@ -1065,7 +1079,7 @@ class Document:
             >>> docs.grep("dry", ignore_case=True)[0].span
             (9, 12)
         """
-        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+        return listing.grep(self._reader, text, filters, limit, ignore_case=ignore_case)
 
     def tables(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.
@@ -1481,7 +1495,7 @@ def _open_indexer(
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
+        identities = find_identities(ledger, embedders)
         cached, cache = dict(embedders), None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
@@ -1493,6 +1507,7 @@ def _open_indexer(
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
+        check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.cache = cache
@@ -1522,6 +1537,19 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
     from lazyrag.document.verify import repair_lost
 
     return repair_lost(indexer)
+
+
+def _embed_again(indexer: Indexer, key: str) -> None:
+    """Embed again what is embedded with a key."""
+    planner, embedder = indexer.planner, indexer.embedders[key]
+    with indexer.writing():
+        view = indexer.now()
+        steps = [step for name in view.groups if planner.live_index(view, step := Step(name, embed_key=key))]
+        planner.identities[key] = identity = next_identity(embedder)
+        if indexer.cache is not None:
+            planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)
+        for step in steps:
+            indexer.build(step)
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
-from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
+from lazyrag.document.build_plan import BuildPlan, GroupTarget, index_step
 from lazyrag.document.changes import (
     Changes,
     ComparedFile,
@@ -29,7 +29,7 @@ from lazyrag.document.changes import (
     validate_user_metadata,
 )
 from lazyrag.document.format_report import COUNTED, PlannedFormat, merge_formats, plan_formats
-from lazyrag.document.groups import LOADING, NodeGroup, Step
+from lazyrag.document.groups import LOADING, TEXT_MARK, NodeGroup, Step, model_identity
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
     MakeRoot,

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -62,7 +62,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRETS = frozenset({"embed_key"})
-_KEYWORDS = ("output_format", "join", "topk")
+OnRerankError: TypeAlias = Literal["raise", "keep"]
+_KEYWORDS = ("output_format", "join", "topk", "on_error")
 """Keywords of every Reranker."""
 
 
@@ -164,6 +165,8 @@ class Reranker(Generic[T_co]):
         output_format: Form of the result, as that of a `Retriever`: None or ``"node"``, ``"content"`` or ``"dict"``.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
         topk: At most so many nodes, for every reranker; -1 means all. Passed on to functions that take it.
+        on_error: If the function or its model fails: ``"raise"``, or ``"keep"`` the order of before, with an
+            `AnswerWarning`. Explanations show it.
         kwargs: Passed to the function at every call.
 
     Raises:
@@ -184,6 +187,7 @@ class Reranker(Generic[T_co]):
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
         topk: int = ...,
+        on_error: OnRerankError = ...,
         **kwargs: Any,
     ) -> None: ...
     @overload
@@ -194,6 +198,7 @@ class Reranker(Generic[T_co]):
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
         topk: int = ...,
+        on_error: OnRerankError = ...,
         **kwargs: Any,
     ) -> None: ...
     def __init__(
@@ -203,9 +208,11 @@ class Reranker(Generic[T_co]):
         output_format: OutputFormat | None = None,
         join: bool | str = False,
         topk: int = -1,
+        on_error: OnRerankError = "raise",
         **kwargs: Any,
     ) -> None:
         self._function = rerankers[name]
+        self._on_error = validate_choice("on_error", on_error, get_args(OnRerankError))
         self.output_format, self._join = checked_output(output_format, join)
         func, skip = self._function.func, 0 if self._function.makes_step else 1
         named, takes_any = keyword_names(func, skip=skip)
@@ -282,9 +289,19 @@ class Reranker(Generic[T_co]):
             stage and the reranker's own, with the contribution of each.
 
         Raises:
-            RetrievalError: If the function fails.
+            RetrievalError: If the function fails, and ``on_error`` is ``"raise"``.
         """
         limit = self._topk if topk is None else _checked_topk(topk)
+        try:
+            return self._ranked(stage, query, topk, limit)
+        except RetrievalError as exc:
+            if self._on_error == "raise":
+                raise
+            warn_user(f"The reranker {self.name!r} failed; the order of before is kept. {exc}", AnswerWarning)
+        settings = {"failed": "the order of before is kept"}
+        return _cut(Stage("reranker", self.name, stage.nodes, (stage,), settings=settings), limit)
+
+    def _ranked(self, stage: Stage, query: str, topk: int | None, limit: int) -> Stage:
         if self._step is not None:
             step = self._step if topk is None else replace(self._step, topk=limit)
             with errors_of(f"The reranker {self.name!r}", RetrievalError):

@@ -107,7 +107,7 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
     where = {"labels": [label]} if label else None
     for at in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(found)
-        found += [(at, one) for one in call.docs.documents(last or None, limit, states[at], where)]
+        found += [(at, call.public(one)) for one in call.docs.documents(last or None, limit, states[at], where)]
         last = ""
         if len(found) > _ROWS:
             section, one = found[_ROWS - 1]

@@ -17,7 +17,7 @@ import time
 import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -35,7 +35,7 @@ from lazyrag.document.jobs import documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.guard import BOOK, job_key
-from lazyrag.server.problems import ProblemError
+from lazyrag.server.problems import ProblemError, public_error
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
@@ -351,9 +351,13 @@ class Call:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.docs.document(identity)
+            return self.public(self.docs.document(identity))
         except (ConfigError, NotRegisteredError):
             return None
+
+    def public(self, found: Any) -> Any:
+        """A document with its error as the principal may see it."""
+        return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
 
     async def visible(self, *identities: str) -> Any:
         """The last of some documents.
