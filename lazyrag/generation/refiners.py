@@ -24,7 +24,7 @@ from lazyrag.models.rerank import (
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
 from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
-from lazyrag.text.analyzers import query_terms, term_function, term_spans
+from lazyrag.text.analyzers import matching_function, query_terms, term_spans
 from lazyrag.text.sentences import is_boundary, resolve_language, sentence_spans
 from lazyrag.text.structure import markdown_headings
 from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
@@ -81,7 +81,7 @@ def supports_of(
         [[0], [0], [], []]
     """
     lowest = min(scores, default=0.0)
-    terms_of = term_function(resolve_language("auto", query))
+    terms_of = matching_function(resolve_language("auto", query), query)
     if model is not None or (texts and not {*terms_of(query)}.isdisjoint(terms_of(texts[scores.index(lowest)]))):
         lowest = min(0.0, lowest)
     gains = [score - lowest for score in scores]
@@ -642,7 +642,7 @@ class TreeRefiner:
             scores[at] = math.fsum(scores[one] for one in below) / len(below) if below else found[at]
             if below:
                 supports[at] = [at] if 2 * sum(one in supports[one] for one in below) >= len(below) else []
-        terms_of = term_function(resolve_language("auto", query))
+        terms_of = matching_function(resolve_language("auto", query), query)
         terms = {*terms_of(query)}
         common = dict(min_max(list(scores.items())))
         titled = [len(terms & {*terms_of(row.part.title)}) / max(1, len(terms)) for row in rows]
