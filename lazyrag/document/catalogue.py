@@ -31,7 +31,7 @@ from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import FieldValue, State
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import normal_name, require, validate_boolean, validate_choice, validate_integer, validate_text
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
@@ -144,7 +144,8 @@ def list_documents(
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
     """Return one document; see `Document.document`."""
     ledger = reader.indexer.ledger
-    known = ledger.documents.named([validate_text("document", identity)])
+    identity = normal_name(validate_text("document", identity))
+    known = ledger.documents.named([identity])
     if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
@@ -478,7 +479,7 @@ def checked_span(span: Any, length: int | None = None) -> Span:
 
 def find_root(reader: Reader, path: str) -> Segment:
     """The visible root node of a document; hidden ones are as unknown as others."""
-    for root in _roots(reader, [root_uid(validate_text("path", path))]):
+    for root in _roots(reader, [root_uid(normal_name(validate_text("path", path)))]):
         return root
     raise DatasetPathError(f"There is no document {path!r}. See documents().")
 

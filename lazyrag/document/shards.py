@@ -46,7 +46,7 @@ from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
-from lazyrag.validation import require, validate_integer, validate_text
+from lazyrag.validation import normal_name, require, validate_integer, validate_text, with_normal_names
 
 if TYPE_CHECKING:
     from typing import Self
@@ -267,6 +267,10 @@ class ShardedLedger:
         """See `DocumentTable.named`."""
         names = list(identities)
         return self._rows([one.documents.named(names) for one in self._ledgers])
+
+    def find(self, identity: str) -> DocumentRow | None:
+        """See `DocumentTable.find`."""
+        return next(iter(self.named([identity]).values()), None)
 
     def all(self) -> dict[str, DocumentRow]:
         """See `DocumentTable.all`."""
@@ -519,7 +523,7 @@ def _routed(name: str) -> Any:
     @wraps(method)
     def call(self: ShardedDocument, *args: Any, **kwargs: Any) -> Any:
         document = args[0] if args else kwargs.get(first)
-        return getattr(self.shard_of(validate_text(first, document)), name)(*args, **kwargs)
+        return getattr(self.shard_of(normal_name(validate_text(first, document))), name)(*args, **kwargs)
 
     return call
 
@@ -733,6 +737,7 @@ class ShardedDocument(Document):
         """See `Document.add_texts`."""
         self._whole("add_texts")
         given = syncing.check_texts(texts, metadata)
+        texts = with_normal_names("texts", texts)
         parts = self._split(texts)
         for shard, names in parts:
             syncing.text_rows(shard._indexer, names)
@@ -756,7 +761,7 @@ class ShardedDocument(Document):
         """See `Document.update_metadata`."""
         self._whole("update_metadata")
         require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
-        syncing.check_metadata_of(changes, list(changes))
+        changes = syncing.check_metadata_of(changes, list(changes))
         parts = self._split(changes)
         for shard, names in parts:
             syncing.live_rows(shard._indexer, names)
