@@ -1078,6 +1078,8 @@ class Document:
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
+        Invisible characters, such as soft hyphens, and the encoding of accents do not count.
+
         Args:
             text: The text, of at most 1,000 characters.
             where: Only in documents that satisfy this filter.

@@ -261,7 +261,7 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
         >>> term_spans("It costs $4,200.", query_terms("4200"))
         [(10, 15, '4200')]
     """
-    normal, starts, ends = _aligned(text)
+    normal, starts, ends = _in_normal_form(text)
     matches = [*_words().finditer(normal), *_grouped_numbers().finditer(normal)]
     spans = [
         (match.start(), match.end(), term)
@@ -275,20 +275,32 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
     return sorted((starts[first], ends[last - 1], term) for first, last, term in spans)
 
 
-def _aligned(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
-    """A text in normal form, and where the piece of each of its characters begins and ends in the text."""
-    normal = normal_form(text)
-    visible = without_ignorable(text)
-    if len(normal) == len(visible) == len(text) and unicodedata.is_normalized("NFKC", _narrowed(visible)):
-        return normal, range(len(text)), range(1, len(text) + 1)
+def aligned(text: str, form: Callable[[str], str]) -> tuple[str, Sequence[int], Sequence[int]]:
+    r"""A text in some form, and where the piece of each of its characters begins and ends in the text.
+
+    Example:
+        >>> aligned("cafe\u0301s", normal_form)[1:]
+        ([0, 1, 2, 3, 5], [1, 2, 3, 5, 6])
+    """
     cuts = [at for at in range(len(text)) if is_boundary(text, at) and not _ignorable().match(text, at)]
-    pieces, starts, ends = [], [], []
+    pieces: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
     for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
-        piece = normal_form(text[start:end])
+        piece = form(text[start:end])
         pieces.append(piece)
         starts += [start] * len(piece)
         ends += [end] * len(piece)
     return "".join(pieces), starts, ends
+
+
+def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
+    """A text in normal form, aligned."""
+    normal = normal_form(text)
+    visible = without_ignorable(text)
+    if len(normal) == len(visible) == len(text) and unicodedata.is_normalized("NFKC", _narrowed(visible)):
+        return normal, range(len(text)), range(1, len(text) + 1)
+    return aligned(text, normal_form)
 
 
 def _is_cjk(term: str) -> bool:
