@@ -811,7 +811,7 @@ def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[
         if name not in normal:
             raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, given))
-    return metadata
+    return dict(metadata)
 
 
 def live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:

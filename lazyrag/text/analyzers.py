@@ -54,12 +54,11 @@ _MAYBE_GROUPED = re.compile(r",(?<=[0-9],)[0-9]{3}(?![0-9])")
 _YEAR = re.compile("(?:(?<=[a-z])|(?<=q[1-4])|(?<=h[12]))(?:19|20)[0-9]{2}(?![0-9])")
 _FISCAL_YEAR = re.compile("(?<=fy)[0-9]{2}(?![0-9])")
 
-IGNORABLE = (
+# Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction, variation selectors.
+_IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Unicode's Default_Ignorable_Code_Point, as the inside of a regular expression's character class: soft hyphens,
-zero-width characters, marks of direction, variation selectors."""
 
 
 @functools.cache
@@ -100,7 +99,7 @@ def _join_number(match: re.Match[str]) -> str:
 
 @functools.cache
 def _ignorable() -> re.Pattern[str]:
-    return re.compile(f"[{IGNORABLE}]+")
+    return re.compile(f"[{_IGNORABLE}]+")
 
 
 class _Terms(dict[str, str]):
@@ -382,12 +381,7 @@ def without_ignorable(text: str) -> str:
 
 def normal_form(text: str) -> str:
     """A text as it is searched: NFKC, case folded, without characters that nobody sees."""
-    return folded(without_ignorable(text))
-
-
-def folded(visible: str) -> str:
-    """The normal form of a text without ignorable characters."""
-    return unicodedata.normalize("NFKC", _narrowed(visible)).casefold()
+    return unicodedata.normalize("NFKC", _narrowed(without_ignorable(text))).casefold()
 
 
 def _narrowed(text: str) -> str:

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyrag.text.analyzers import (
-    IGNORABLE,
     analysers,
     ascii_words,
     chinese_segmenter,
     chinese_terms,
     english_terms,
-    folded,
     longer_terms,
+    normal_form,
     normal_words,
     term_function,
     with_joined_numbers,
-    without_ignorable,
     word_terms,
 )
 from lazyrag.text.sentences import CJK_LETTERS
@@ -144,8 +142,6 @@ class TermCodes:
         every: list[str | bytes] = []
         sizes: list[int] = []
         wide: list[tuple[int, str]] = []
-        unusual = [text for text in texts if not text.isascii()]
-        visible = without_ignorable if unusual and _may_be_ignorable("".join(unusual)) else str
         for at, text in enumerate(texts):
             words: list[Any]
             if not self._is_built_in:
@@ -153,7 +149,7 @@ class TermCodes:
             elif text.isascii():
                 words = with_joined_numbers(text).encode().translate(_LETTERS).split()
             else:
-                normal = folded(visible(text))
+                normal = normal_form(text)
                 words = normal_words(normal)
                 wide.append((at, normal))
             every += words
@@ -234,25 +230,6 @@ def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.
             rows = np.array([row for row, _ in some], np.int32).repeat([len(one) + 1 for _, one in some])
             yield "".join(f"{one}\n" for _, one in some), rows
             some, size = [], 0
-
-
-def _may_be_ignorable(text: str) -> bool:
-    """Whether `without_ignorable` may change a text; a third of its time."""
-    units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), np.uint16)
-    return bool(_ignorable_units().take(units).any())
-
-
-@functools.cache
-def _ignorable_units() -> NDArray[np.bool_]:
-    """(0x10000,) whether a unit of UTF-16 is an ignorable character, or the first half of one."""
-    table = np.zeros(0x10000, np.bool_)
-    for first, last in re.findall("(.)(?:-(.))?", IGNORABLE):
-        table[_first_unit(first) : _first_unit(last or first) + 1] = True
-    return table
-
-
-def _first_unit(character: str) -> int:
-    return int.from_bytes(character.encode("utf-16-le")[:2], "little")
 
 
 @functools.cache
