@@ -479,7 +479,7 @@ def checked_span(span: Any, length: int | None = None) -> Span:
 
 def find_root(reader: Reader, path: str) -> Segment:
     """The visible root node of a document; hidden ones are as unknown as others."""
-    for root in _roots(reader, [root_uid(normal_name(validate_text("path", path)))]):
+    for root in _roots(reader, [root_uid(validate_text("path", path))]):
         return root
     raise DatasetPathError(f"There is no document {path!r}. See documents().")
 

@@ -20,7 +20,6 @@ from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
-from lazyrag.validation import normal_name
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
 Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]
@@ -691,7 +690,7 @@ class DocumentTable(_Table):
     def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
         """Those of some documents that are known, by identity, including deleted ones."""
         query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
-        found = self._db.select_in(query, {root_uid(normal_name(one)) for one in identities}, self._db.id)
+        found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
         return {row.identity: row for row in map(document_row, found)}
 
     def find(self, identity: str) -> DocumentRow | None:

@@ -99,7 +99,7 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
 
     embed.identity = "length"
     with monkeypatch.context() as patch:
-        for module in ("document.ledger", "document.sync", "document.changes", "loaders.directory"):
+        for module in ("data.segment", "document.sync", "document.changes", "loaders.directory"):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
         patch.setattr("lazyrag.document.sync.with_normal_names", lambda _, values: dict(values))
         with Document(written, embed=embed, store_conf=store) as docs:
