@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import numbers
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any, TypeVar, cast
@@ -14,6 +15,7 @@ from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 
 def validate_integer(name: str, value: Any, least: int, most: int | None = None, expected: str = "") -> int:
@@ -326,6 +328,30 @@ def validate_text(name: str, value: Any) -> str:
     """
     require(isinstance(value, str) and bool(value.strip()), name, value, "a string that is not blank")
     return cast("str", value)
+
+
+def normal_name(name: str) -> str:
+    r"""Return a name or id in NFC: a Mac writes é as two characters, other systems as one.
+
+    Example:
+        >>> normal_name("cafe\u0301.txt") == "caf\u00e9.txt"
+        True
+    """
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def with_normal_names(name: str, values: Mapping[str, T]) -> dict[str, T]:
+    """Return a mapping by names or ids with these in NFC.
+
+    Raises:
+        ConfigError: If two of them differ only by their normal form.
+    """
+    spelled: dict[str, str] = {}
+    for key in values:
+        other = spelled.setdefault(normal_name(key), key)
+        if other is not key:
+            raise ConfigError(f"{name} has {other!a} and {key!a}, which are one name. Pass one of them.")
+    return {normal: values[key] for normal, key in spelled.items()}
 
 
 def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
 
 import lazyrag.document.catalogue as listing
 import lazyrag.document.sync as syncing
@@ -1063,6 +1063,8 @@ class Document:
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
+        Invisible characters, such as soft hyphens, and the encoding of accents do not count.
+
         Args:
             text: The text, of at most 1,000 characters.
             filters: Only in documents that satisfy this filter.
@@ -1373,6 +1375,13 @@ class Document:
 
     def __enter__(self) -> Self:
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open stores."""
+        raise ConfigError(
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among threads, make a view "
+            "of it with restricted(filters), or open its stores again with Document(..., read_only=True)."
+        )
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -693,6 +693,10 @@ class DocumentTable(_Table):
         found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
         return {row.identity: row for row in map(document_row, found)}
 
+    def find(self, identity: str) -> DocumentRow | None:
+        """One of them; None if it is unknown."""
+        return next(iter(self.named([identity]).values()), None)
+
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
         rows = self._db.select(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._db.id,))  # noqa: S608

@@ -355,7 +355,7 @@ class LocalSnapshot(Snapshot):
         search = self._nodes.vector_search(mode)
         index = self.vector_index(group, embed_key)
         if self._scope is not None and index.dimension:
-            self._nodes.require_exact(index.collection)
+            self._nodes.require_exact(index.collection, self._scope)
         dimension = self._dimension(group, embed_key)
         if not dimension:
             return []

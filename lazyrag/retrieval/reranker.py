@@ -7,7 +7,6 @@ import numbers
 import os
 import re
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -35,7 +34,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.base import OutputFormat, checked_output, render
 from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
-from lazyrag.text.analyzers import analysers
+from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
     check_call,
@@ -361,7 +360,7 @@ def keyword_filter(
         ConfigError: If keys are one text instead of a list, one is blank, or the language is unknown.
     """
     _check_keyword_filter(required_keys, exclude_keys, language)
-    text = _folded(node.get_text())
+    text = normal_form(node.get_text())
     has_all = all(_pattern(key).search(text) for key in required_keys)
     return node if has_all and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
@@ -374,17 +373,13 @@ def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), langu
 
 @lru_cache(maxsize=4096)
 def _pattern(key: str) -> re.Pattern[str]:
-    folded = _folded(key.strip())
+    folded = normal_form(key.strip())
     if _CJK.search(folded):
         return re.compile(re.escape(folded))
     words = r"\s+".join(map(re.escape, folded.split()))
     # A word may be right beside Chinese, which has no spaces.
     letter = rf"[^\W{CJK_LETTERS}]"
     return re.compile(rf"(?<!{letter}){words}(?!{letter})")
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
 
 
 _Scores: TypeAlias = "dict[int, float]"  # by position among the incoming nodes

@@ -172,7 +172,7 @@ class Store:
 
     def row(self, identity: str) -> Any:
         """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.named([identity]).get(identity)
+        return self.call.whole._indexer.ledger.documents.find(identity)
 
 
 def _store(call: Call, own: str, name: str) -> Store:

@@ -382,7 +382,7 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
 
 def _before(call: Call, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    row = call.whole._indexer.ledger.documents.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:

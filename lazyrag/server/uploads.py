@@ -41,6 +41,7 @@ from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.types import State
+from lazyrag.validation import normal_name
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 
@@ -111,7 +112,7 @@ def stored_path(folder: Path, content_hash: str, name: str) -> Path:
 def uploaded_file(call: Call, identity: str) -> Path | None:
     """The uploaded file that a document's live version is made of; None if it was not uploaded."""
     table = call.whole._indexer.ledger.documents
-    row = table.named([identity]).get(identity)
+    row = table.find(identity)
     if row is None or row.status != "live":
         return None
     live = next((one.content_hash for one in table.versions(row.id) if one.number == row.version), row.content_hash)
@@ -459,6 +460,7 @@ class Call:
         Raises:
             ProblemError: 403 for labels that it does not have.
         """
+        name = normal_name(name)
         if self.principal.labels is None:
             return name, dict(metadata)
         known = self.find(name)
@@ -592,14 +594,15 @@ async def add_files(
     given: dict[str, dict[str, Any]] = {}
 
     def arrange(file: FileResult) -> None:
-        identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
+        identity, own = call.owned(file.name, named.get(normal_name(file.name), {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
         file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
-    require_named(metadata, {file.name for file in files}, "files")
+    named = {normal_name(name): about for name, about in metadata.items()}
+    require_named(named, {normal_name(file.name) for file in files}, "files")
     for file in files:
         try:
             if file.problem is None:
