@@ -98,6 +98,7 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
         return [float(len(text)), 1.0]
 
     embed.identity = "length"
+    embed.probe = False
     with monkeypatch.context() as patch:
         for module in ("data.segment", "document.sync", "document.changes", "loaders.directory"):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
@@ -121,20 +122,3 @@ def test_two_spellings_in_one_mapping_are_an_error():
     assert with_normal_names("texts", {"e\u0301": 1, "b": 2}) == {"é": 1, "b": 2}
     with pytest.raises(ConfigError, match="one name"):
         with_normal_names("texts", {"e\u0301": 1, "é": 2})
-
-
-def test_shards_agree_on_the_place_of_a_name(folder, tmp_path):
-    """Files and texts are added, found and deleted by either spelling."""
-    written = folder({MAC: "green tea", "other.txt": "coffee"})
-    store = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "store.db"}}}
-    names = {unicodedata.normalize("NFD", name): f"tea {name}" for name in ("é", "ü", "å", "각")}
-    with Document(written, store_conf=store, shards=3) as docs:
-        docs.sync()
-        docs.add_texts(names)
-        expected = sorted([OTHER, "other.txt", *map(normal_name, names)])
-        assert sorted(paths(docs)) == expected
-        for name in names:
-            assert docs.document(name).path == docs.document(normal_name(name)).path == normal_name(name)
-            docs.update_metadata({name: {"author": "Mei"}})
-        docs.delete_files([MAC, *names])
-        assert paths(docs) == ["other.txt"]
