@@ -6,15 +6,18 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Collection
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Query
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from lazyrag._version import __version__
-from lazyrag.errors import LazyRAGError
+from lazyrag.errors import LazyRAGError, known_names
 from lazyrag.server import (
     dify,
     openai_answers,
@@ -60,6 +63,7 @@ ROUTERS = tuple(
     )
 )
 
+_OF_PAGES = frozenset({"csrf"})
 PAGES = (page, page_operate, page_manage, page_read)  # the last one has the path of any document
 
 
@@ -70,7 +74,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         service: What it serves.
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
-    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None)
+    checks = [Depends(_check_query)]
+    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None, dependencies=checks)
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware, root_path)
@@ -100,8 +105,10 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
             await service.run(repr, docs)
         return {"status": "ready"}
 
-    async def mcp(_: Request) -> Any:  # the first request imports what it needs
+    async def mcp(request: Request) -> Any:  # the first request imports what it needs
         from lazyrag.server import load
+
+        _require_query(request, frozenset())
 
         return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
 
@@ -110,6 +117,31 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     described = app.openapi
     app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
+
+
+async def _check_query(request: Request) -> None:
+    """Refuse parameters that the route does not have, before anything is done.
+
+    Links to pages may have them, since other sites add some to track visitors.
+
+    Raises:
+        ProblemError: 422, or 400 as OpenAI's error.
+    """
+    route = request.scope["route"]
+    is_page = not route.include_in_schema
+    if not request.query_params or (is_page and request.method in ("GET", "HEAD")):
+        return
+    names = {one.alias for one in get_flat_params(route.dependant) if isinstance(one.field_info, Query)}
+    _require_query(request, names | _OF_PAGES if is_page else names)
+
+
+def _require_query(request: Request, names: Collection[str]) -> None:
+    unknown = next((name for name in request.query_params if name not in names), None)
+    if unknown is not None:
+        remedy = known_names(unknown, names) if names else "This route has no query parameters."
+        error = {"field": f"query.{unknown}", "message": "Unknown parameter"}
+        detail = f"Unknown parameter: {unknown[:80]!a}."
+        raise ProblemError(422, detail, remedy, errors=[error], code="unknown_parameter")
 
 
 class RequestMiddleware:

@@ -402,7 +402,7 @@ class ReadDispatcher:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
-        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        is_post = scope["type"] == "http" and scope["method"] == "POST" and not scope["query_string"]
         found = self._path.fullmatch(scope["path"].removeprefix(scope["root_path"].rstrip("/"))) if is_post else None
         if found is None or not scope["state"]["principal"].may("read"):
             await self._app(scope, receive, send)

@@ -76,7 +76,7 @@ def test_one_document(client):
     assert client.get(f"{SET}/documents/茶.txt").json()["status"] == "SUCCESS"
     assert [one["number"] for one in client.get(f"{SET}/versions/tea.md").json()["versions"]] == [1]
     for kind in ("documents", "versions", "files", "marks"):
-        answer = client.get(f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1})
+        answer = client.get(f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1} if kind == "marks" else {})
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
