@@ -26,6 +26,7 @@ import lazyrag.server.openai_common as openai
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import AnswerDelta, Citation, Hit
 from lazyrag.document import Document
+from lazyrag.generation.citations import citing_markers
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.markers import scan
 from lazyrag.generation.prompts import SYSTEM_EN, SYSTEM_ZH, Prompts
@@ -280,7 +281,8 @@ class Asked:
     def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
         """The source of a citation, start and end of its first mark, and what OpenAI's annotations do not have."""
         source = next(one for one in self.found if one.hit.id == citation.uid)
-        places = [(one.start, one.end) for one in scan(text).markers if citation.index in one.numbers]
+        markers = citing_markers(text, scan(text).markers, [one.hit for one in self.found])
+        places = [(one.start, one.end) for one in markers if citation.index in one.numbers]
         own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location}
         return source, *(places or [(len(text), len(text))])[0], own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import difflib
 import functools
 import itertools
@@ -10,7 +11,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
@@ -29,7 +30,16 @@ from lazyrag.data.result import Hit
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span, root_uid
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
-from lazyrag.generation.citations import CLAIM_CHARACTERS, cited_with, claim_before, quote_checks, snippet
+from lazyrag.generation.citations import (
+    CLAIM_CHARACTERS,
+    SourceMarkers,
+    cited_span,
+    cited_with,
+    citing_markers,
+    claim_before,
+    is_statement,
+    quote_checks,
+)
 from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
@@ -98,10 +108,10 @@ def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> lis
     found, at = [], span[0]
     for number, start, end in sorted(marks, key=lambda one: one[1:]):
         first, last = max(start, at), min(end, span[1])
-        if first < last:
+        if first < last or (start == end and at <= start < span[1]):
             found += [(text[at:first], 0), (text[first:last], number)]
             at = last
-    return [one for one in (*found, (text[at : span[1]], 0)) if one[0]]
+    return [one for one in (*found, (text[at : span[1]], 0)) if any(one)]
 
 
 # Answers
@@ -114,16 +124,16 @@ class Source:
     Args:
         number: Of its chip, from 1.
         hit: The passage as it was read.
-        span: The cited words in its text.
+        span: The cited words in its text; None if no sentence of it shares a content word with the statement.
         asked: When the question was asked.
-        there: The words in the present text of the document; None if they are not there any more.
+        there: The words, or the whole passage, in the present text; None if they are not there any more.
         place: The same for people.
         is_gone: Whether the principal does not see the document any more.
     """
 
     number: int
     hit: Hit
-    span: Span
+    span: Span | None
     asked: float
     there: Span | None = None
     place: str = ""
@@ -131,8 +141,9 @@ class Source:
 
     @property
     def quote(self) -> str:
-        """The cited words."""
-        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(self.hit.text[slice(*self.span)].split()))
+        """The cited words; "" if there are none."""
+        words = "" if self.span is None else self.hit.text[slice(*self.span)]
+        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(words.split()))
 
 
 @dataclass
@@ -151,23 +162,20 @@ class Turn:
     sources: list[Source] = field(default_factory=list)
     statements: int = 0
     bare: int = 0
-    unverified: list[str] = field(default_factory=list)
+    quotes: int = 0
+    misquoted: list[str] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
 
-    def cite(self, hit: Hit, span: Span) -> int:
+    def cite(self, hit: Hit, span: Span | None) -> int:
         """The number of a citation: equal ones have one."""
         new = Source(self.first + len(self.sources), hit, span, self.asked)
         for one in self.sources:  # passages overlap
             is_near = one.hit.source == hit.source and abs(one.hit.chunk_id - hit.chunk_id) <= 1
-            if is_near and (one.quote == new.quote if one.hit.id != hit.id else one.span == span):
+            is_equal = one.span == span if one.hit.id == hit.id else new.quote and one.quote == new.quote
+            if is_near and is_equal:
                 return one.number
         self.sources.append(new)
         return new.number
-
-
-def _best_span(text: str, claim: str) -> Span:
-    quote = snippet(text, claim)
-    start = max(0, text.find(quote))
-    return start, start + len(quote)
 
 
 _OPEN_MARKER = re.compile(r"(?<!\s)\s*([\[【［〔])([^\[\]【】［］〔〕\n]{0,80})([\]】］〕]|$)")
@@ -208,10 +216,14 @@ class LiveText:
             if marker is None or marker.fault:
                 yield self._up_to(match.end())
                 continue
+            before = self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()]
+            if SourceMarkers([*self._hits.values()]).is_copy(marker.text, before):
+                yield self._up_to(match.end())
+                continue
             self._done = match.end()
-            claim = claim_before(self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()])
+            claim = claim_before(before)
             for hit in known:
-                yield self._turn.cite(hit, _best_span(hit.text, claim))
+                yield self._turn.cite(hit, cited_span(hit.text, claim))
         yield self._up_to(len(self._text.rstrip()))
 
     def _up_to(self, end: int) -> str:
@@ -239,28 +251,29 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     text = turn.found["text"] or ""
     if turn.found["text"] is None:  # no chat model: the passages
         for hit in hits:
-            turn.cite(hit, _best_span(hit.text, turn.question))
+            turn.cite(hit, cited_span(hit.text, turn.question))
         return
     scanned, lines = scan(text), list(_lines(text))
+    markers = citing_markers(text, scanned.markers, hits)
     checks = quote_checks(text, scanned, hits)
-    turn.unverified = [one.quote for one in checks if not one.ok]
+    turn.quotes, turn.misquoted = len(checks), [one.quote for one in checks if not one.ok]
     chips: list[tuple[int, int, list[int]]] = []
-    for marker in scanned.markers:
+    for marker in markers:
         claim = claim_before(text[max(0, marker.start - CLAIM_CHARACTERS) : marker.start])
         quoted = [one for one in checks if one.quote in claim]
         is_wrong = marker.fault or any(not one.ok for one in quoted)
         numbers = [one for one in marker.numbers if 1 <= one <= len(hits)]
-        turn.unverified += [] if numbers and not marker.fault else [marker.text]
+        turn.unresolved += [] if numbers and not marker.fault else [marker.text]
         spans = {one.found: one.span for one in quoted}
-        cited = [(hits[one - 1], spans.get(one) or _best_span(hits[one - 1].text, claim)) for one in numbers]
+        cited = [(hits[one - 1], spans.get(one) or cited_span(hits[one - 1].text, claim)) for one in numbers]
         chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited]))
     prose = [(start, end) for kind, start, end in lines if kind not in ("h", "head", "pre")]
     claims = [
         (start, end)
         for start, end in sentence_spans(text)
-        if hits and any(one < end and start < two for one, two in prose) and _is_claim(text[start:end])
+        if hits and any(one < end and start < two for one, two in prose) and is_statement(text[start:end])
     ]
-    sourced = cited_with(text, scanned.markers, claims, sources=len(hits))
+    sourced = cited_with(text, markers, claims, sources=len(hits))
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
     turn.statements, turn.bare = len(claims), len(bare)
     is_zh = resolve_language("auto", text) == "zh"
@@ -270,11 +283,6 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
             turn.blocks.append((kind, [inline(one) for one in _cells(text, start, end)]))
         else:
             turn.blocks.append((kind, [(text[start:end], "")] if kind == "pre" else inline((start, end))))
-
-
-def _is_claim(sentence: str) -> bool:
-    plain = replace_markers(sentence, "").strip()
-    return sum(map(str.isalnum, plain)) > 1 and not plain.endswith((":", "："))
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int]]:
@@ -601,7 +609,7 @@ async def page_image(call: Reading, document_id: str, page: Number = 1, width: N
 
 
 def _page_sheets(
-    call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
+    call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]], unmarked: Container[int]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
     content, file = _content_hash(call, identity), documents.file_of(call, identity)
@@ -612,6 +620,8 @@ def _page_sheets(
         with suppress(LazyRAGError):
             own = _boxes(call.docs, identity, content, span, file)
         missing |= set() if own else {number}
+        if number in unmarked:
+            own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own[:1])
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
     last, size = call.docs.document(identity).pages or 0, (0, 0)
@@ -642,7 +652,7 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
         with suppress(ProblemError, LazyRAGError):
             node = _scope(call).node(one.hit.id)
             if node.get_content() == one.hit.text:
-                one.there = _root_span(node, one.span)
+                one.there = _root_span(node, one.span or (0, len(one.hit.text)))
                 one.place = describe_span(node.source.segment, one.there) if one.there else node.location
 
 
@@ -658,23 +668,33 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     pane["hash"] = _content_hash(call, path)
     places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
     if number in places:
-        return {**pane, **_marked_document(call, info, places, number)}
+        unmarked = {s.number for s in sources if s.span is None}
+        return {**pane, **_marked_document(call, info, places, number, unmarked=unmarked)}
     # another version, or a text that a group rewrote
     later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
     pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
     whole = (0, len(one.hit.text))
-    blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
+    blocks = text_blocks(one.hit.text, whole, [(number, *(one.span or (0, 0)))], (), [whole])
     return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "shown": whole, "size": whole[1]}
 
 
-def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
+def _marked_document(
+    call: Call,
+    info: Any,
+    places: Mapping[int, Span],
+    number: int,
+    offset: int = 0,
+    *,
+    unmarked: Container[int] = (),
+) -> dict[str, Any]:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
 
-    Without marks from an offset on, which is a number of pages or characters.
+    Without marks from an offset on, which is a number of pages or characters. Of unmarked places only the beginning is
+    there, as an empty mark to scroll to.
     """
     pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
     with suppress(LazyRAGError):  # the file may have changed, or be gone
-        sheets, missing = _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
+        sheets, missing = _page_sheets(call, info.id, pages, places.items(), unmarked) if info.pages else ([], set())
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
     text, outline = call.docs.read(info.path), call.docs.outline(info.path)
@@ -685,8 +705,16 @@ def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: 
     elif len(text) > _SHOWN:
         end = text.rfind("\n", offset, offset + _SHOWN) + 1 if offset + _SHOWN < len(text) else len(text)
         shown = min(offset, len(text)), end or offset + _SHOWN
-    blocks = text_blocks(text, shown, [(one, *span) for one, span in places.items()], outline, focus)
+    marks = [(one, *(_first_letter(text, span) if one in unmarked else span)) for one, span in places.items()]
+    blocks = text_blocks(text, shown, marks, outline, focus)
     return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "shown": shown, "size": len(text)}
+
+
+def _first_letter(text: str, span: Span) -> Span:
+    """The empty span before the first letter of a part of a text, where headings and tables have signs."""
+    match = re.compile(r"[\W_]*").match(text, *span)
+    start = match.end() if match else span[0]
+    return start, start
 
 
 def _section(outline: Sequence[Location], span: Span) -> Span | None:
