@@ -839,6 +839,7 @@ class Part(BaseModel):
     """The part of a document that is shown."""
 
     uid: str = ""
+    words: str = Field("", pattern=r"^(\d{1,9}-\d{1,9})?$")
     group: str = ""
     offset: int = Field(0, ge=0, le=2**53)
     before: int = Field(0, alias="from")
@@ -869,7 +870,7 @@ async def document_page(call: Reading, document_id: str, given: Annotated[Part, 
         if tab == "details":
             root = call.docs.get_nodes(document_ids=[root_uid(info.id)], limit=1)
             return {**context, "metadata": root[0].metadata if root else {}, "hash": _content_hash(call, info.id)}
-        return {**context, **_source(call, info, given.uid, given.offset)}
+        return {**context, **_source(call, info, given)}
 
     return await page.render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
 
@@ -878,12 +879,14 @@ def _own_groups(info: Any) -> list[tuple[str, int]]:
     return [(one, own["nodes"]) for one, own in info.groups.items() if own["nodes"] and one != LAZY_ROOT_NAME]
 
 
-def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
-    """The text or pages of a document, with a node of it marked."""
-    node, place = None, None
+def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
+    """The text or pages of a document, with a node of it, or some words of that, marked."""
+    node, place, offset = None, None, part.offset
     with suppress(ProblemError):
-        node = found = _scope(call).node(uid)
-        place = _root_span(found, (0, len(found.text))) if found.path == info.path else None
+        node = found = _scope(call).node(part.uid)
+        start, end = map(int, part.words.split("-")) if part.words else (0, len(found.text))
+        is_inside = found.path == info.path and start < end <= len(found.text)
+        place = _root_span(found, (start, end)) if is_inside else None
     shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
     outline = call.docs.outline(info.path)
     pages = [one.start for one in outline if one.kind == "page"]

@@ -178,6 +178,23 @@ def location_of(request: Request, route: str, **parameters: str) -> dict[str, st
     return {"Location": quote(request.url_for(route, **parameters).path)}
 
 
+def passage_url(request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] | None = None) -> str:
+    """The URL of a document on the page, with a passage of it marked.
+
+    Args:
+        request: The request.
+        name: The set.
+        path: The document.
+        uid: The passage; "" for none.
+        words: Start and end of the words of the passage to mark; None for all of it.
+    """
+    document = f"{request.base_url}s/{quote(name)}/files/{quote(path, errors='replace')}"
+    if not uid:
+        return document
+    span = "" if words is None else f"&words={words[0]}-{words[1]}"
+    return f"{document}?uid={quote(uid)}{span}#mark-1"
+
+
 def service_of(request: Request) -> Service:
     """The service of a request, for routes."""
     found: Service = request.app.state.service
