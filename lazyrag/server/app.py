@@ -40,6 +40,7 @@ from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
+from lazyrag.server.sets import unopened_sets
 from lazyrag.server.shards import routes as shards
 
 log = logging.getLogger("lazyrag.server")
@@ -99,7 +100,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Report whether every set can be read."""
-        for reason in [*service.pending.values()]:
+        reasons = [*service.pending.values(), *await service.run(unopened_sets, service)]
+        for reason in reasons:
             raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
         for docs in [*service.sets.values()]:  # others come while one is waited for
             await service.run(repr, docs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib
+import itertools
 import os
 import re
 import tomllib
@@ -23,12 +25,15 @@ DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
 ROOT_PATH = r"(?:/[\w.~-]+)+"
 
-_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", r"^\w[\w.-]*$"
+SET_NAME = r"\w(?:[\w. -]*[\w.-])?"
+"""Name of a set: no space begins or ends it."""
+
+_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", f"^{SET_NAME}$"
 _CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
 _EXPECTED = {
     _ROOT_PATH: "must be a path such as '/rag'",
     _FUNCTION: "must be 'module:function'",
-    _SET: "must be letters, digits, '_', '-' and '.'",
+    _SET: "must be letters, digits, '_', '-', '.' and spaces within",
     _CHAT: "must be 'openai:NAME' or 'module:attribute'",
     "path_type": "must be a path",
     "model_type": "must be an object",
@@ -143,12 +148,37 @@ class SetConfig(_Section, RemoteSet):
             raise ValueError("must have a name only with store_conf, url or follow")
         return self
 
+    def label_overlaps(self) -> list[str]:
+        """A sentence for each pair of patterns with different labels that can match the same file."""
+        rules = self.labels.items() if isinstance(self.labels, dict) else ()
+        overlaps = []
+        for (first, labels), (second, others) in itertools.combinations(rules, 2):
+            plain = (re.sub(r"\[!?\]?[^\]]*\]", "?", pattern) for pattern in (first, second))  # any letter in brackets
+            if set(labels) != set(others) and _can_match_both(*plain):
+                every = ", ".join(sorted({*labels, *others}))
+                overlaps.append(
+                    f"A file that matches {first!r} and {second!r} has the labels of both: {every}. A token with any "
+                    "of them sees it. To restrict it, let only one of the patterns match."
+                )
+        return overlaps
+
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
         name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
         found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
         return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+@functools.cache
+def _can_match_both(first: str, second: str) -> bool:
+    """Whether there is a name that two patterns of `*`, `?` and letters match."""
+    if not first or not second:
+        return not (first + second).strip("*")
+    if "*" in (first[0], second[0]):
+        return _can_match_both(first[1:], second) or _can_match_both(first, second[1:])
+    is_equal = first[0] == second[0] or "?" in (first[0], second[0])
+    return is_equal and _can_match_both(first[1:], second[1:])
 
 
 class Config(_Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class Service:
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
+        self.began = time.time()
         self.made: MadeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
