@@ -65,8 +65,9 @@ _TABS = ("nodes", "versions", "details")
 
 
 Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
-"""A part of a text: ``p``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the number of its
-mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
+"""A part of a text: ``p``, ``pre``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the
+number of its mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
 
 
 def text_blocks(
@@ -80,13 +81,19 @@ def text_blocks(
     }
     found: list[Block] = []
     at = shown[0]
+    is_code = len(_FENCE.findall(text[:at])) % 2 == 1
     for line in text[slice(*shown)].splitlines(keepends=True):
         start, end, at = at, at + len(line.rstrip()), at + len(line)
-        if not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line)):
+        is_fence = _FENCE.match(line) is not None
+        is_code ^= is_fence
+        is_blank = not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line) is not None)
+        if is_fence or (is_blank and not is_code):
             found += [("", [], False, 0)] if found and found[-1][0] else []
             continue
-        is_context = not any(first < end and start < last for first, last in focus)
-        if start in headings:
+        is_context = not any(first < at and start < last for first, last in focus)
+        if is_code:
+            cells, kind = [(start, end)], "pre"
+        elif start in headings:
             start += len(line) - len(line.lstrip("# "))
             cells, kind = [(start, end)], "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
         elif " | " in line or line.startswith("|"):
@@ -96,7 +103,7 @@ def text_blocks(
         else:
             cells, kind = [(start, end)], "p"
         parts = [_marked(text, one, marks) for one in cells]
-        if kind == "p" and found and (found[-1][0], found[-1][2]) == ("p", is_context):
+        if kind in ("p", "pre") and found and (found[-1][0], found[-1][2]) == (kind, is_context):
             found[-1][1][0].extend([("\n", 0), *parts[0]])
         else:
             found.append((kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0))

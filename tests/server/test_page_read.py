@@ -532,6 +532,34 @@ def test_hostile_texts_are_read_in_linear_time():
     assert time.process_time() - began < 5
 
 
+CODE = "def steep(tea):\n    # hot | water\n\n    if tea:\n\treturn 80\n"
+
+
+@pytest.mark.parametrize("fences", [("```python", "```"), ("~~~", "~~~"), ("````", "````")])
+def test_code_keeps_its_indentation(client, service, docs, tmp_path, fences):
+    """Of a document and of an answer: a block of code is one, with its empty lines, and no heading or table."""
+    begins, ends = fences
+    text = f"# Brewing\n\nAs **code**:\n\n{begins}\n{CODE}{ends}\n\n| tea | hot |\n|---|---|\n| green | 80 |\n"
+    (tmp_path / "files" / "code.md").write_text(text)
+    docs.sync()
+    found = read(client, f"{SET}/files/code.md")
+    assert f">{CODE.rstrip()}</pre>" in found.replace("</mark>", "")
+    assert len(Page(found).all("tr")) == 2
+    assert CODE.rstrip() in html.unescape(read(client, f"{SET}/files/code.md/nodes"))
+    if begins.startswith("`"):
+        service.chat = Chat(f"So:\n\n{begins}\n{CODE}{ends}\n")
+        assert f">{CODE}</pre>" in read(client, ask(client))
+
+
+def test_a_part_of_a_text_that_begins_in_code_is_code():
+    """Its fence may be pages before it."""
+    text = f"```\n{CODE}```\n\nEnd.\n"
+    start = text.index("    if")
+    blocks = page_read.text_blocks(text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))])
+    assert [kind for kind, *_ in blocks] == ["pre", "p"]
+    assert blocks[0][1] == [[("    if", 1), (" tea:", 0), ("\n", 0), ("\treturn 80", 0)]]
+
+
 @pytest.mark.slow
 def test_versions_that_differ_in_everything_are_compared_in_seconds(tmp_path):
     """Hundreds of other lines, and a long one: beyond some work the words are not compared."""
