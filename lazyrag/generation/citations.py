@@ -59,32 +59,30 @@ def snippet(source: str, claim: str) -> str:
         >>> snippet("Tea is old. Water of 80 degrees is best.", "Pour the water at 80 degrees")
         'Water of 80 degrees is best.'
     """
-    start, end = _best_piece(source, claim)
+    start, end = cited_span(source, claim)
+    if start == end:
+        start, end = next(_pieces(source), (0, 0))
     return source[start:end]
 
 
-def cited_span(source: str, claim: str) -> Span | None:
-    """Return start and end of a `snippet` that shares a content word with the claim; None if there is none.
+def cited_span(source: str, claim: str) -> Span:
+    """Return start and end of the sentence of a source that shares the most content words with a claim.
 
-    Articles, pronouns, auxiliary verbs, single Chinese characters and single digits are no content words.
+    If none shares any, the span is empty, before the first letter. Articles, pronouns, auxiliary verbs, single Chinese
+    characters and single digits are no content words.
 
     Example:
-        >>> cited_span("Tea is old. Water is best.", "It is the best."), cited_span("Tea is old.", "It is hot.")
-        ((12, 26), None)
+        >>> cited_span("Tea is old. Water is best.", "It is the best."), cited_span("# Tea is old.", "It is hot.")
+        ((12, 26), (2, 2))
     """
-    start, end = _best_piece(source, claim)
-    shared = set(english_terms(claim)).intersection(english_terms(source[start:end]))
-    return (start, end) if any(map(_is_content, shared)) else None
-
-
-def _best_piece(source: str, claim: str) -> Span:
-    terms = set(english_terms(claim))
-    best, most = (0, 0), (-1, -1)
-    for start, end in _pieces(source):
-        shared = terms.intersection(english_terms(source[start:end])) if terms else set()
-        rank = sum(map(_is_content, shared)) > 0, len(shared)
-        if rank > most:
-            best, most = (start, end), rank
+    terms = set(filter(_is_content, english_terms(claim)))
+    letter = re.search(r"[^\W_]", source)
+    start = letter.start() if letter else 0
+    best, most = (start, start), 0
+    for span in _pieces(source):
+        shared = len(terms.intersection(english_terms(source[slice(*span)])))
+        if shared > most:
+            best, most = span, shared
     return best
 
 
@@ -202,8 +200,8 @@ def _pieces(text: str) -> Iterator[Span]:
 # Markers that stand in the sources
 
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|[^\W_{CJK_LETTERS}]+")
-_ENOUGH, _LEAST = 6, 4  # weight of the words around a marker: 2 for a word, 1 for a Chinese character
 _AROUND = 200
+_WORDS = 4
 
 
 def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[Hit]) -> list[Marker]:
@@ -215,85 +213,31 @@ def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[H
         >>> [marker.start for marker in citing_markers(text, scan(text).markers, [Hit("n", "As Lu showed [1].", 1.0)])]
         [29]
     """
-    in_sources = SourceMarkers(sources)
-    return [
-        marker
-        for marker in markers
-        if not in_sources.is_copy(
-            marker.text,
-            response[max(0, marker.start - _AROUND) : marker.start],
-            response[marker.end : marker.end + _AROUND],
-        )
-    ]
+    texts = [hit.text for hit in sources]
+    behind = [response[marker.end : marker.end + _AROUND] for marker in markers]
+    before = [response[max(0, marker.start - _AROUND) : marker.start] for marker in markers]
+    return [one for one, *around in zip(markers, before, behind, strict=True) if not is_copied(one, *around, texts)]
 
 
-class SourceMarkers:
-    """Markers that stand in the texts of sources, with the words around them.
+def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) -> bool:
+    """Whether a text has a marker after the same words, or before the same ones where the marker begins a line.
 
     Args:
-        sources: The sources of an answer.
-
-    Example:
-        >>> from lazyrag import Hit
-        >>> SourceMarkers([Hit("n", "As Lu showed [1], tea is old.", 1.0)]).is_copy("[1]", "It is hot, as Lu showed ")
-        True
+        marker: The marker.
+        before: The answer before it.
+        behind: The answer after it.
+        texts: Those of the sources.
     """
-
-    def __init__(self, sources: Sequence[Hit]) -> None:
-        self._texts = [hit.text for hit in sources]
-        self._around: dict[str, tuple[set[tuple[str, ...]], set[tuple[str, ...]]]] = {}
-
-    def is_copy(self, marker: str, before: str, after: str = "") -> bool:
-        """Whether a marker is in a source, too: after the same words, or before the same ones where it begins a line.
-
-        Args:
-            marker: The characters of the marker.
-            before: The answer before it.
-            after: The answer after it.
-        """
-        words_before, words_after = self._words_around(marker)
-        left = _tokens(before[-_AROUND:].rpartition("\n")[2], is_before=True)
-        if _weight(left) >= _LEAST and left in words_before:
-            return True
-        right = _tokens(after) if _begins_line(before) else ()
-        return _weight(right) >= _ENOUGH and right in words_after
-
-    def is_undecided(self, marker: str, before: str) -> bool:
-        """Whether what follows a marker decides whether it is copied."""
-        return _begins_line(before) and bool(self._words_around(marker)[1])
-
-    def _words_around(self, marker: str) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
-        """The words before a marker in the sources, each number of them, and the words after it."""
-        if marker not in self._around:
-            before, after = self._around[marker] = set(), set()
-            for text in self._texts:
-                at = text.find(marker)
-                while at >= 0:
-                    words = _tokens(text[max(0, at - _AROUND) : at], is_before=True)
-                    before.update(words[:length] for length in range(1, len(words) + 1))
-                    at += len(marker)
-                    after.add(_tokens(text[at : at + _AROUND]))
-                    at = text.find(marker, at)
-        return self._around[marker]
+    words = _words_of_line(before)
+    pieces = (
+        [*words[-_WORDS:], marker.text] if words else [marker.text, *_TOKEN.findall(behind.partition("\n")[0])[:_WORDS]]
+    )
+    pattern = re.compile(r"\W{0,9}".join(map(re.escape, pieces)), re.IGNORECASE)
+    return len(pieces) > 2 and any(map(pattern.search, texts))  # noqa: PLR2004  two words
 
 
-def _begins_line(before: str) -> bool:
-    return not before[-_AROUND:].rpartition("\n")[2].strip(" \t*->#.")
-
-
-def _tokens(text: str, *, is_before: bool = False) -> tuple[str, ...]:
-    """The nearest words to the beginning or the end of a text, the nearest first."""
-    words = _TOKEN.findall(text[-_AROUND:] if is_before else text[:_AROUND])
-    tokens: list[str] = []
-    for word in reversed(words) if is_before else words:
-        if _weight(tokens) >= _ENOUGH:
-            break
-        tokens.append(word.casefold())
-    return tuple(tokens)
-
-
-def _weight(tokens: Sequence[str]) -> int:
-    return sum(1 if _CJK.match(token) else 2 for token in tokens)
+def _words_of_line(before: str) -> list[str]:
+    return _TOKEN.findall(before[-_AROUND:].rpartition("\n")[2])
 
 
 # Quotations
@@ -635,7 +579,7 @@ class CitationStream:
 
     def __init__(self, sources: Sequence[Hit]) -> None:
         self._sources = _validate_sources(sources)
-        self._in_sources = SourceMarkers(self._sources)
+        self._texts = [hit.text for hit in self._sources]
         self._pieces: list[str] = []
         self._scanner = MarkerScanner()
         self._tail = ""  # the end of the text, for claims
@@ -681,7 +625,9 @@ class CitationStream:
         for marker in markers:
             at = marker.start - self._tail_begins
             before = self._tail[max(0, at - CLAIM_CHARACTERS) : at]
-            if self._in_sources.is_undecided(marker.text, before) or self._in_sources.is_copy(marker.text, before):
+            # What follows a marker that begins a line decides whether it is copied.
+            is_undecided = not _words_of_line(before) and any(marker.text in text for text in self._texts)
+            if is_undecided or is_copied(marker, before, "", self._texts):
                 continue
             found += new_citations(marker, before, self._sources, self._seen)
         return tuple(found)

@@ -6,7 +6,6 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Collection
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -64,7 +63,6 @@ ROUTERS = tuple(
     )
 )
 
-_OF_PAGES = frozenset({"csrf"})
 PAGES = (page, page_operate, page_manage, page_read)  # the last one has the path of any document
 
 
@@ -110,7 +108,7 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     async def mcp(request: Request) -> Any:  # the first request imports what it needs
         from lazyrag.server import load
 
-        _require_query(request, frozenset())
+        await _check_query(request)
 
         return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
 
@@ -129,21 +127,19 @@ async def _check_query(request: Request) -> None:
     Raises:
         ProblemError: 422, or 400 as OpenAI's error.
     """
-    route = request.scope["route"]
-    is_page = not route.include_in_schema
-    if not request.query_params or (is_page and request.method in ("GET", "HEAD")):
-        return
-    names = {one.alias for one in get_flat_params(route.dependant) if isinstance(one.field_info, Query)}
-    _require_query(request, names | _OF_PAGES if is_page else names)
-
-
-def _require_query(request: Request, names: Collection[str]) -> None:
+    route = request.scope.get("route")  # MCP has none
+    params = get_flat_params(route.dependant) if route else []
+    names = {one.alias for one in params if isinstance(one.field_info, Query)}
+    is_page = route is not None and not route.include_in_schema
+    if is_page:
+        names.add("csrf")
     unknown = next((name for name in request.query_params if name not in names), None)
-    if unknown is not None:
+    if unknown is not None and not (is_page and request.method in ("GET", "HEAD")):
         remedy = known_names(unknown, names) if names else "This route has no query parameters."
-        error = {"field": f"query.{unknown}", "message": "Unknown parameter"}
-        detail = f"Unknown parameter: {unknown[:80]!a}."
-        raise ProblemError(422, detail, remedy, errors=[error], code="unknown_parameter")
+        errors = [{"field": f"query.{unknown}", "message": "Unknown parameter"}]
+        raise ProblemError(
+            422, f"Unknown parameter: {unknown[:80]!a}.", remedy, errors=errors, code="unknown_parameter"
+        )
 
 
 class RequestMiddleware:

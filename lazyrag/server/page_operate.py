@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 import os
 import re
 import shutil
@@ -329,7 +328,7 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
                 own = {"created": created, "text": "" if is_ok else answer["problems"][-1]["detail"], "is_ok": is_ok}
                 notes[""] = {**notes.get("", {}), **own}
         failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
-        return {"models": _models(service), "describe": _describe_model, "notes": notes, "failed": failed}
+        return {"models": _models(service), "endpoint_of": _endpoint_of, "notes": notes, "failed": failed}
 
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
     return await _settings(request, "models", state=service.state, name=name, folder=folder, **await service.run(find))
@@ -347,17 +346,10 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     return found if service.chat is None else {"": ("", "", service.chat), **found}
 
 
-def _describe_model(model: Any) -> dict[str, Any]:
-    """Title, address and limits of a model; a model of the user may have any attributes."""
-    names = (getattr(model, name, None) for name in ("model", "identity"))
-    title = next((name for name in names if isinstance(name, str) and name), type(model).__name__)
+def _endpoint_of(model: Any) -> Endpoint | None:
+    """The endpoint of a model; a model of the user may have anything under that name."""
     endpoint = getattr(model, "endpoint", None)
-    if not isinstance(endpoint, Endpoint):
-        return {"title": title, "address": "", "per_minute": None, "at_once": None}
-    limit = endpoint.rate_limit
-    is_limited = limit is not None and limit.requests_per_minute != math.inf
-    per_minute = limit.requests_per_minute if is_limited else None
-    return {"title": title, "address": endpoint.base_url, "per_minute": per_minute, "at_once": endpoint.concurrency}
+    return endpoint if isinstance(endpoint, Endpoint) else None
 
 
 @router.post("/settings/models")

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
@@ -32,11 +32,11 @@ from lazyrag.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.generation.citations import (
     CLAIM_CHARACTERS,
-    SourceMarkers,
     cited_span,
     cited_with,
     citing_markers,
     claim_before,
+    is_copied,
     is_statement,
     quote_checks,
 )
@@ -131,16 +131,16 @@ class Source:
     Args:
         number: Of its chip, from 1.
         hit: The passage as it was read.
-        span: The cited words in its text; None if no sentence of it shares a content word with the statement.
+        span: The cited words in its text; empty if no sentence of it shares a content word with the statement.
         asked: When the question was asked.
-        there: The words, or the whole passage, in the present text; None if they are not there any more.
+        there: The words in the present text of the document; None if they are not there any more.
         place: The same for people.
         is_gone: Whether the principal does not see the document any more.
     """
 
     number: int
     hit: Hit
-    span: Span | None
+    span: Span
     asked: float
     there: Span | None = None
     place: str = ""
@@ -149,8 +149,7 @@ class Source:
     @property
     def quote(self) -> str:
         """The cited words; "" if there are none."""
-        words = "" if self.span is None else self.hit.text[slice(*self.span)]
-        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(words.split()))
+        return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(self.hit.text[slice(*self.span)].split()))
 
 
 @dataclass
@@ -173,7 +172,7 @@ class Turn:
     misquoted: list[str] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
 
-    def cite(self, hit: Hit, span: Span | None) -> int:
+    def cite(self, hit: Hit, span: Span) -> int:
         """The number of a citation: equal ones have one."""
         new = Source(self.first + len(self.sources), hit, span, self.asked)
         for one in self.sources:  # passages overlap
@@ -224,7 +223,7 @@ class LiveText:
                 yield self._up_to(match.end())
                 continue
             before = self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()]
-            if SourceMarkers([*self._hits.values()]).is_copy(marker.text, before):
+            if is_copied(marker, before, "", [hit.text for hit in self._hits.values()]):
                 yield self._up_to(match.end())
                 continue
             self._done = match.end()
@@ -616,19 +615,19 @@ async def page_image(call: Reading, document_id: str, page: Number = 1, width: N
 
 
 def _page_sheets(
-    call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]], unmarked: Container[int]
+    call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
     content, file = _content_hash(call, identity), documents.file_of(call, identity)
     boxes: dict[int, list[tuple[int, Any]]] = {}
     missing = set()
-    for number, span in marks:
+    for number, (start, end) in marks:
         own: tuple[Any, ...] = ()
         with suppress(LazyRAGError):
-            own = _boxes(call.docs, identity, content, span, file)
+            own = _boxes(call.docs, identity, content, (start, max(end, start + 1)), file)
         missing |= set() if own else {number}
-        if number in unmarked:
-            own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own[:1])
+        if start == end:
+            own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own)
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
     last, size = call.docs.document(identity).pages or 0, (0, 0)
@@ -659,7 +658,7 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
         with suppress(ProblemError, LazyRAGError):
             node = _scope(call).node(one.hit.id)
             if node.get_content() == one.hit.text:
-                one.there = _root_span(node, one.span or (0, len(one.hit.text)))
+                one.there = _root_span(node, one.span)
                 one.place = describe_span(node.source.segment, one.there) if one.there else node.location
 
 
@@ -675,33 +674,23 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     pane["hash"] = _content_hash(call, path)
     places = {s.number: s.there for s in sources if s.hit.source == path and s.there}
     if number in places:
-        unmarked = {s.number for s in sources if s.span is None}
-        return {**pane, **_marked_document(call, info, places, number, unmarked=unmarked)}
+        return {**pane, **_marked_document(call, info, places, number)}
     # another version, or a text that a group rewrote
     later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
     pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
     whole = (0, len(one.hit.text))
-    blocks = text_blocks(one.hit.text, whole, [(number, *(one.span or (0, 0)))], (), [whole])
+    blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
     return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "shown": whole, "size": whole[1]}
 
 
-def _marked_document(
-    call: Call,
-    info: Any,
-    places: Mapping[int, Span],
-    number: int,
-    offset: int = 0,
-    *,
-    unmarked: Container[int] = (),
-) -> dict[str, Any]:
+def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
 
-    Without marks from an offset on, which is a number of pages or characters. Of unmarked places only the beginning is
-    there, as an empty mark to scroll to.
+    Without marks from an offset on, which is a number of pages or characters. An empty place is one to scroll to.
     """
     pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
     with suppress(LazyRAGError):  # the file may have changed, or be gone
-        sheets, missing = _page_sheets(call, info.id, pages, places.items(), unmarked) if info.pages else ([], set())
+        sheets, missing = _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
     text, outline = call.docs.read(info.path), call.docs.outline(info.path)
@@ -712,16 +701,8 @@ def _marked_document(
     elif len(text) > _SHOWN:
         end = text.rfind("\n", offset, offset + _SHOWN) + 1 if offset + _SHOWN < len(text) else len(text)
         shown = min(offset, len(text)), end or offset + _SHOWN
-    marks = [(one, *(_first_letter(text, span) if one in unmarked else span)) for one, span in places.items()]
-    blocks = text_blocks(text, shown, marks, outline, focus)
+    blocks = text_blocks(text, shown, [(one, *span) for one, span in places.items()], outline, focus)
     return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "shown": shown, "size": len(text)}
-
-
-def _first_letter(text: str, span: Span) -> Span:
-    """The empty span before the first letter of a part of a text, where headings and tables have signs."""
-    match = re.compile(r"[\W_]*").match(text, *span)
-    start = match.end() if match else span[0]
-    return start, start
 
 
 def _section(outline: Sequence[Location], span: Span) -> Span | None:
@@ -892,7 +873,7 @@ def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
     with suppress(ProblemError):
         node = found = _scope(call).node(part.uid)
         start, end = map(int, part.words.split("-")) if part.words else (0, len(found.text))
-        is_inside = found.path == info.path and start < end <= len(found.text)
+        is_inside = found.path == info.path and start <= end <= len(found.text)
         place = _root_span(found, (start, end)) if is_inside else None
     shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
     outline = call.docs.outline(info.path)

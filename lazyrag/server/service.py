@@ -180,7 +180,7 @@ def location_of(request: Request, route: str, **parameters: str) -> dict[str, st
     return {"Location": quote(request.url_for(route, **parameters).path)}
 
 
-def passage_url(request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] | None = None) -> str:
+def passage_url(request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] = (0, 0)) -> str:
     """The URL of a document on the page, with a passage of it marked.
 
     Args:
@@ -188,12 +188,12 @@ def passage_url(request: Request, name: str, path: str, uid: str = "", words: tu
         name: The set.
         path: The document.
         uid: The passage; "" for none.
-        words: Start and end of the words of the passage to mark; None for all of it.
+        words: Start and end of the words of the passage to mark; an empty span for all of it.
     """
     document = f"{request.base_url}s/{quote(name)}/files/{quote(path, errors='replace')}"
     if not uid:
         return document
-    span = "" if words is None else f"&words={words[0]}-{words[1]}"
+    span = f"&words={words[0]}-{words[1]}" if words[1] else ""
     return f"{document}?uid={quote(uid)}{span}#mark-1"
 
 

@@ -148,9 +148,9 @@ def made_sets(service: Service) -> MadeSets:
 
 def unopened_sets(service: Service) -> list[str]:
     """Why this process is not ready: a sentence for each set of before its start that it has not opened yet."""
-    made = [] if service.made is None else service.made.list()
-    waiting = [one for one in made if not one.deleted and one.created <= service.began]
-    return ["A set is being opened." for one in waiting if one.name not in service.sets]
+    made = service.made.list() if service.made else []
+    names = {one.name for one in made if not one.deleted and one.created <= service.began}
+    return ["A set is being opened."] * len(names - service.sets.keys())
 
 
 def create_set(service: Service, name: str, principal: Principal) -> MadeSet:

@@ -275,8 +275,8 @@ def test_markers_are_compared_with_sources_in_linear_time():
 def test_only_a_sentence_with_a_shared_content_word_is_cited(claim, expected):
     """Function words and single characters say nothing about what a statement is from."""
     source = "It is what we have. They did 5 of it. Use hot water. 这是他们的。水烧开后再泡。"
-    span = cited_span(source, claim)
-    assert (None if span is None else source[slice(*span)]) == expected
+    start, end = cited_span(source, claim)
+    assert (source[start:end] or None) == expected
 
 
 @pytest.mark.parametrize(
