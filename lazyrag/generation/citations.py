@@ -214,9 +214,12 @@ def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[H
         [29]
     """
     texts = [hit.text for hit in sources]
-    behind = [response[marker.end : marker.end + _AROUND] for marker in markers]
-    before = [response[max(0, marker.start - _AROUND) : marker.start] for marker in markers]
-    return [one for one, *around in zip(markers, before, behind, strict=True) if not is_copied(one, *around, texts)]
+    citing = []
+    for marker in markers:
+        before = response[max(0, marker.start - _AROUND) : marker.start]
+        if not is_copied(marker, before, response[marker.end : marker.end + _AROUND], texts):
+            citing.append(marker)
+    return citing
 
 
 def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) -> bool:

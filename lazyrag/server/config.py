@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -148,19 +148,16 @@ class SetConfig(_Section, RemoteSet):
             raise ValueError("must have a name only with store_conf, url or follow")
         return self
 
-    def label_overlaps(self) -> list[str]:
+    def label_overlaps(self) -> Iterator[str]:
         """A sentence for each pair of patterns with different labels that can match the same file."""
         rules = self.labels.items() if isinstance(self.labels, dict) else ()
-        overlaps = []
         for (first, labels), (second, others) in itertools.combinations(rules, 2):
-            plain = (re.sub(r"\[!?\]?[^\]]*\]", "?", pattern) for pattern in (first, second))  # any letter in brackets
-            if set(labels) != set(others) and _can_match_both(*plain):
-                every = ", ".join(sorted({*labels, *others}))
-                overlaps.append(
-                    f"A file that matches {first!r} and {second!r} has the labels of both: {every}. A token with any "
-                    "of them sees it. To restrict it, let only one of the patterns match."
+            if set(labels) != set(others) and _can_match_both(_any_letter(first), _any_letter(second)):
+                yield (
+                    f"A file that matches {first!r} and {second!r} has the labels of both: "
+                    f"{', '.join(sorted({*labels, *others}))}. A token with any of them sees it. To restrict it, let "
+                    "only one of the patterns match."
                 )
-        return overlaps
 
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
@@ -168,6 +165,9 @@ class SetConfig(_Section, RemoteSet):
         name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
         found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
         return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+_any_letter = functools.partial(re.compile(r"\[!?\]?[^\]]*\]").sub, "?")  # in place of brackets
 
 
 @functools.cache

@@ -191,10 +191,8 @@ def passage_url(request: Request, name: str, path: str, uid: str = "", words: tu
         words: Start and end of the words of the passage to mark; an empty span for all of it.
     """
     document = f"{request.base_url}s/{quote(name)}/files/{quote(path, errors='replace')}"
-    if not uid:
-        return document
     span = f"&words={words[0]}-{words[1]}" if words[1] else ""
-    return f"{document}?uid={quote(uid)}{span}#mark-1"
+    return f"{document}?uid={quote(uid)}{span}#mark-1" if uid else document
 
 
 def service_of(request: Request) -> Service:

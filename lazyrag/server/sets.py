@@ -149,8 +149,8 @@ def made_sets(service: Service) -> MadeSets:
 def unopened_sets(service: Service) -> list[str]:
     """Why this process is not ready: a sentence for each set of before its start that it has not opened yet."""
     made = service.made.list() if service.made else []
-    names = {one.name for one in made if not one.deleted and one.created <= service.began}
-    return ["A set is being opened."] * len(names - service.sets.keys())
+    names = {one.name for one in made if one.created <= service.began and not one.deleted}
+    return ["A set is being opened." for _ in names - service.sets.keys()]  # anyone may read it
 
 
 def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
