@@ -18,8 +18,10 @@ from lazyrag.data.segment import root_uid
 from lazyrag.server import page_read, routes_answers
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
+from lazyrag.server.config import ModelsConfig, open_chat
 from lazyrag.server.page import CSP
 from lazyrag.server.service import Service
+from tests import model_server
 
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"
@@ -223,6 +225,18 @@ def test_fragments_are_parts_of_their_page(client, chat):
         assert "Accept" in answer.headers["vary"]
         assert "<html" not in answer.text
         assert without_times(answer.text) in without_times(whole), name
+
+
+def test_a_model_behind_an_endpoint_answers(client, service, model):
+    """The chat model of a configuration, streamed; its failure is a notice."""
+    service.chat = open_chat(ModelsConfig(chat="openai:gpt-5-mini", url=model.url))
+    events = [model_server.piece(one) for one in ("Green tea is brewed ", "hot [1].")]
+    model.faults = [model_server.streamed(*events, model_server.piece("", finish_reason="stop"), "[DONE]")]
+    found = read(client, ask(client))
+    assert "1 of 1 statement carries a citation" in words(found)
+    assert Page(found).all("a", **{"class": "cite"})
+    model.faults = [model_server.failed(401)]
+    assert "note err" in read(client, ask(client, "And oolong?"))
 
 
 @pytest.mark.slow
