@@ -266,7 +266,8 @@ async def create_vector_store(call: openai.Administration, wanted: NewStore) -> 
     def create() -> str:
         for file_id in wanted.file_ids:
             known_file(call, file_id)
-        name = re.sub(r"[^\w.-]+", "-", wanted.name or "").strip("_.-")[:80] or f"store-{secrets.token_hex(4)}"
+        allowed = re.sub(r"[^\w. -]+", "-", wanted.name or "").strip("_.- ")[:80].rstrip()
+        name = allowed or f"store-{secrets.token_hex(4)}"
         try:
             made = create_set(call.service, name, call.principal)
         except ProblemError as problem:

@@ -319,8 +319,11 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for given in wanted.texts:
-        ids[given], own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
-        metadata |= {ids[given]: own} if own else {}
+        identity, own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
+        if identity in ids.values():
+            raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
+        ids[given] = identity
+        metadata |= {identity: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
     return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
