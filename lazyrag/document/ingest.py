@@ -147,8 +147,12 @@ class PendingVersion:
         return (*map(str, found if isinstance(found, list) else ()), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
-        """Failures without media files that nothing reads: those are skipped."""
+        """Failures without files that have no text, or that nothing reads: those are skipped."""
         return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
+
+    def skipped(self) -> list[tuple[DocumentRow, str]]:
+        """Its row and why it is skipped; [] if it is not."""
+        return [(self.row, error.reason) for error in self.failures.values() if isinstance(error, NoReaderError)]
 
     @property
     def has_new_root(self) -> bool:
@@ -317,6 +321,7 @@ class IngestionEngine:
             for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        self.ledger.documents.note_skipped([pair for one in batch for pair in one.skipped()])
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""

@@ -57,7 +57,8 @@ class IngestReport:
         added: Files that were loaded for the first time, by path relative to the dataset.
         failed: Failures in order of path, then stage. A file whose transform failed may be in ``added`` as well; the
             previous version of a failed file stays live.
-        skipped: Pairs (path, reason) of files that are never ingested, such as hidden files.
+        skipped: Pairs (path, reason) of files that are not ingested, and have not failed: hidden, excluded, empty, of
+            an unknown binary format, or a picture, sound or film without a media reader.
         updated: Files with changed content or metadata.
         touched: Files with the same content and other dates, which their documents have now.
         unchanged: Files for which nothing had to be done.
@@ -156,8 +157,8 @@ class Failures:
         failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
         return iter([*failed, *self.misnamed.values()])
 
-    def without_reader(self) -> list[tuple[str, str]]:
-        """Return pairs (path, reason) of images, audio and video that nothing reads: they are skipped, not failed."""
+    def skipped(self) -> list[tuple[str, str]]:
+        """Return pairs (path, reason) of files without text, or that nothing reads: they have not failed."""
         errors = {one.path: one.error for one in self._by_step.values()}
         return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
 
@@ -200,17 +201,18 @@ class Failures:
             msg = f"{which} {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
-        without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
+        reasons = [(one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)]
         new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
-        skipped = f"Skipped {len(without_text)} of {total} files: images, audio and video need a media reader."
+        path, why = reasons[0] if reasons else ("", "")
+        skipped = f"Skipped {len(reasons)} of {total} files; the first is {path}: {why}."
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
                 f"({self.where}: last_report lists all failures, retry_failed() retries them)"
             )
-            warn_user(f"{msg} {skipped}" if without_text else msg, IngestionWarning)
-        elif without_text:
-            warn_user(f"{skipped} The first: {without_text[0]} ({self.where})", IngestionWarning)
+            warn_user(f"{msg} {skipped}" if reasons else msg, IngestionWarning)
+        elif reasons:
+            warn_user(f"{skipped} ({self.where})", IngestionWarning)
 
 
 @dataclass(frozen=True, slots=True)

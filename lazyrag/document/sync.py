@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import heapq
+import importlib.util
 import itertools
 import json
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ from lazyrag.document.changes import (
     is_of_store,
     validate_user_metadata,
 )
-from lazyrag.document.format_report import COUNTED, PlannedFormat, merge_formats, plan_formats
+from lazyrag.document.format_report import LOADED, PlannedFormat, merge_formats, plan_formats, with_error
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
@@ -39,6 +41,7 @@ from lazyrag.document.ingest import (
     field_texts,
     file_root,
     renewed_root,
+    root_digest,
     text_root,
 )
 from lazyrag.document.lease import WAIT_S
@@ -53,13 +56,14 @@ from lazyrag.errors import (
     IngestionWarning,
     LazyRAGError,
     LoadError,
+    NoReaderError,
     StoreError,
     TransformError,
     known_names,
     sentence,
     warn_user,
 )
-from lazyrag.loaders.base import loaders
+from lazyrag.loaders.base import AS_PLAIN_TEXT, is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.storage.database import batches_reaching
@@ -68,6 +72,7 @@ from lazyrag.validation import require, validate_boolean, validate_choice, valid
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
+_PACKAGE = re.compile(r"needs the package '([^'.]+)")  # as of `lazyrag.errors.missing_package`
 _READ, _READ_BYTES = 256, 8 * 2**20  # root nodes that are read at once
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
@@ -92,7 +97,7 @@ def sync(
     if validate_boolean("dry_run", dry_run):
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
-        refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
+        refuse_calls(plan_sync(indexer, max_deleted, loads=False).calls, max_calls)
     indexer.on_ahead({})
     with indexer.writing(wait_s):
         indexer.is_synced = True
@@ -159,6 +164,8 @@ def ingest_changes(
     if changes.deleted:
         rows = compared.rows
         indexer.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
+    if gone := _gone_skipped(compared):
+        indexer.ledger.documents.tombstone(gone, "deleted")
     if changes.withheld:
         known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
@@ -207,14 +214,29 @@ def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
         indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
 
 
+def _gone_skipped(compared: Comparison) -> list[int]:
+    """Return the rows of skipped files that are gone."""
+    skipped = {row.identity: row.id for row in compared.rows.values() if row.status == "skipped"}
+    here = {file.identity for file in compared.listing.found} if skipped else set()
+    return [number for name, number in skipped.items() if name not in here]
+
+
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
-    """Report keys of file_metadata that match no file: probably misspelt."""
+    """Report keys of file_metadata that match no file."""
     indexer.failures.misnamed.clear()
-    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
-    for name in indexer.dataset.unused_names(known):
-        error = ConfigError(f"file_metadata names a file that does not exist. {known_names(name, known)}")
-        failure = indexer.failures.misnamed[name] = Failure(name, "metadata", error)
+    for failure in _misnamed(indexer, listing):
+        indexer.failures.misnamed[failure.path] = failure
         warn_user(f"{indexer.where}: {failure}", IngestionWarning)
+
+
+def _misnamed(indexer: Indexer, listing: Listing) -> list[Failure]:
+    """Return keys of file_metadata that match no file: probably misspelt."""
+    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
+    what = "file_metadata names a file that does not exist."
+    return [
+        Failure(name, "metadata", ConfigError(f"{what} {known_names(name, known)}"))
+        for name in indexer.dataset.unused_names(known)
+    ]
 
 
 # Comparing files with the ledger
@@ -304,9 +326,16 @@ def _skip_reason(row: DocumentRow) -> str:
 def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
     """Return the file as the ledger knows it; without its content if it has to be loaded again in any case."""
     changed_while_read = row.signature is None and row.seen_ns >= 0
-    if changed_while_read or not has_root:
+    if changed_while_read or not has_root or _has_package_now(row):
         return KnownFile(row.identity, None, "", 0, row.config_hash)
     return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
+
+
+def _has_package_now(row: DocumentRow) -> bool:
+    """Return whether a file was read as plain text for want of a package that is installed now."""
+    note = row.loaded.find(AS_PLAIN_TEXT)
+    package = _PACKAGE.search(row.loaded, note) if note >= 0 else None
+    return package is not None and importlib.util.find_spec(package[1]) is not None
 
 
 def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
@@ -484,9 +513,23 @@ def _read_error(file: FoundFile, exc: OSError) -> LoadError:
     return error
 
 
-def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
-    """Return what a sync would report if nothing failed."""
+def _expected_report(indexer: Indexer, compared: Comparison, tried: _Tried | None = None) -> IngestReport:
+    """Return what a sync would report if no step after loading failed.
+
+    Args:
+        indexer: Of the Document.
+        compared: Its files.
+        tried: What loading them gave; None where none was loaded: they load, but what was skipped before stays skipped.
+    """
     changes = compared.changes
+    tried = tried or _remembered(compared)
+    failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in changes.unreadable]
+    failed += [Failure(name, str(LOADING), error) for name, error in tried.errors.items()]
+    failed += _misnamed(indexer, compared.listing)
+    skipped = [(one.path, one.error.reason) for one in failed if isinstance(one.error, NoReaderError)]
+    failed = [one for one in failed if not isinstance(one.error, NoReaderError)]
+    again = _identities(changes.changed) + _identities(changes.reconfigured)
+    lost = {*tried.errors}
     touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
     files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
@@ -496,11 +539,14 @@ def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
     return replace(
         _common_report(compared),
-        added=_identities(changes.added),
-        failed=tuple(Failure(one[0].identity, str(LOADING), _read_error(*one)) for one in changes.unreadable),
-        updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
-        unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
-        moved=_moved(changes),
+        added=tuple(name for name in _identities(changes.added) if name not in lost),
+        failed=tuple(sorted(failed, key=lambda one: (one.path, one.stage))),
+        skipped=tuple(sorted({*compared.skipped, *skipped})),
+        updated=tuple(sorted({*again} - lost - tried.same)),
+        unchanged=tuple(
+            sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched), *tried.same])
+        ),
+        moved=tuple((old, new) for old, new in _moved(changes) if new not in lost),
         reasons=_reasons(compared, incomplete),
     )
 
@@ -585,9 +631,18 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
-            versions.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
+            make = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
+            versions.append(PendingVersion(row, functools.partial(_never_skipped, make)))
             indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
+
+
+def _never_skipped(make_root: MakeRoot, build: int) -> Root:
+    """Load a file that the user named: one without text has failed."""
+    try:
+        return make_root(build)
+    except NoReaderError as exc:
+        raise LoadError(str(exc), path=exc.path, loader=exc.loader) from exc
 
 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
@@ -673,7 +728,7 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
         ConfigError: If there is no such document.
     """
     rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
-    never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+    never = [one for one in names if (rows[one].status in ("new", "skipped") if one in rows else one in failed)]
     gone = live_rows(indexer, [one for one in names if one not in never])
     return never, gone + [rows[one] for one in never if one in rows]
 
@@ -872,7 +927,7 @@ def _stored_version(identity: str, row: DocumentRow, versions: list[Version], nu
 # Plans
 
 _BYTES_PER_TOKEN = 3  # of the default counter
-_SAMPLED = 50  # files of a kind that are loaded to count tokens
+_SAMPLED = 50  # PDFs that are loaded to count tokens where a function of a user's may read some of their pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -963,15 +1018,27 @@ class SyncPlan:
         return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
-def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False) -> SyncPlan:
-    """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
+def plan_sync(
+    indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False, loads: bool = True
+) -> SyncPlan:
+    """Plan a sync; changes nothing and calls no model, and transforms only for a diff.
+
+    Args:
+        indexer: Of the Document.
+        max_deleted: As of a sync.
+        diff: Whether to find what becomes of the chunks.
+        loads: Whether to load files, to know which ones fail or are skipped, and how many tokens they have.
+    """
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
-    files = [one.file for one in (*changes.added, *changes.changed, *changes.reconfigured)]
-    formats = plan_formats(indexer.loading, files)
-    tokens = _count_tokens(indexer, files, formats)
+    renamed = [one for one in changes.moved if _is_read_again(one, compared)]
+    to_load = [*changes.added, *changes.changed, *changes.reconfigured, *renamed]
+    formats = plan_formats(indexer.loading, [one.file for one in to_load])
+    tried = _try_loading(indexer, compared, to_load, formats) if loads else _remembered(compared)
+    tokens = tried.tokens
+    files = [one.file for one in to_load if one.file.identity not in tried.errors and one not in renamed]
     size = sum(file.signature.size for file in files if file.signature is not None)
-    report = _expected_report(indexer, compared)
+    report = _expected_report(indexer, compared, tried)
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
@@ -991,29 +1058,97 @@ def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
     formats = plan_formats(indexer.loading, found)
-    tokens, size = _count_tokens(indexer, found, formats), sum(file.path.stat().st_size for file in found)
+    compared = Comparison(Listing(), Changes(), {}, {}, ())
+    tried = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found], formats)
+    found = [file for file in found if file.identity not in tried.errors]
+    tokens, size = tried.tokens, sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
-    report = IngestReport(added=tuple(file.identity for file in found))
-    steps = (load, *_planned_steps(indexer, len(found), size, tokens, []))
+    failed = tuple(Failure(name, str(LOADING), error) for name, error in sorted(tried.errors.items()))
+    report = IngestReport(added=tuple(file.identity for file in found), failed=failed)
+    steps = (load, *_planned_steps(indexer, len(found), size, tokens, [])) if found else ()
     return SyncPlan(report, steps, tuple(_unseen(indexer)), formats=merge_formats(formats.values()))
 
 
-def _count_tokens(indexer: Indexer, files: Sequence[FoundFile], formats: Mapping[str, PlannedFormat]) -> int:
-    """Estimate the tokens of the files whose text is at hand: of many of a kind, some are loaded."""
-    counter, total = token_counters["utf8"], 0.0
-    kinds: dict[tuple[str, str], list[tuple[FoundFile, int]]] = {}
-    for file in files:
-        one = formats[file.identity]
-        if one.how in COUNTED:
-            kinds.setdefault((one.kind, one.how), []).append((file, one.bytes))
-    for some in kinds.values():
-        sample, tokens, size = some[:: -(-len(some) // _SAMPLED)], 0, 0
+@dataclass(slots=True)
+class _Tried:
+    """What loading files for a plan gave.
+
+    Args:
+        tokens: Approximate number of tokens of those that load.
+        errors: By identity, why others do not.
+        same: Identities of changed files that give the text and metadata that are live.
+    """
+
+    tokens: int = 0
+    errors: dict[str, LazyRAGError] = field(default_factory=dict)
+    same: set[str] = field(default_factory=set)
+
+
+def _remembered(compared: Comparison) -> _Tried:
+    """Return what is known without loading: files that were skipped, and have not changed since."""
+    errors: dict[str, LazyRAGError] = {}
+    for one in compared.changes.added:
+        row = compared.rows.get(one.file.identity)
+        known = None if row is None or row.status != "skipped" else (row.content_hash, row.config_hash)
+        if row is not None and known == (one.content_hash, one.config_hash):
+            why = str(json.loads(row.loaded).get("skipped"))
+            errors[one.file.identity] = NoReaderError(why, reason=why)
+    return _Tried(errors=errors)
+
+
+def _is_read_again(one: ComparedFile, compared: Comparison) -> bool:
+    """Return whether a moved file is loaded: its reader or its metadata differ from those of its old name."""
+    metadata = compared.metadata.get(one.file.identity, EMPTY)
+    return isinstance(metadata, LazyRAGError) or one.known is None or one.config_hash != one.known.config_hash
+
+
+def _try_loading(
+    indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile], formats: dict[str, PlannedFormat]
+) -> _Tried:
+    """Load files that no function of a user's, OCR or outside program reads; of PDFs, some if there is a function.
+
+    What cannot be read is entered into the formats.
+    """
+    counter, total, tried = token_counters["utf8"], 0.0, _Tried()
+    is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
+    kinds: dict[tuple[str, str], list[ComparedFile]] = {}
+    for one in files:
+        planned = formats[one.file.identity]
+        if planned.how in LOADED or (is_plain and planned.how == "unknown until read"):
+            kinds.setdefault((planned.kind, planned.how), []).append(one)
+        elif isinstance(error := compared.metadata.get(one.file.identity), LazyRAGError):
+            tried.errors[one.file.identity] = error
+    for (_, how), some in kinds.items():
+        sample = some if is_plain or how != "text layer" else some[:: -(-len(some) // _SAMPLED)]
+        tokens, size = 0, 0
         with indexer.loading.running(len(sample)):
-            for file, count in sample:
-                with suppress(LazyRAGError):
-                    tokens, size = tokens + counter.count(indexer.loading.load(file).text), size + count
-        total += tokens / max(1, size) * sum(count for _, count in some) if len(sample) < len(some) else tokens
-    return round(total)
+            for one in sample:
+                try:
+                    root = _loaded_root(indexer, compared, one, tried)
+                except LazyRAGError as exc:
+                    tried.errors[one.file.identity] = exc
+                    formats[one.file.identity] = with_error(formats[one.file.identity], exc)
+                    continue
+                tokens += counter.count(content_text(root.segment.content))
+                size += formats[one.file.identity].bytes
+        whole = sum(formats[one.file.identity].bytes for one in some if one.file.identity not in tried.errors)
+        total += tokens / max(1, size) * whole if len(sample) < len(some) else tokens
+    tried.tokens = round(total)
+    return tried
+
+
+def _loaded_root(indexer: Indexer, compared: Comparison, one: ComparedFile, tried: _Tried) -> Root:
+    """Load a file for a plan, and note whether that changes its document."""
+    known = compared.rows.get(one.file.identity)
+    row = _file_row(known or _new_row(one.file.identity), one, compared.listing.seen_ns)
+    row = row if row.status == "live" else replace(row, updates="{}")
+    root = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))(0)
+    group = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
+    if group is not None and row.status == "live":
+        live = indexer.ledger.builds.live([row.id]).get(row.id, {}).get(group.id)
+        if live is not None and live.input == root_digest(root.segment):
+            tried.same.add(row.identity)
+    return root
 
 
 def _planned_steps(

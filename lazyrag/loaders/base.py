@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, missing_package, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -372,9 +372,10 @@ def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
     """The error with its file, and its loader unless it names one."""
-    known = exc.loader if isinstance(exc, LoadError) else ""
-    error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-    return error(str(exc), path=path, loader=known or loader)
+    loader = (exc.loader if isinstance(exc, LoadError) else "") or loader
+    if isinstance(exc, NoReaderError):
+        return NoReaderError(str(exc), reason=exc.reason, path=path, loader=loader)
+    return LoadError(str(exc), path=path, loader=loader)
 
 
 def _check_size(path: Path, limits: LoadLimits) -> None:
@@ -401,8 +402,8 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         state: Its loading.
 
     Raises:
-        LoadError: If there is none.
-        MissingDependencyError: If it needs a package.
+        NoReaderError: If there is none, or the file is empty.
+        LoadError: If it needs a package, and is not for a format of text.
     """
     from lazyrag.loaders.detect import sniff
 
@@ -416,12 +417,16 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
     if has_loader and not is_built_in(suffix):
         return _registered(suffix)
     try:
+        if not path.stat().st_size:
+            raise NoReaderError("The file holds no text: it is empty.", reason="empty")
         found = sniff(path, suffix=suffix if has_loader else "")
-    except OSError:
+    except OSError as exc:
+        if not has_loader:
+            raise LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.") from exc
         found = None
     if found is None or found.suffix not in loaders or not (found.outweighs if has_loader else found.decides)(suffix):
         if not has_loader:
-            raise LoadError(_no_loader(suffix, found))
+            raise _no_loader(suffix, found)
         return _registered(suffix)
     if has_loader and loaders.target(found.suffix) == loaders.target(suffix):
         return _registered(suffix)
@@ -429,10 +434,15 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
 
 
 def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
-    loader = loaders[suffix]
+    content = suffix if by_content else ""
+    try:
+        loader = loaders[suffix]
+    except MissingDependencyError as exc:
+        name = (loaders.target(suffix) or "").rpartition(":")[2]
+        return _plain_text(FileReader(name, loaders.__getitem__, suffix, is_built_in(suffix), content), exc)
     built_in = loader.__module__.startswith("lazyrag.")
     load = loader if inspect.isfunction(loader) else lambda path: call_loader(loader(), path)
-    return FileReader(loader.__name__, load, suffix, built_in, suffix if by_content else "")
+    return FileReader(loader.__name__, load, suffix, built_in, content)
 
 
 def call_loader(loader: Any, path: Path) -> Any:
@@ -440,16 +450,40 @@ def call_loader(loader: Any, path: Path) -> Any:
     return (getattr(loader, "load_source", loader.load) if reading().source else loader.load)(path)
 
 
-def _no_loader(suffix: str, found: Sniffed | None) -> str:
-    reason = f"No loader reads {suffix or 'files without suffix'}."
+def _plain_text(reader: FileReader, missing: MissingDependencyError) -> FileReader:
+    """The reader of plain text, instead of one of a text format whose package is missing.
+
+    Raises:
+        LoadError: If the format is binary, or the loader a user's.
+    """
+    from lazyrag.loaders.detect import is_binary
+
+    if is_binary(reader.of) or not reader.built_in:
+        raise _about(missing, loader=reader.name) from missing
+    instead = _registered(".txt")
+
+    def load(path: Path) -> LoadedFile:
+        loaded = _loaded(instead.load(path), instead.name)
+        notes = [*loaded.metadata.get("notes", ()), f"{AS_PLAIN_TEXT}{missing}"]
+        return replace(loaded, metadata={**loaded.metadata, "notes": notes})
+
+    return replace(instead, load=load)
+
+
+AS_PLAIN_TEXT = "read as plain text: "
+"""Begins the note of a file whose loader needs a package that is not installed."""
+
+
+def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
+    what = suffix or "files without suffix"
+    reason = f"no loader reads {what}"
+    told = f"No loader reads {what}."
     if found is None:
-        reason += " Its content is of no known format."
+        told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        reason += f" Its content is that of {found.suffix} files, which none reads either."
-    return (
-        f"{reason} {len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
-        "Document.add_reader or @register_loader."
-    )
+        told += f" Its content is that of {found.suffix} files, which none reads either."
+    hint = f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
+    return NoReaderError(f"{told} {hint}Document.add_reader or @register_loader.", reason=reason)
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
@@ -457,8 +491,12 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
+        if reader.built_in and isinstance(exc, MissingDependencyError):
+            return _read(_plain_text(reader, exc), path)
         raise _about(exc, loader=name) from (exc.__cause__ or exc)
     except Exception as exc:
+        if reader.built_in and isinstance(exc, ModuleNotFoundError):
+            return _read(_plain_text(reader, missing_package(f"The loader of {reader.of} files", exc, "")), path)
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
             msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."
@@ -472,7 +510,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         check_pages(len(own), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
-        raise LoadError(msg, loader=name)
+        raise NoReaderError(msg, reason="no text", loader=name) if reader.built_in else LoadError(msg, loader=name)
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded

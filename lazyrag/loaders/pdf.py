@@ -264,8 +264,8 @@ def _no_text(read: _Pages) -> LoadError:
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    hint = "they need text recognition (OCR): lazyrag.loaders.scans.add_ocr(docs), or lazyrag index --ocr."
-    return LoadError(f"The PDF has no text layer on any page{scanned}; {hint}")
+    hint = "Call lazyrag.loaders.scans.add_ocr(docs), which reads them by text recognition (OCR)."
+    return LoadError(f"The PDF has no text layer on any page{scanned}. {hint}")
 
 
 def _numbered(numbers: Sequence[int]) -> str:

@@ -277,7 +277,7 @@ class XlsxLoader(SheetLoader):
         try:
             import openpyxl
         except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xlsx files", exc, "office") from exc
+            raise missing_package("The loader of .xlsx files", exc, "") from exc
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
