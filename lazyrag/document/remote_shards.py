@@ -363,7 +363,10 @@ class RemoteShard(RemoteDocument):
         if found is None:
             return DocumentStatus(self.name, 0, (), (), 0, "")
         groups = tuple(GroupStatus(**{**one, "indexes": tuple(one["indexes"])}) for one in found["groups"])
-        return DocumentStatus(**{**found, "groups": groups, "failed": tuple(map(tuple, found["failed"]))})
+        errors = tuple(ErrorInfo(**one) for one in found.get("errors", ()))
+        return DocumentStatus(
+            **{**found, "groups": groups, "failed": tuple(map(tuple, found["failed"])), "errors": errors}
+        )
 
     def _ask(
         self,

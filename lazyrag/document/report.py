@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from lazyrag.data.progress_bar import Work
 from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
@@ -68,7 +69,7 @@ class IngestReport:
         repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
             could not read, and that were rebuilt from files, nodes and cached embeddings.
         reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``, ``"reader"``,
-            ``"missing"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
+            ``"incomplete"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
         rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
             ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
         notes: What loaders noted of files that were read, by path: ``"encoding: guessed cp1251, confidence 0.48"``,
@@ -289,22 +290,20 @@ class ProgressMeter:
     def __init__(
         self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
     ) -> None:
-        from tqdm import tqdm  # slow to import
-
         self._what = what
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
-        # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
-        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
+        self._work = Work(what, total, unit)
 
     def __enter__(self) -> Self:
+        self._work.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._bar.close()
+        self._work.__exit__(*exc_info)
 
     def tick(self, step: Step) -> None:
         """Count one step of one document."""
@@ -323,8 +322,8 @@ class ProgressMeter:
         self._report(self._what, done)
 
     def _report(self, step: str, done: float) -> None:
-        self._bar.update(done - self._done)
         self._done = done
+        self._work.reach(done)
         if self._on_progress is not None:
             self._on_progress(Progress(self._what, step, done, self._total))
         raise_if_canceled()

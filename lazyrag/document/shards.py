@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import lazyrag.document.sync as syncing
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Segment
@@ -359,9 +360,15 @@ def merge_statuses(parts: Sequence[DocumentStatus]) -> DocumentStatus:
     ]
     [whole] = _summed(parts, "name", ("documents", "waiting"))
     writer = next((part.writer for part in parts if part.writer), "")
-    failed = itertools.chain.from_iterable(part.failed for part in parts)
-    ordered = sorted(groups, key=lambda one: one.name)
-    return replace(whole, groups=tuple(ordered), failed=tuple(sorted(failed)), writer=writer)
+    failures = [pair for part in parts for pair in itertools.zip_longest(part.failed, part.errors)]
+    failures.sort(key=lambda pair: pair[0])
+    return replace(
+        whole,
+        groups=tuple(sorted(groups, key=lambda one: one.name)),
+        failed=tuple(step for step, _ in failures),
+        errors=tuple(error or ErrorInfo("", "") for _, error in failures),
+        writer=writer,
+    )
 
 
 def merge_dumps(dumps: Iterable[Iterator[str]]) -> Iterator[str]:

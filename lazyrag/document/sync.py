@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from lazyrag.data.progress_bar import Work
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
 from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
 from lazyrag.document.changes import (
@@ -271,6 +272,11 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
     """
+    with Work("compare", 0, "file") as work:
+        return _compare_files(indexer, max_deleted, work)
+
+
+def _compare_files(indexer: Indexer, max_deleted: float, work: Work) -> Comparison:
     listing = indexer.dataset.list_files()
     settled, before = {}, indexer.settled
     found: Sequence[FoundFile] = listing.found
@@ -286,6 +292,13 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
+    work.total = len(found)
+    counted = itertools.count(1)
+
+    def mark_of(file: FoundFile) -> str:
+        work.reach(next(counted))
+        return config_hash(file)
+
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
     store = indexer.ledger.file.path
     if store is not None:
@@ -303,7 +316,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         [one for one in known if one.identity not in left_out],
         unlisted=listing.unreadable,
         content_hash=lambda file: hash_file(file.path),
-        config_hash=config_hash,
+        config_hash=mark_of,
         max_deleted=max_deleted,
         settled=len(settled),
         withholds=indexer.dataset.withholds,
@@ -481,13 +494,13 @@ def _lacking(indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *
 def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
     """Return why known files are done again."""
     changes, rows = compared.changes, compared.rows
-    found = {row.identity: "missing" for row in incomplete}
+    found = {row.identity: "incomplete" for row in incomplete}
     known = ((one, rows[one.file.identity]) for one in (*changes.added, *changes.changed) if one.file.identity in rows)
     for one, row in known:
         # An earlier failure; a root node, or all of it, that a store has lost.
         same = row.content_hash == one.content_hash and row.signature is not None
         if row.status in ("new", "live"):
-            found[row.identity] = "missing" if row.status == "new" or same or not row.content_hash else "bytes"
+            found[row.identity] = "incomplete" if row.status == "new" or same or not row.content_hash else "bytes"
     for one in changes.reconfigured:
         name = one.file.identity
         metadata = compared.metadata.get(name, EMPTY)
@@ -1121,8 +1134,9 @@ def _try_loading(
     for (_, how), some in kinds.items():
         sample = some if is_plain or how != "text layer" else some[:: -(-len(some) // _SAMPLED)]
         tokens, size = 0, 0
-        with indexer.loading.running(len(sample)):
-            for one in sample:
+        with indexer.loading.running(len(sample)), Work("plan", len(sample), "file") as work:
+            for done, one in enumerate(sample):
+                work.reach(done)
                 try:
                     root = _loaded_root(indexer, compared, one, tried)
                 except LazyRAGError as exc:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.document.build_plan import index_step
 from lazyrag.document.groups import Step
@@ -65,6 +66,9 @@ class GroupStatus:
     reason: str = ""
 
 
+_MAX_FAILURES = 4  # of a status as text
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentStatus:
     """Contents of a Document.
@@ -76,6 +80,7 @@ class DocumentStatus:
         failed: Pairs (document, stage) that failed at the last attempt.
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
+        errors: Why each of ``failed`` failed, and what to do, in the same order.
     """
 
     name: str
@@ -84,6 +89,7 @@ class DocumentStatus:
     failed: tuple[tuple[str, str], ...]
     waiting: int
     writer: str
+    errors: tuple[ErrorInfo, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
@@ -95,7 +101,10 @@ class DocumentStatus:
                 *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
-        return "\n".join(lines)
+        failures = zip(self.failed, self.errors, strict=False)
+        told = [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
+        lines += told[:_MAX_FAILURES]
+        return "\n".join([*lines, f"  and {len(told) - _MAX_FAILURES} more"] if len(told) > _MAX_FAILURES else lines)
 
 
 def describe_status(indexer: Indexer) -> DocumentStatus:
@@ -119,9 +128,16 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         )
         for name, group in sorted(tree.groups.items())
     ]
-    failed = tuple((identity, stage) for identity, stage, _, _ in indexer.ledger.documents.failures())
-    waiting = len(indexer.ledger.builds.dead(float("inf")))
-    return DocumentStatus(indexer.name, len(tree.documents), tuple(groups), failed, waiting, indexer.ledger.writer())
+    failures = indexer.ledger.documents.failures()
+    return DocumentStatus(
+        indexer.name,
+        len(tree.documents),
+        tuple(groups),
+        tuple((identity, stage) for identity, stage, _, _ in failures),
+        len(indexer.ledger.builds.dead(float("inf"))),
+        indexer.ledger.writer(),
+        tuple(ErrorInfo.from_message(kind, message) for _, _, kind, message in failures),
+    )
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:

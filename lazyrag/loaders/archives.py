@@ -164,8 +164,7 @@ def _no_archive(path: Path, what: str, suffix: str) -> str:
         return f"The {what} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return f"The file is no {what}: it is of another format, that of old office programs. Save it as {suffix}."
-    reason = "it is cut off, encrypted, or of another format" if data else "it is empty"
-    return f"The file is no {what}: {reason}. Save it again as {suffix}."
+    return f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as {suffix}."
 
 
 def local_name(element: Element) -> str:

@@ -499,7 +499,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             return _read(_plain_text(reader, missing_package(f"The loader of {reader.of} files", exc, "")), path)
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."
+            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format. Save it again."
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
