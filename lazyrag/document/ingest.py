@@ -321,7 +321,11 @@ class IngestionEngine:
             for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
-        self.ledger.documents.note_skipped([pair for one in batch for pair in one.skipped()])
+        skipped = [one for one in batch if one.skipped()]
+        live = [row.id for one in skipped for row in one.sources if one.before or row is one.moved_from]
+        if live:  # what they said before is no longer in their files
+            self.ledger.documents.tombstone(live, "deleted")
+        self.ledger.documents.note_skipped([pair for one in skipped for pair in one.skipped()])
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""

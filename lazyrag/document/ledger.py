@@ -751,13 +751,12 @@ class DocumentTable(_Table):
             )
 
     def note_skipped(self, pairs: Sequence[tuple[DocumentRow, str]]) -> None:
-        """Remember files without text, or that nothing reads, and why; live documents stay as they are."""
+        """Remember files without text, or that nothing reads, and why; they have no live document."""
         if not pairs:
             return
         with self._db.writing() as connection:
             connection.executemany(
-                "UPDATE document SET status = 'skipped', loaded = ?, content_hash = ?, mark = ? "
-                "WHERE id = ? AND status IN ('new', 'skipped')",
+                "UPDATE document SET status = 'skipped', loaded = ?, content_hash = ?, mark = ? WHERE id = ?",
                 [(json.dumps({"skipped": why}), row.content_hash, row.config_hash, row.id) for row, why in pairs],
             )
 

@@ -178,7 +178,8 @@ def ingest_changes(
         indexer.discard_old_failures([one.id for one in plan.groups], plan)
     versions, count = _pending_versions(indexer, compared, plan)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
-    indexer.report = replace(_final_report(compared, done), repaired=repaired)
+    skipped = {name for name, _ in indexer.failures.skipped()}
+    indexer.report = replace(_final_report(compared, done, skipped), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
@@ -539,33 +540,40 @@ def _expected_report(indexer: Indexer, compared: Comparison, tried: _Tried | Non
     failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in changes.unreadable]
     failed += [Failure(name, str(LOADING), error) for name, error in tried.errors.items()]
     failed += _misnamed(indexer, compared.listing)
-    skipped = [(one.path, one.error.reason) for one in failed if isinstance(one.error, NoReaderError)]
+    skipped = {one.path: one.error.reason for one in failed if isinstance(one.error, NoReaderError)}
     failed = [one for one in failed if not isinstance(one.error, NoReaderError)]
     again = _identities(changes.changed) + _identities(changes.reconfigured)
-    lost = {*tried.errors}
     touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
+    dated = {one.file.identity for one in touched}
+    lost = {*tried.errors}
     files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     incomplete = []
     if root is not None and indexer.definitions.is_current(root):
         busy = {one.file.identity for one in files}
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
+    common = _common_report(compared)
     return replace(
-        _common_report(compared),
+        common,
         added=tuple(name for name in _identities(changes.added) if name not in lost),
+        deleted=tuple(sorted([*common.deleted, *(old for old, new in _moved(changes) if new in skipped)])),
         failed=tuple(sorted(failed, key=lambda one: (one.path, one.stage))),
-        skipped=tuple(sorted({*compared.skipped, *skipped})),
+        skipped=tuple(sorted({*compared.skipped, *skipped.items()})),
         updated=tuple(sorted({*again} - lost - tried.same)),
         unchanged=tuple(
-            sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched), *tried.same])
+            sorted(
+                {*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched), *tried.same} - dated
+            )
         ),
+        touched=tuple(name for name in _identities(changes.touched) if name in dated),
         moved=tuple((old, new) for old, new in _moved(changes) if new not in lost),
         reasons=_reasons(compared, incomplete),
     )
 
 
-def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
+def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
+    common = _common_report(compared)
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
     touched = _identities(changes.touched)
@@ -573,7 +581,8 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     noted = set(touched) - {one.identity for one in done}
     same = (live | noted) - renewed
     return replace(
-        _common_report(compared),
+        common,
+        deleted=tuple(sorted([*common.deleted, *(old for old, new in _moved(changes) if new in skipped)])),
         added=tuple(name for name in _identities(changes.added) if name in live),
         updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
         touched=tuple(name for name in touched if name in renewed),
