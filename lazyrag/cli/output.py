@@ -136,10 +136,8 @@ _REMEDIES = (
     (r"Give it: PdfLoader\(.*?\) in a reader of yours, or save the file again", "Save it again"),
     (r"Fix the cause, then call retry_failed\(\)\.", "Fix the cause, then run lazyrag sync."),
     (r"; pass follow_links=True to read it| Pass Document\(processes=0\)\.", ""),
-    (
-        r"\d+ suffixes are read, see lazyrag\.loaders\.loaders\. Add a reader with .*?register_loader\.",
-        "Save it in a format of docs/formats.md.",
-    ),
+    (r"see lazyrag\.loaders\.loaders", "see docs/formats.md"),
+    (r"Add a reader with Document\.add_reader or @register_loader", "Save it in one of these formats"),
     (r"and call sync\(\)", "and run lazyrag sync"),
 )
 """Remedies as Python has them, and as the command line has them."""
@@ -169,7 +167,7 @@ def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
     from lazyrag.data.encoding import ErrorInfo
 
     told = ErrorInfo.from_message(error.type, at_command_line(str(error)))
-    remedy = told.remedy or "Run lazyrag sync to try again."
+    remedy = told.remedy or "Fix the cause, then run lazyrag sync."
     return {"path": path, "stage": stage, "error": error.type, "message": f"{told.detail} {remedy}", "remedy": remedy}
 
 

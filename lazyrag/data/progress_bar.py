@@ -102,7 +102,7 @@ class _Bar:
 
         with self._lock:
             if self._works and self._shown is None:
-                self._shown = tqdm(bar_format=_FORMAT, leave=False, dynamic_ncols=True, smoothing=0)
+                self._shown = tqdm(bar_format=_FORMAT, leave=False, dynamic_ncols=True, smoothing=0, delay=1e-9)
                 self._draw()
 
     def _draw(self) -> None:

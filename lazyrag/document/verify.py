@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,8 +136,12 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         tuple((identity, stage) for identity, stage, _, _ in failures),
         len(indexer.ledger.builds.dead(float("inf"))),
         indexer.ledger.writer(),
-        tuple(ErrorInfo.from_message(kind, message) for _, _, kind, message in failures),
+        tuple(_with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures),
     )
+
+
+def _with_remedy(error: ErrorInfo) -> ErrorInfo:
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:

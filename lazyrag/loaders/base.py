@@ -482,8 +482,8 @@ def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
         told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
         told += f" Its content is that of {found.suffix} files, which none reads either."
-    hint = f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
-    return NoReaderError(f"{told} {hint}Document.add_reader or @register_loader.", reason=reason)
+    told += f" {len(loaders)} suffixes are read, see lazyrag.loaders.loaders."
+    return NoReaderError(f"{told} Add a reader with Document.add_reader or @register_loader.", reason=reason)
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
@@ -499,7 +499,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             return _read(_plain_text(reader, missing_package(f"The loader of {reader.of} files", exc, "")), path)
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format. Save it again."
+            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."

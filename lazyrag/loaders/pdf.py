@@ -292,7 +292,7 @@ def _load_errors() -> Iterator[None]:
         raise
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
-        hint = "It may be damaged, or of another format. Save it again."
+        hint = "It may be damaged, or of another format."
         raise LoadError(f"PdfLoader could not read the file ({found}). {hint}") from exc
 
 

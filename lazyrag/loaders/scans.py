@@ -118,7 +118,7 @@ class ImageFile(PdfFile):
                 yield image
         except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, Image.DecompressionBombError) as exc:
             msg = f"The image cannot be read ({type(exc).__name__}: {exc})."
-            raise LoadError(f"{msg} It may be damaged, or of another format. Save it again.") from exc
+            raise LoadError(f"{msg} It may be damaged, or of another format.") from exc
 
     def page(self, index: int) -> tuple[list[Any], bool]:  # noqa: ARG002
         """An image has no text layer."""
