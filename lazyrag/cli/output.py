@@ -124,21 +124,19 @@ def answer_lines(answer: Answer) -> list[str]:
 
 _REMEDIES = (
     (r"Call lazyrag\.loaders\.scans\.add_ocr\(docs\), which reads", "Run lazyrag index --ocr, which reads"),
-    (r"lazyrag index --ocr, add_ocr\(\)", "lazyrag index --ocr"),
-    (r"image without a media reader \(register_media_reader\)", "image, not read without lazyrag index --ocr"),
-    (r"(audio|video) without a media reader \(register_media_reader\)", r"\1 without a transcript"),
-    (r"Register one with register_media_reader\(.*?\): function\(path\) returns text", "Put its text into a file"),
     (
-        r"Raise it with Document\(limits=.*?\)\); 0 is no limit\.",
-        "Split it, or leave it out: lazyrag index --exclude PATTERN",
+        r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass follow_links.*",
+        "",
     ),
-    (r", or allow more: \w+\([^)]*\)|; csv\.field_size_limit\(\.\.\.\) allows longer cells", ""),
-    (r"Give it: PdfLoader\(.*?\) in a reader of yours, or save the file again", "Save it again"),
-    (r"Fix the cause, then call retry_failed\(\)\.", "Fix the cause, then run lazyrag sync."),
-    (r"; pass follow_links=True to read it| Pass Document\(processes=0\)\.", ""),
-    (r"see lazyrag\.loaders\.loaders", "see docs/formats.md"),
-    (r"Add a reader with Document\.add_reader or @register_loader", "Save it in one of these formats"),
-    (r"and call sync\(\)", "and run lazyrag sync"),
+    (r"image without a media reader.*", "image, not read without lazyrag index --ocr"),
+    (r" without a media reader.*", " without a transcript"),
+    (r"Register one with register_media_reader.*", "Put its text into a file."),
+    (r"Raise it with Document\(limits=.*", "Split it, or leave it out: lazyrag index --exclude PATTERN"),
+    (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
+    (r"then call retry_failed\(\)", "then run lazyrag sync"),
+    (r"lazyrag\.loaders\.loaders\. Add a reader.*", "docs/formats.md. Save it in one of these formats."),
+    (r" Pass Document\(processes=0\)\.", ""),
+    (r"call sync\(\)", "run lazyrag sync"),
 )
 """Remedies as Python has them, and as the command line has them."""
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from tqdm import tqdm
+R = TypeVar("R")
 
 _DELAY_S = 0.3  # what is done by then needs no bar
-_PAUSE_S = 1.0  # longest time between two steps of what looks like one operation
 _TICK_S = 0.1
 _FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}<{remaining}]{postfix}"
 
@@ -24,7 +22,7 @@ class Work:
 
     Args:
         what: Its name.
-        total: How many units there are; 0 while that is unknown.
+        total: How many units there are.
         unit: What is counted.
 
     Example:
@@ -34,6 +32,11 @@ class Work:
         1
     """
 
+    _all: list[Work] = []  # noqa: RUF012  of all threads, outer ones first
+    _lock = threading.RLock()
+    _bar: Any = None
+    _timer = threading.Timer(_DELAY_S, print)
+
     def __init__(self, what: str, total: int, unit: str) -> None:
         self.what = what
         self.total = total
@@ -41,89 +44,67 @@ class Work:
         self.done: float = 0
 
     def __enter__(self) -> Self:
-        _bar.add(self)
+        if sys.stderr is not None and sys.stderr.isatty() and _is_parent():
+            with Work._lock:
+                Work._all.append(self)
+                if self is Work._all[0]:  # the bar appears even if nothing is done by then
+                    Work._timer = threading.Timer(_DELAY_S, _appear)
+                    Work._timer.daemon = True
+                    Work._timer.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        _bar.remove(self)
+        with Work._lock:
+            if self in Work._all:
+                Work._all.remove(self)
+            if not Work._all:
+                Work._timer.cancel()
+                if Work._bar is not None:
+                    Work._bar.close()
+                    Work._bar = None
 
     def reach(self, done: float) -> None:
         """Set how many units are done."""
         self.done = done
-        _bar.draw()
+        if Work._bar is not None:
+            _draw()
+
+    def counted(self, function: Callable[[Any], R]) -> Callable[[Any], R]:
+        """A function that does one unit."""
+
+        def call(given: Any) -> R:
+            self.reach(self.done + 1)
+            return function(given)
+
+        return call
 
 
-class _Bar:
-    """Draws the works of all threads: those of the first one's name as one sum, and the newest of another name."""
+def _is_parent() -> bool:
+    """Whether this process has its terminal for itself: one that loads files for another shares it."""
+    from multiprocessing import parent_process  # slow to import
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._works: list[Work] = []
-        self._shown: tqdm[Any] | None = None
-        self._timer: threading.Timer | None = None
-        self._began = self._ended = self._drawn = -_PAUSE_S
+    return parent_process() is None
 
-    def add(self, work: Work) -> None:
-        """Begin some work; the bar appears a moment later, even if nothing is done by then."""
-        if not _has_terminal():
+
+def _appear() -> None:
+    from tqdm import tqdm  # slow to import
+
+    with Work._lock:
+        if Work._all and Work._bar is None:
+            Work._bar = tqdm(
+                bar_format=_FORMAT, leave=False, dynamic_ncols=True, smoothing=0, delay=1e-9, mininterval=_TICK_S
+            )
+            _draw()
+            Work._bar.refresh()
+
+
+def _draw() -> None:
+    with Work._lock:
+        if Work._bar is None or not Work._all:
             return
-        with self._lock:
-            now = time.monotonic()
-            if not self._works and now - self._ended >= _PAUSE_S:
-                self._began = now
-            self._works.append(work)
-            if self._timer is None:
-                self._timer = threading.Timer(max(0.0, self._began + _DELAY_S - now), self._appear)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def remove(self, work: Work) -> None:
-        """End some work."""
-        with self._lock, suppress(ValueError):  # of no terminal
-            self._works.remove(work)
-            if self._works:
-                return
-            self._ended = time.monotonic()
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._shown is not None:
-                self._shown.close()
-                self._shown = None
-
-    def draw(self) -> None:
-        """Draw what is done by now, if the last time is a moment ago."""
-        if self._shown is not None and time.monotonic() - self._drawn >= _TICK_S:
-            with self._lock:
-                self._draw()
-
-    def _appear(self) -> None:
-        from tqdm import tqdm  # slow to import
-
-        with self._lock:
-            if self._works and self._shown is None:
-                self._shown = tqdm(bar_format=_FORMAT, leave=False, dynamic_ncols=True, smoothing=0, delay=1e-9)
-                self._draw()
-
-    def _draw(self) -> None:
-        bar, first = self._shown, next(iter(self._works), None)
-        if bar is None or first is None:
-            return
-        self._drawn = time.monotonic()
-        alike = [one for one in self._works if one.what == first.what]
-        inner = next((one for one in reversed(self._works) if one.what != first.what), None)
-        bar.n, bar.total, bar.unit = int(sum(one.done for one in alike)), sum(one.total for one in alike), first.unit
+        bar, first, last = Work._bar, Work._all[0], Work._all[-1]
+        bar.total, bar.unit = first.total, first.unit
         bar.set_description_str(first.what, refresh=False)
-        told = "" if inner is None else f"{inner.what} {int(inner.done)}/{inner.total}"
-        bar.set_postfix_str(told, refresh=False)
-        bar.refresh()
-
-
-def _has_terminal() -> bool:
-    """Whether this process has a terminal for itself: one that loads files for another shares its terminal."""
-    processes: Any = sys.modules.get("multiprocessing.process")
-    is_child = processes is not None and processes.parent_process() is not None
-    return sys.stderr is not None and sys.stderr.isatty() and not is_child
-
-
-_bar = _Bar()
+        inner = "" if last is first else f"{last.what} {int(last.done)}/{last.total}"
+        bar.set_postfix_str(inner, refresh=False)
+        bar.update(int(first.done) - bar.n)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from lazyrag.errors import LoadError, NoReaderError
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError
 from lazyrag.loaders.base import Reading, find_reader, loaders
 from lazyrag.loaders.media import SUFFIXES, without_reader
 
@@ -32,8 +32,8 @@ How: TypeAlias = Literal[
 ]
 """Ways to read a file."""
 
-LOADED: tuple[How, ...] = ("text", "text layer", "not readable", "skipped")
-"""What a plan loads in any case. The rest is slow, costs money, or may call functions of a user's."""
+CALLED: tuple[How, ...] = ("ocr", "program", "media reader", "own reader")
+"""What a plan does not load: it is slow, or costs money."""
 
 _LOOK_S = 2.0  # of the processor, at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
@@ -108,7 +108,7 @@ def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
         if most is not None and planned.bytes > most:
             return replace(planned, why=f"larger than {most:,} bytes")
         how, why = _way(loading, file, path)
-    except LoadError as exc:
+    except (LoadError, MissingDependencyError) as exc:  # of a text format without its package, a plan finds the text
         return with_error(planned, exc)
     except OSError as exc:
         return replace(planned, why=exc.strerror or str(exc))

@@ -150,10 +150,6 @@ class PendingVersion:
         """Failures without files that have no text, or that nothing reads: those are skipped."""
         return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
 
-    def skipped(self) -> list[tuple[DocumentRow, str]]:
-        """Its row and why it is skipped; [] if it is not."""
-        return [(self.row, error.reason) for error in self.failures.values() if isinstance(error, NoReaderError)]
-
     @property
     def has_new_root(self) -> bool:
         """Whether it is a new version of the document."""
@@ -321,11 +317,10 @@ class IngestionEngine:
             for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
-        skipped = [one for one in batch if one.skipped()]
-        live = [row.id for one in skipped for row in one.sources if one.before or row is one.moved_from]
-        if live:  # what they said before is no longer in their files
-            self.ledger.documents.tombstone(live, "deleted")
-        self.ledger.documents.note_skipped([pair for one in skipped for pair in one.skipped()])
+        errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
+        if errors:  # what their documents said before is no longer in the files
+            self.ledger.documents.tombstone([row.id for one, _ in errors for row in one.sources], "deleted")
+            self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""

@@ -752,13 +752,12 @@ class DocumentTable(_Table):
 
     def note_skipped(self, pairs: Sequence[tuple[DocumentRow, str]]) -> None:
         """Remember files without text, or that nothing reads, and why; they have no live document."""
-        if not pairs:
-            return
         with self._db.writing() as connection:
             connection.executemany(
-                "UPDATE document SET status = 'skipped', loaded = ?, content_hash = ?, mark = ? WHERE id = ?",
-                [(json.dumps({"skipped": why}), row.content_hash, row.config_hash, row.id) for row, why in pairs],
+                "UPDATE document SET status = 'skipped', loaded = ? WHERE id = ?",
+                [(json.dumps({"skipped": why}), row.id) for row, why in pairs],
             )
+        self.note_files(row for row, _ in pairs)
 
     def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import heapq
-import importlib.util
 import itertools
 import json
 import math
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +29,7 @@ from lazyrag.document.changes import (
     is_of_store,
     validate_user_metadata,
 )
-from lazyrag.document.format_report import LOADED, PlannedFormat, merge_formats, plan_formats, with_error
+from lazyrag.document.format_report import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
@@ -42,7 +40,6 @@ from lazyrag.document.ingest import (
     field_texts,
     file_root,
     renewed_root,
-    root_digest,
     text_root,
 )
 from lazyrag.document.lease import WAIT_S
@@ -64,7 +61,7 @@ from lazyrag.errors import (
     sentence,
     warn_user,
 )
-from lazyrag.loaders.base import AS_PLAIN_TEXT, is_built_in, loaders
+from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.storage.database import batches_reaching
@@ -73,7 +70,6 @@ from lazyrag.validation import require, validate_boolean, validate_choice, valid
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
-_PACKAGE = re.compile(r"needs the package '([^'.]+)")  # as of `lazyrag.errors.missing_package`
 _READ, _READ_BYTES = 256, 8 * 2**20  # root nodes that are read at once
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
@@ -98,7 +94,7 @@ def sync(
     if validate_boolean("dry_run", dry_run):
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
-        refuse_calls(plan_sync(indexer, max_deleted, loads=False).calls, max_calls)
+        refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
     indexer.on_ahead({})
     with indexer.writing(wait_s):
         indexer.is_synced = True
@@ -165,8 +161,6 @@ def ingest_changes(
     if changes.deleted:
         rows = compared.rows
         indexer.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
-    if gone := _gone_skipped(compared):
-        indexer.ledger.documents.tombstone(gone, "deleted")
     if changes.withheld:
         known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
@@ -214,13 +208,6 @@ def ingest_missing(indexer: Indexer) -> None:
 def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
         indexer.failures.warn_or_raise(step, functools.partial(indexer.count_done, step, plan))
-
-
-def _gone_skipped(compared: Comparison) -> list[int]:
-    """Return the rows of skipped files that are gone."""
-    skipped = {row.identity: row.id for row in compared.rows.values() if row.status == "skipped"}
-    here = {file.identity for file in compared.listing.found} if skipped else set()
-    return [number for name, number in skipped.items() if name not in here]
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
@@ -273,11 +260,6 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
     """
-    with Work("compare", 0, "file") as work:
-        return _compare_files(indexer, max_deleted, work)
-
-
-def _compare_files(indexer: Indexer, max_deleted: float, work: Work) -> Comparison:
     listing = indexer.dataset.list_files()
     settled, before = {}, indexer.settled
     found: Sequence[FoundFile] = listing.found
@@ -293,14 +275,13 @@ def _compare_files(indexer: Indexer, max_deleted: float, work: Work) -> Comparis
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
-    work.total = len(found)
-    counted = itertools.count(1)
-
-    def mark_of(file: FoundFile) -> str:
-        work.reach(next(counted))
-        return config_hash(file)
-
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
+    for file in found:
+        row = rows.get(file.identity)
+        if row is None or row.status != "skipped" or row.config_hash != config_hash(file):
+            continue
+        if _known_file(row, has_root=True).matches(file) or _hash_if_readable(file) == row.content_hash:
+            reasons[file.identity] = json.loads(row.loaded)["skipped"]
     store = indexer.ledger.file.path
     if store is not None:
         own = [file.identity for file in found if is_of_store(os.fspath(file.raw_path), str(store))]
@@ -312,16 +293,17 @@ def _compare_files(indexer: Indexer, max_deleted: float, work: Work) -> Comparis
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
     left_out = {one.identity for one in known if listing.leaves_out(one.identity)}  # chosen, so never withheld
-    changes = compare(
-        [file for file in found if file.identity not in reasons],
-        [one for one in known if one.identity not in left_out],
-        unlisted=listing.unreadable,
-        content_hash=lambda file: hash_file(file.path),
-        config_hash=mark_of,
-        max_deleted=max_deleted,
-        settled=len(settled),
-        withholds=indexer.dataset.withholds,
-    )
+    with Work("compare", len(found), "file") as work:
+        changes = compare(
+            [file for file in found if file.identity not in reasons],
+            [one for one in known if one.identity not in left_out],
+            unlisted=listing.unreadable,
+            content_hash=lambda file: hash_file(file.path),
+            config_hash=work.counted(config_hash),
+            max_deleted=max_deleted,
+            settled=len(settled),
+            withholds=indexer.dataset.withholds,
+        )
     if left_out:
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
@@ -340,16 +322,9 @@ def _skip_reason(row: DocumentRow) -> str:
 def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
     """Return the file as the ledger knows it; without its content if it has to be loaded again in any case."""
     changed_while_read = row.signature is None and row.seen_ns >= 0
-    if changed_while_read or not has_root or _has_package_now(row):
+    if changed_while_read or not has_root:
         return KnownFile(row.identity, None, "", 0, row.config_hash)
     return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
-
-
-def _has_package_now(row: DocumentRow) -> bool:
-    """Return whether a file was read as plain text for want of a package that is installed now."""
-    note = row.loaded.find(AS_PLAIN_TEXT)
-    package = _PACKAGE.search(row.loaded, note) if note >= 0 else None
-    return package is not None and importlib.util.find_spec(package[1]) is not None
 
 
 def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
@@ -527,53 +502,48 @@ def _read_error(file: FoundFile, exc: OSError) -> LoadError:
     return error
 
 
-def _expected_report(indexer: Indexer, compared: Comparison, tried: _Tried | None = None) -> IngestReport:
+def _expected_report(
+    indexer: Indexer, compared: Comparison, errors: Mapping[str, LazyRAGError] = EMPTY
+) -> IngestReport:
     """Return what a sync would report if no step after loading failed.
 
     Args:
         indexer: Of the Document.
         compared: Its files.
-        tried: What loading them gave; None where none was loaded: they load, but what was skipped before stays skipped.
+        errors: By identity, why files could not be loaded.
     """
     changes = compared.changes
-    tried = tried or _remembered(compared)
     failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in changes.unreadable]
-    failed += [Failure(name, str(LOADING), error) for name, error in tried.errors.items()]
+    failed += [Failure(name, str(LOADING), error) for name, error in errors.items()]
     failed += _misnamed(indexer, compared.listing)
     skipped = {one.path: one.error.reason for one in failed if isinstance(one.error, NoReaderError)}
     failed = [one for one in failed if not isinstance(one.error, NoReaderError)]
     again = _identities(changes.changed) + _identities(changes.reconfigured)
     touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
     dated = {one.file.identity for one in touched}
-    lost = {*tried.errors}
     files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     incomplete = []
     if root is not None and indexer.definitions.is_current(root):
         busy = {one.file.identity for one in files}
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
-    common = _common_report(compared)
     return replace(
-        common,
-        added=tuple(name for name in _identities(changes.added) if name not in lost),
-        deleted=tuple(sorted([*common.deleted, *(old for old, new in _moved(changes) if new in skipped)])),
+        _common_report(compared, skipped),
+        added=tuple(name for name in _identities(changes.added) if name not in errors),
         failed=tuple(sorted(failed, key=lambda one: (one.path, one.stage))),
         skipped=tuple(sorted({*compared.skipped, *skipped.items()})),
-        updated=tuple(sorted({*again} - lost - tried.same)),
+        updated=tuple(sorted(set(again) - errors.keys())),
         unchanged=tuple(
-            sorted(
-                {*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched), *tried.same} - dated
-            )
+            sorted({*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)} - dated)
         ),
         touched=tuple(name for name in _identities(changes.touched) if name in dated),
-        moved=tuple((old, new) for old, new in _moved(changes) if new not in lost),
+        moved=tuple((old, new) for old, new in _moved(changes) if new not in errors),
         reasons=_reasons(compared, incomplete),
     )
 
 
 def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
-    common = _common_report(compared)
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
     touched = _identities(changes.touched)
@@ -581,8 +551,7 @@ def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection
     noted = set(touched) - {one.identity for one in done}
     same = (live | noted) - renewed
     return replace(
-        common,
-        deleted=tuple(sorted([*common.deleted, *(old for old, new in _moved(changes) if new in skipped)])),
+        _common_report(compared, skipped),
         added=tuple(name for name in _identities(changes.added) if name in live),
         updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
         touched=tuple(name for name in touched if name in renewed),
@@ -595,11 +564,12 @@ def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection
     )
 
 
-def _common_report(compared: Comparison) -> IngestReport:
+def _common_report(compared: Comparison, skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
+    deleted = [one.identity for one in changes.deleted]
     return IngestReport(
         skipped=compared.skipped,
-        deleted=tuple(one.identity for one in changes.deleted),
+        deleted=tuple(sorted([*deleted, *(old for old, new in _moved(changes) if new in skipped)])),
         withheld=tuple(one.identity for one in changes.withheld),
     )
 
@@ -949,7 +919,6 @@ def _stored_version(identity: str, row: DocumentRow, versions: list[Version], nu
 # Plans
 
 _BYTES_PER_TOKEN = 3  # of the default counter
-_SAMPLED = 50  # PDFs that are loaded to count tokens where a function of a user's may read some of their pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -1040,27 +1009,16 @@ class SyncPlan:
         return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
-def plan_sync(
-    indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False, loads: bool = True
-) -> SyncPlan:
-    """Plan a sync; changes nothing and calls no model, and transforms only for a diff.
-
-    Args:
-        indexer: Of the Document.
-        max_deleted: As of a sync.
-        diff: Whether to find what becomes of the chunks.
-        loads: Whether to load files, to know which ones fail or are skipped, and how many tokens they have.
-    """
+def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False) -> SyncPlan:
+    """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
-    renamed = [one for one in changes.moved if _is_read_again(one, compared)]
-    to_load = [*changes.added, *changes.changed, *changes.reconfigured, *renamed]
-    formats = plan_formats(indexer.loading, [one.file for one in to_load])
-    tried = _try_loading(indexer, compared, to_load, formats) if loads else _remembered(compared)
-    tokens = tried.tokens
-    files = [one.file for one in to_load if one.file.identity not in tried.errors and one not in renamed]
+    to_load = [*changes.added, *changes.changed, *changes.reconfigured]
+    moved = [one for one in changes.moved if one.known is not None and one.config_hash != one.known.config_hash]
+    formats, tokens, errors = _try_loading(indexer, compared, [*to_load, *moved])
+    files = [one.file for one in to_load if one.file.identity not in errors]
     size = sum(file.signature.size for file in files if file.signature is not None)
-    report = _expected_report(indexer, compared, tried)
+    report = _expected_report(indexer, compared, errors)
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
@@ -1079,99 +1037,44 @@ def plan_sync(
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
-    formats = plan_formats(indexer.loading, found)
     compared = Comparison(Listing(), Changes(), {}, {}, ())
-    tried = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found], formats)
-    found = [file for file in found if file.identity not in tried.errors]
-    tokens, size = tried.tokens, sum(file.path.stat().st_size for file in found)
+    formats, tokens, _ = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found])
+    size = sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
-    failed = tuple(Failure(name, str(LOADING), error) for name, error in sorted(tried.errors.items()))
-    report = IngestReport(added=tuple(file.identity for file in found), failed=failed)
-    steps = (load, *_planned_steps(indexer, len(found), size, tokens, [])) if found else ()
+    report = IngestReport(added=tuple(file.identity for file in found))
+    steps = (load, *_planned_steps(indexer, len(found), size, tokens, []))
     return SyncPlan(report, steps, tuple(_unseen(indexer)), formats=merge_formats(formats.values()))
 
 
-@dataclass(slots=True)
-class _Tried:
-    """What loading files for a plan gave.
-
-    Args:
-        tokens: Approximate number of tokens of those that load.
-        errors: By identity, why others do not.
-        same: Identities of changed files that give the text and metadata that are live.
-    """
-
-    tokens: int = 0
-    errors: dict[str, LazyRAGError] = field(default_factory=dict)
-    same: set[str] = field(default_factory=set)
-
-
-def _remembered(compared: Comparison) -> _Tried:
-    """Return what is known without loading: files that were skipped, and have not changed since."""
-    errors: dict[str, LazyRAGError] = {}
-    for one in compared.changes.added:
-        row = compared.rows.get(one.file.identity)
-        known = None if row is None or row.status != "skipped" else (row.content_hash, row.config_hash)
-        if row is not None and known == (one.content_hash, one.config_hash):
-            why = str(json.loads(row.loaded).get("skipped"))
-            errors[one.file.identity] = NoReaderError(why, reason=why)
-    return _Tried(errors=errors)
-
-
-def _is_read_again(one: ComparedFile, compared: Comparison) -> bool:
-    """Return whether a moved file is loaded: its reader or its metadata differ from those of its old name."""
-    metadata = compared.metadata.get(one.file.identity, EMPTY)
-    return isinstance(metadata, LazyRAGError) or one.known is None or one.config_hash != one.known.config_hash
-
-
 def _try_loading(
-    indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile], formats: dict[str, PlannedFormat]
-) -> _Tried:
-    """Load files that no function of a user's, OCR or outside program reads; of PDFs, some if there is a function.
+    indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile]
+) -> tuple[dict[str, PlannedFormat], int, dict[str, LazyRAGError]]:
+    """Load files as a sync would, but those that a function of a user's, OCR or an outside program reads.
 
-    What cannot be read is entered into the formats.
+    Returns:
+        How they would be read, by identity; the tokens of those that load; why others do not, by identity.
     """
-    counter, total, tried = token_counters["utf8"], 0.0, _Tried()
+    formats = plan_formats(indexer.loading, [one.file for one in files])
+    errors: dict[str, LazyRAGError] = {}
+    tokens = 0
     is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
-    kinds: dict[tuple[str, str], list[ComparedFile]] = {}
-    for one in files:
-        planned = formats[one.file.identity]
-        if planned.how in LOADED or (is_plain and planned.how == "unknown until read"):
-            kinds.setdefault((planned.kind, planned.how), []).append(one)
-        elif isinstance(error := compared.metadata.get(one.file.identity), LazyRAGError):
-            tried.errors[one.file.identity] = error
-    for (_, how), some in kinds.items():
-        sample = some if is_plain or how != "text layer" else some[:: -(-len(some) // _SAMPLED)]
-        tokens, size = 0, 0
-        with indexer.loading.running(len(sample)), Work("plan", len(sample), "file") as work:
-            for done, one in enumerate(sample):
-                work.reach(done)
-                try:
-                    root = _loaded_root(indexer, compared, one, tried)
-                except LazyRAGError as exc:
-                    tried.errors[one.file.identity] = exc
-                    formats[one.file.identity] = with_error(formats[one.file.identity], exc)
-                    continue
-                tokens += counter.count(content_text(root.segment.content))
-                size += formats[one.file.identity].bytes
-        whole = sum(formats[one.file.identity].bytes for one in some if one.file.identity not in tried.errors)
-        total += tokens / max(1, size) * whole if len(sample) < len(some) else tokens
-    tried.tokens = round(total)
-    return tried
-
-
-def _loaded_root(indexer: Indexer, compared: Comparison, one: ComparedFile, tried: _Tried) -> Root:
-    """Load a file for a plan, and note whether that changes its document."""
-    known = compared.rows.get(one.file.identity)
-    row = _file_row(known or _new_row(one.file.identity), one, compared.listing.seen_ns)
-    row = row if row.status == "live" else replace(row, updates="{}")
-    root = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))(0)
-    group = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
-    if group is not None and row.status == "live":
-        live = indexer.ledger.builds.live([row.id]).get(row.id, {}).get(group.id)
-        if live is not None and live.input == root_digest(root.segment):
-            tried.same.add(row.identity)
-    return root
+    called = CALLED if is_plain else (*CALLED, "unknown until read")  # an archive may hold a file for a function
+    with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
+        for number, one in enumerate(files, start=1):
+            name = one.file.identity
+            if formats[name].how in called:
+                continue
+            row = _file_row(compared.rows.get(name) or _new_row(name), one, compared.listing.seen_ns)
+            try:
+                root = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))(0)
+                tokens += token_counters["utf8"].count(content_text(root.segment.content))
+                if formats[name].how == "not readable":  # for want of a package
+                    formats[name] = replace(formats[name], how="text", why="as .txt")
+            except LazyRAGError as exc:
+                errors[name] = exc
+                formats[name] = with_error(formats[name], exc)
+            work.reach(number)
+    return formats, tokens, errors
 
 
 def _planned_steps(

@@ -66,9 +66,6 @@ class GroupStatus:
     reason: str = ""
 
 
-_MAX_FAILURES = 4  # of a status as text
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentStatus:
     """Contents of a Document.
@@ -102,9 +99,8 @@ class DocumentStatus:
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
         failures = zip(self.failed, self.errors, strict=False)
-        told = [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
-        lines += told[:_MAX_FAILURES]
-        return "\n".join([*lines, f"  and {len(told) - _MAX_FAILURES} more"] if len(told) > _MAX_FAILURES else lines)
+        lines += [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
+        return "\n".join(lines)
 
 
 def describe_status(indexer: Indexer) -> DocumentStatus:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, missing_package, sentence
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -356,7 +356,10 @@ def load_file(
     try:
         with read_within(limits, readers, source=bool(source)) as state:
             _check_size(path, state.limits)
-            reader = find_reader(path, name or path.name, state)
+            try:
+                reader = find_reader(path, name or path.name, state)
+            except MissingDependencyError as exc:
+                return _plain_text(path, exc)
             return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
@@ -403,7 +406,7 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
 
     Raises:
         NoReaderError: If there is none, or the file is empty.
-        LoadError: If it needs a package, and is not for a format of text.
+        MissingDependencyError: If it needs a package.
     """
     from lazyrag.loaders.detect import sniff
 
@@ -434,15 +437,10 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
 
 
 def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
-    content = suffix if by_content else ""
-    try:
-        loader = loaders[suffix]
-    except MissingDependencyError as exc:
-        name = (loaders.target(suffix) or "").rpartition(":")[2]
-        return _plain_text(FileReader(name, loaders.__getitem__, suffix, is_built_in(suffix), content), exc)
+    loader = loaders[suffix]
     built_in = loader.__module__.startswith("lazyrag.")
     load = loader if inspect.isfunction(loader) else lambda path: call_loader(loader(), path)
-    return FileReader(loader.__name__, load, suffix, built_in, content)
+    return FileReader(loader.__name__, load, suffix, built_in, suffix if by_content else "")
 
 
 def call_loader(loader: Any, path: Path) -> Any:
@@ -450,28 +448,20 @@ def call_loader(loader: Any, path: Path) -> Any:
     return (getattr(loader, "load_source", loader.load) if reading().source else loader.load)(path)
 
 
-def _plain_text(reader: FileReader, missing: MissingDependencyError) -> FileReader:
-    """The reader of plain text, instead of one of a text format whose package is missing.
+def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
+    """Read a file of a text format as plain text, for want of a package.
 
     Raises:
-        LoadError: If the format is binary, or the loader a user's.
+        MissingDependencyError: If the format is binary, or the loader a user's.
     """
     from lazyrag.loaders.detect import is_binary
 
-    if is_binary(reader.of) or not reader.built_in:
-        raise _about(missing, loader=reader.name) from missing
-    instead = _registered(".txt")
-
-    def load(path: Path) -> LoadedFile:
-        loaded = _loaded(instead.load(path), instead.name)
-        notes = [*loaded.metadata.get("notes", ()), f"{AS_PLAIN_TEXT}{missing}"]
-        return replace(loaded, metadata={**loaded.metadata, "notes": notes})
-
-    return replace(instead, load=load)
-
-
-AS_PLAIN_TEXT = "read as plain text: "
-"""Begins the note of a file whose loader needs a package that is not installed."""
+    suffix = known_suffix(path)
+    if is_binary(suffix) or not is_built_in(suffix):
+        raise missing
+    loaded = _read(_registered(".txt"), path)
+    notes = [*loaded.metadata.get("notes", ()), f"read as plain text: {missing}"]
+    return replace(loaded, metadata={**loaded.metadata, "notes": notes})
 
 
 def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
@@ -482,8 +472,11 @@ def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
         told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
         told += f" Its content is that of {found.suffix} files, which none reads either."
-    told += f" {len(loaders)} suffixes are read, see lazyrag.loaders.loaders."
-    return NoReaderError(f"{told} Add a reader with Document.add_reader or @register_loader.", reason=reason)
+    hint = (
+        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
+        "@register_loader."
+    )
+    return NoReaderError(f"{told} {hint}", reason=reason)
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
@@ -491,12 +484,8 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
-        if reader.built_in and isinstance(exc, MissingDependencyError):
-            return _read(_plain_text(reader, exc), path)
         raise _about(exc, loader=name) from (exc.__cause__ or exc)
     except Exception as exc:
-        if reader.built_in and isinstance(exc, ModuleNotFoundError):
-            return _read(_plain_text(reader, missing_package(f"The loader of {reader.of} files", exc, "")), path)
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
             msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."

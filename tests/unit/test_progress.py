@@ -172,13 +172,12 @@ def test_the_bar_appears_before_anything_is_done(folder, monkeypatch):
 
 
 def test_there_is_one_bar(monkeypatch):
-    """What several threads do alike is one sum; pages of a file stand behind the files; Chinese names fit."""
+    """Pages of a file stand behind the files, on the same line; Chinese names fit."""
     terminal = open_terminal(monkeypatch)
-    with Work("嵌入 段落", 4, "file") as first, Work("嵌入 段落", 6, "file") as second, Work("OCR", 8, "page") as pages:
+    with Work("嵌入 段落", 10, "file") as files, Work("OCR", 8, "page") as pages:
         until(lambda: "0/10 files" in terminal.getvalue())
-        first.reach(2.4)
-        second.reach(3.4)
         pages.reach(7)
+        files.reach(5.4)
         assert drawn(terminal)[-1].split("| ")[-1].startswith("5/10 files")
         assert drawn(terminal)[-1].endswith(", OCR 7/8")
         assert drawn(terminal)[-1].startswith("嵌入 段落:  50%|")
