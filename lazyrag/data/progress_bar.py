@@ -92,7 +92,13 @@ def _appear() -> None:
     with Work._lock:
         if Work._all and Work._bar is None:
             Work._bar = tqdm(
-                bar_format=_FORMAT, leave=False, dynamic_ncols=True, smoothing=0, delay=1e-9, mininterval=_TICK_S
+                bar_format=_FORMAT,
+                leave=False,
+                dynamic_ncols=True,
+                smoothing=0,
+                delay=1e-9,  # not before its first numbers are set
+                mininterval=_TICK_S,
+                miniters=1,
             )
             _draw()
             Work._bar.refresh()
