@@ -33,12 +33,12 @@ class Failure:
         path: The file's path relative to the dataset, or the user's id.
         stage: ``"load"``, ``"metadata"``, ``"transform <group>"``, ``"embed <group> with <embed key>"`` or
             ``"index <group> with <analyser>"``.
-        error: The exception.
+        error: The exception; failures of the same path and stage are equal.
     """
 
     path: str
     stage: str
-    error: Exception
+    error: Exception = field(compare=False)
 
     def __str__(self) -> str:
         return f"{self.path} ({self.stage}): {self.error}"

@@ -217,6 +217,7 @@ def test_a_file_that_cannot_be_loaded(shelf):
         with pytest.warns(IngestionWarning, match=r"bad\.json"):
             report = docs.sync()
         assert (report.added, [one.path for one in report.failed]) == (("new.txt",), ["bad.json"])
+        assert plan.files == report
         assert [str(one) for one in plan.files.failed] == [str(one) for one in report.failed]
 
 
