@@ -278,9 +278,13 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
     for file in found:
         row = rows.get(file.identity)
-        if row is None or row.status != "skipped" or row.config_hash != config_hash(file):
+        if (
+            row is None
+            or row.status != "skipped"
+            or (row.signature, row.config_hash) != (file.signature, config_hash(file))
+        ):
             continue
-        if _known_file(row, has_root=True).matches(file) or _hash_if_readable(file) == row.content_hash:
+        if not _known_file(row, has_root=True).racy or _hash_if_readable(file) == row.content_hash:
             reasons[file.identity] = json.loads(row.loaded)["skipped"]
     store = indexer.ledger.file.path
     if store is not None:

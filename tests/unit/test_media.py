@@ -159,3 +159,13 @@ def test_a_loader_of_one_s_own_goes_first(tmp_path):
     for suffix, text in ((".png", "own"), (".gif", "A cup")):
         (tmp_path / f"a{suffix}").write_bytes(PICTURE)
         assert load_file(tmp_path / f"a{suffix}").text == text
+
+
+def test_a_reader_that_comes_later_gets_what_was_skipped(folder):
+    """A picture that was skipped is looked at again once there is a function for it, though it has not changed."""
+    docs = Document(folder({"a.txt": "Green tea", "b.png": PICTURE}))
+    with pytest.warns(IngestionWarning, match=r"b\.png"):
+        docs.sync()
+    assert docs.sync().skipped[0][0] == "b.png"
+    register_media_reader("image", lambda path: f"A cup of {path.stem}")
+    assert docs.sync().added == ("b.png",)

@@ -677,3 +677,35 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     assert (root.text, root.metadata["file_size"]) == ("green tea", 9)
     docs.sync()
     assert docs.get_nodes()[0].metadata["file_size"] == 9
+
+
+def test_a_file_that_becomes_empty_loses_its_document(shelf):
+    """What it said is found no more; it is skipped, without a word at later syncs, until it says something again."""
+    with shelf.open() as docs:
+        asked(docs)
+        shelf.write({"b.txt": ""})
+        assert docs.plan().files.skipped == (("b.txt", "empty"),)
+        with pytest.warns(IngestionWarning, match=r"Skipped 1 of 3 files; the first is b\.txt: empty"):
+            report = docs.sync()
+        assert (report.updated, report.failed, report.skipped) == ((), (), (("b.txt", "empty"),))
+        assert lines(docs, "b.txt") == []
+        assert docs.verify() == ()
+    with shelf.open() as docs:
+        assert docs.sync() == docs.plan().files
+        assert docs.last_report.skipped == (("b.txt", "empty"),)
+        assert docs.status().documents == 2
+        shelf.write({"b.txt": "mint"})
+        assert docs.sync().added == ("b.txt",)
+        assert lines(docs, "b.txt") == ["mint"]
+
+
+def test_a_file_that_is_renamed_to_what_nothing_reads(shelf):
+    """Its document goes with the old name."""
+    with shelf.open() as docs:
+        asked(docs)
+        (shelf.dataset / "b.txt").rename(shelf.dataset / "b.png")
+        planned = docs.plan().files
+        with pytest.warns(IngestionWarning, match=r"b\.png"):
+            assert docs.sync() == planned
+        assert (planned.deleted, planned.moved, planned.skipped[0][0]) == (("b.txt",), (), "b.png")
+        assert docs.status().documents == 2
