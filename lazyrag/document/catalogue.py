@@ -149,7 +149,7 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
     if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
-        if row.id or info.error is not None:
+        if (row.id and row.status != "skipped") or info.error is not None:
             return info
     raise DatasetPathError(f"There is no document {identity!r}. See documents().")
 

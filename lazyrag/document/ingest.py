@@ -147,7 +147,7 @@ class PendingVersion:
         return (*map(str, found if isinstance(found, list) else ()), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
-        """Failures without media files that nothing reads: those are skipped."""
+        """Failures without files that have no text, or that nothing reads: those are skipped."""
         return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
 
     @property
@@ -317,6 +317,10 @@ class IngestionEngine:
             for step, error in one.real_failures()
         ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
+        if errors:  # what their documents said before is no longer in the files
+            self.ledger.documents.tombstone([row.id for one, _ in errors for row in one.sources], "deleted")
+            self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from lxml import etree
 
 from lazyrag.data.segment import Location
-from lazyrag.errors import LoadError
+from lazyrag.errors import LoadError, NoReaderError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, moved, reading
 from lazyrag.loaders.detect import decode
 from lazyrag.loaders.office import transitional
@@ -164,8 +164,7 @@ def _no_archive(path: Path, what: str, suffix: str) -> str:
         return f"The {what} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return f"The file is no {what}: it is of another format, that of old office programs. Save it as {suffix}."
-    reason = "it is cut off, encrypted, or of another format" if data else "it is empty"
-    return f"The file is no {what}: {reason}. Save it again as {suffix}."
+    return f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as {suffix}."
 
 
 def local_name(element: Element) -> str:
@@ -356,6 +355,7 @@ class ZipLoader:
         texts: list[str] = []
         locations: list[Location] = []
         unread: dict[str, str] = {}
+        has_failed = False
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
             listed = [(info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)]
@@ -366,13 +366,16 @@ class ZipLoader:
                     if state.exceeded:
                         raise
                     unread[shown] = str(exc)
+                    has_failed = has_failed or not isinstance(exc, NoReaderError)
                     continue
                 unread |= unread_within(loaded, shown)
                 locations += nested_locations(loaded, position, "member", shown)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
         if not texts:
-            raise LoadError(_nothing_read(unread))
+            if has_failed:
+                raise LoadError(_nothing_read(unread))
+            raise NoReaderError(_nothing_read(unread), reason="archive without a readable file")
         return LoadedFile(_BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)})
 
     load_source = load

@@ -356,7 +356,10 @@ def load_file(
     try:
         with read_within(limits, readers, source=bool(source)) as state:
             _check_size(path, state.limits)
-            reader = find_reader(path, name or path.name, state)
+            try:
+                reader = find_reader(path, name or path.name, state)
+            except MissingDependencyError as exc:
+                return _plain_text(path, exc)
             return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
@@ -372,9 +375,10 @@ def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
     """The error with its file, and its loader unless it names one."""
-    known = exc.loader if isinstance(exc, LoadError) else ""
-    error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-    return error(str(exc), path=path, loader=known or loader)
+    loader = (exc.loader if isinstance(exc, LoadError) else "") or loader
+    if isinstance(exc, NoReaderError):
+        return NoReaderError(str(exc), reason=exc.reason, path=path, loader=loader)
+    return LoadError(str(exc), path=path, loader=loader)
 
 
 def _check_size(path: Path, limits: LoadLimits) -> None:
@@ -401,7 +405,7 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         state: Its loading.
 
     Raises:
-        LoadError: If there is none.
+        NoReaderError: If there is none, or the file is empty.
         MissingDependencyError: If it needs a package.
     """
     from lazyrag.loaders.detect import sniff
@@ -416,12 +420,16 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
     if has_loader and not is_built_in(suffix):
         return _registered(suffix)
     try:
+        if not path.stat().st_size:
+            raise NoReaderError("The file holds no text: it is empty.", reason="empty")
         found = sniff(path, suffix=suffix if has_loader else "")
-    except OSError:
+    except OSError as exc:
+        if not has_loader:
+            raise LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.") from exc
         found = None
     if found is None or found.suffix not in loaders or not (found.outweighs if has_loader else found.decides)(suffix):
         if not has_loader:
-            raise LoadError(_no_loader(suffix, found))
+            raise _no_loader(suffix, found)
         return _registered(suffix)
     if has_loader and loaders.target(found.suffix) == loaders.target(suffix):
         return _registered(suffix)
@@ -440,16 +448,35 @@ def call_loader(loader: Any, path: Path) -> Any:
     return (getattr(loader, "load_source", loader.load) if reading().source else loader.load)(path)
 
 
-def _no_loader(suffix: str, found: Sniffed | None) -> str:
-    reason = f"No loader reads {suffix or 'files without suffix'}."
+def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
+    """Read a file of a text format as plain text, for want of a package.
+
+    Raises:
+        MissingDependencyError: If the format is binary, or the loader a user's.
+    """
+    from lazyrag.loaders.detect import is_binary
+
+    suffix = known_suffix(path)
+    if is_binary(suffix) or not is_built_in(suffix):
+        raise missing
+    loaded = _read(_registered(".txt"), path)
+    notes = [*loaded.metadata.get("notes", ()), f"read as plain text: {missing}"]
+    return replace(loaded, metadata={**loaded.metadata, "notes": notes})
+
+
+def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
+    what = suffix or "files without suffix"
+    reason = f"no loader reads {what}"
+    told = f"No loader reads {what}."
     if found is None:
-        reason += " Its content is of no known format."
+        told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        reason += f" Its content is that of {found.suffix} files, which none reads either."
-    return (
-        f"{reason} {len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
-        "Document.add_reader or @register_loader."
+        told += f" Its content is that of {found.suffix} files, which none reads either."
+    hint = (
+        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
+        "@register_loader."
     )
+    return NoReaderError(f"{told} {hint}", reason=reason)
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
@@ -472,7 +499,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         check_pages(len(own), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
-        raise LoadError(msg, loader=name)
+        raise NoReaderError(msg, reason="no text", loader=name) if reader.built_in else LoadError(msg, loader=name)
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded

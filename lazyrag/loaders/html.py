@@ -14,7 +14,7 @@ from lxml import etree, html
 
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
-from lazyrag.errors import LoadError, sentence
+from lazyrag.errors import LoadError, NoReaderError, sentence
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, join_parts, moved
 from lazyrag.loaders.detect import clean, decode, find_encoding
@@ -219,7 +219,7 @@ def parse_html(markup: str) -> html.HtmlElement:
     try:
         page = html.document_fromstring(markup.encode("utf-8", "replace"), parser=parser)
     except etree.ParserError as exc:
-        raise LoadError(sentence(f"The page holds no element: {exc}")) from exc
+        raise NoReaderError(sentence(f"The page holds no element: {exc}"), reason="no text") from exc
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")

@@ -277,7 +277,7 @@ class XlsxLoader(SheetLoader):
         try:
             import openpyxl
         except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xlsx files", exc, "office") from exc
+            raise missing_package("The loader of .xlsx files", exc, "") from exc
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
@@ -412,8 +412,6 @@ class XlsLoader(SheetLoader):
         except ModuleNotFoundError as exc:
             raise missing_package("The loader of .xls files", exc, "office") from exc
         data = path.read_bytes()
-        if not data:
-            raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
             raise LoadError("The file is not a workbook of the old format, perhaps of the new one. Save it as .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file

@@ -101,7 +101,9 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
 def status_of(call: Call) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
     if call.principal.labels is None:
-        return {**to_dict(call.docs.status()), "name": call.name}
+        status = to_dict(call.docs.status())
+        del status["errors"]  # documents have them
+        return {**status, "name": call.name}
     failed: list[tuple[str, str]] = []
     count, groups = count_nodes(call.docs, failed)
     return {"name": call.name, "documents": count, "groups": groups, "failed": failed}
