@@ -245,10 +245,12 @@ def _head(page: html.HtmlElement) -> dict[str, str]:
 def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
     writer = _Writer()
     inside: list[str] = []  # the open <pre> elements and table cells without a table
+    unseen: html.HtmlElement | None = None  # nothing of it was opened that its end could close
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
         if event == "start" and (tag in _UNSEEN_TAGS or _is_hidden(element)):
+            unseen = element
             walker.skip_subtree()
         elif event == "start":
             _open(element, writer, inside)
@@ -258,13 +260,16 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
                     walker.skip_subtree()
                     continue
                 titled = element.find("caption")
-                if titled is not None:
+                if titled is not None and not _is_hidden(titled):
                     writer.write(_cell_text(titled), verbatim=False)
                     writer.line(1, folded=False)
                 writer.table(*read_table(rows, header=_header_count(element), caption=_caption(element)))
                 walker.skip_subtree()
         else:
-            _close(tag, writer, inside)
+            if element is not unseen:
+                _close(tag, writer, inside)
+            if tag in _BREAKS:
+                writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
             writer.write(element.tail, verbatim="pre" in inside)
     return writer
 
@@ -314,7 +319,7 @@ def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
 
 def _header_count(table: html.HtmlElement) -> int:
     """The number of rows of a table's head, or of its first rows without a cell of data."""
-    rows = [row for row in table.iter("tr") if _is_own(row, table)]
+    rows = [row for row in table.iter("tr") if _is_own(row, table) and not _is_hidden(row)]
     named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
     return len(list(named)) or len(
         list(itertools.takewhile(lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]))
@@ -326,7 +331,7 @@ def _caption(table: html.HtmlElement) -> str:
     caption = table.find("caption")
     if caption is None and above is not None and above.tag == "figure":
         caption = above.find("figcaption")
-    return "" if caption is None else _cell_text(caption)
+    return "" if caption is None or _is_hidden(caption) else _cell_text(caption)
 
 
 def _cell_text(cell: html.HtmlElement) -> str:
@@ -374,8 +379,6 @@ def _close(tag: str, writer: _Writer, inside: list[str]) -> None:
         inside.pop()
     if tag == "li":
         writer.end_item()
-    if tag in _BREAKS:
-        writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
 
 
 def _integer(text: str | None, default: int) -> int:
