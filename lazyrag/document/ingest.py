@@ -1149,7 +1149,8 @@ def renewed_root(
     """
     known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
     built_in = known if file is None else _file_system_metadata(file)
-    loaded = LoadedFile(str(before.content), before.locations)
+    loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
+    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))  # the fields may have changed
     return Root(root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row)
 
 

@@ -211,3 +211,14 @@ def test_texts_that_spell_no_value(data_type, text):
 def test_texts_that_spell_a_value(data_type, value, parsed):
     """Texts of the usual spellings, and values that are of the type already."""
     assert parse_value("f", DocField(data_type), value) == parsed
+
+
+def test_fields_that_are_declared_later(folder, tmp_path):
+    """A store whose files were read before a field was declared has its values by type, and loses no file."""
+    files = folder({"a.md": "---\nyear: 2002\n---\nTea\n", "b.md": "---\nyear: about 2002\n---\nTea\n"})
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "tea.db")}}}
+    with Document(files, store_conf=conf) as docs:
+        assert [node.metadata["year"] for node in docs.get_nodes()] == ["2002", "about 2002"]
+    with Document(files, store_conf=conf, doc_fields={"year": FIELDS["year"]}) as docs:
+        assert [node.metadata.get("year") for node in docs.get_nodes()] == [2002, None]
+        assert [one.path for one in docs.documents(where={"year": [2002]})] == ["a.md"]
