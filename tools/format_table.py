@@ -58,7 +58,7 @@ FORMATS = (
     Format(
         "Word",
         _of(".docx"),
-        "python-docx (MIT)",
+        "lxml (BSD)",
         "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
         "line, alternative texts of pictures; headings, properties; comments, headers and footers if wanted",
         "deletions, pictures, addresses of links",

@@ -8,6 +8,8 @@ import math
 import os
 import re
 import stat
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,6 +46,8 @@ class LoadLimits:
         bytes: Size of a file. 0 or None removes a limit, here and below.
         pages: Pages or slides.
         unpacked_bytes: Uncompressed size of a container, nested ones included.
+        work: Steps of work, in addition to two for each byte of the file: a cell of a table, also an empty or a
+            repeated one, a tag, a chapter. It bounds the time and the memory of files that expand.
         members: Files in a container, nested ones and attachments included.
         time_s: Seconds for one file.
         memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without child processes. Linux
@@ -62,6 +66,7 @@ class LoadLimits:
     pages: int | None = 5_000
     unpacked_bytes: int | None = 1 << 29
     members: int | None = 50_000
+    work: int | None = 2_000_000
     time_s: float | None = 300.0
     memory_bytes: int | None = 1 << 32
     files_per_process: int | None = 500
@@ -137,7 +142,42 @@ class Reading:
     depth: int = 0
     unpacked: int = 0
     members: int = 0
+    work: int = 0
     exceeded: bool = False
+    notes: list[str] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def spend(self, steps: int) -> None:
+        """Count steps of work, before they are done.
+
+        Raises:
+            LoadError: If their number exceeds the limit.
+        """
+        self.work += steps
+        most = self.limits.work
+        if most is not None and self.work > most:
+            self.exceeded = True
+            problem = "Reading the file takes too many steps: it repeats cells, tags or parts too often"
+            raise over_limit(problem, "work", most)
+
+    def spend_text(self, text: str) -> None:
+        """Count the steps of a text that is written."""
+        self.spend(1 + len(text) // _CHARACTERS_PER_STEP)
+
+    def note(self, text: str) -> None:
+        """Note what is missing of the file, for its metadata ``notes``."""
+        if len(self.notes) < _MAX_NOTES:
+            self.notes.append(text)
+
+    @contextmanager
+    def tolerated(self, part: str) -> Iterator[None]:
+        """Note a part that is damaged, and go on. A part that exceeds a limit still ends the file."""
+        try:
+            yield
+        except PART_ERRORS as exc:
+            if self.exceeded:
+                raise
+            self.note(f"{part} left out: {part_problem(exc)}")
 
     def count_member(self) -> None:
         """Count a file within the file.
@@ -156,6 +196,11 @@ class Reading:
         """Whether the number of files within the file exceeds the limit."""
         return self.limits.members is not None and self.members > self.limits.members
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is exceeded that all parts of the file share."""
+        return self.has_too_many_members or (self.limits.work is not None and self.work > self.limits.work)
+
     def count_unpacked(self, count: int, what: str) -> None:
         """Count uncompressed bytes.
 
@@ -172,6 +217,18 @@ class Reading:
             self.exceeded = True
             raise over_limit(f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB", "unpacked_bytes", most)
 
+
+def part_problem(error: Exception) -> str:
+    """Why a part of a file cannot be read."""
+    return str(error) if isinstance(error, LoadError) else f"it is damaged ({type(error).__name__}: {error})"
+
+
+_MAX_NOTES = 100
+PART_ERRORS = (
+    LoadError, ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError, TypeError,
+    ValueError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Errors of parsers that meet a damaged part of a file."""
 
 _active: ContextVar[Reading | None] = ContextVar("lazyrag_reading", default=None)
 
@@ -235,6 +292,8 @@ class LoadedFile:
         locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
         tables: The tables, see `lazyrag.data.tables.FoundTable.location`.
+        fields: Further values of the file by name, such as all properties of a document. Those whose names are
+            declared in ``doc_fields`` become metadata.
 
     Example:
         >>> LoadedFile("Water of 80 degrees", metadata={"author": "Li"}).metadata["author"]
@@ -245,6 +304,7 @@ class LoadedFile:
     locations: tuple[Location, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     tables: tuple[Location, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         given = self.locations if isinstance(self.locations, (tuple, list)) else ()  # which are checked later
@@ -355,7 +415,9 @@ def load_file(
     path = Path(path)
     try:
         with read_within(limits, readers, source=bool(source)) as state:
-            _check_size(path, state.limits)
+            size = _check_size(path, state.limits)
+            if state.depth == 1:
+                state.work = -_STEPS_PER_BYTE * size
             try:
                 reader = find_reader(path, name or path.name, state)
             except MissingDependencyError as exc:
@@ -381,19 +443,25 @@ def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str 
     return LoadError(str(exc), path=path, loader=loader)
 
 
-def _check_size(path: Path, limits: LoadLimits) -> None:
+_STEPS_PER_BYTE = 2
+_CHARACTERS_PER_STEP = 4
+
+
+def _check_size(path: Path, limits: LoadLimits) -> int:
+    """The size of a file that is small enough; 0 if it cannot be accessed, which its loader reports."""
     try:
         status = path.stat()
     except FileNotFoundError as exc:
         raise LoadError(f"There is no file {str(path)!r}. Pass the path of an existing one.") from exc
-    except OSError:  # the loader reports the same error
-        return
+    except OSError:
+        return 0
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
     if not stat.S_ISREG(status.st_mode):  # a pipe would block, and a device may have no end
         raise LoadError(f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that.")
     if limits.bytes is not None and status.st_size > limits.bytes:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
+    return status.st_size
 
 
 def find_reader(path: Path, name: str, state: Reading) -> FileReader:
@@ -480,7 +548,9 @@ def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
-    name = reader.name
+    name, state = reader.name, reading()
+    outer_notes, outer_fields = state.notes, state.fields
+    state.notes, state.fields = [], {}
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
@@ -493,13 +563,25 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
+    finally:
+        notes, fields_read = state.notes, state.fields
+        state.notes, state.fields = outer_notes, outer_fields
     for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
         own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
         check_pages(len(own), f"{kind}s")
+    state.spend_text(loaded.text)
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
+        if notes:
+            raise LoadError(sentence(f"Nothing of the file can be read: {notes[0]}"), loader=name)
         raise NoReaderError(msg, reason="no text", loader=name) if reader.built_in else LoadError(msg, loader=name)
+    if notes:
+        before = loaded.metadata.get("notes")
+        listed = before if isinstance(before, list) else []
+        loaded = replace(loaded, metadata={**loaded.metadata, "notes": [*listed, *notes]})
+    if fields_read:
+        loaded = replace(loaded, fields={**fields_read, **loaded.fields})
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded
@@ -553,7 +635,7 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
     ):
         problem = f"locations {locations!r:.60}; they must be Locations within the text"
     else:
-        return LoadedFile(loaded.text, tuple(locations), loaded.metadata, loaded.tables)
+        return replace(loaded, locations=tuple(locations))
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 

@@ -633,7 +633,7 @@ def test_damaged_parts_are_reported(word, tmp_path, body):
     """A document whose main part is no XML fails with a LoadError."""
     word.paragraph("text")
     (tmp_path / "damaged.docx").write_bytes(_rewritten(word, word_document_xml=body))
-    with pytest.raises(LoadError, match="may be damaged"):
+    with pytest.raises(LoadError, match="is damaged"):
         load_file(tmp_path / "damaged.docx")
 
 
