@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer

@@ -10,10 +10,11 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from lazyrag.blocks import acquired, contextmanager
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
@@ -343,17 +344,12 @@ class GroupGraph:
         """Return the graph, its base, that one's base and so on."""
         return [self, *(self._base.line_of_bases() if self._base is not None else ())]
 
-    def locks(self) -> list[Any]:
-        """Return the locks of this graph and its bases; holding all of them prevents definitions."""
-        return [graph.lock for graph in self.line_of_bases()]
-
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Prevent other threads from defining groups."""
-        with ExitStack() as stack:
-            for lock in sorted(self.locks(), key=id):
-                stack.enter_context(lock)
-            yield
+    def locked(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Prevent other threads from defining groups; yields False, and may prevent none, after a timeout."""
+        above = nullcontext(True) if self._base is None else self._base.locked(timeout_s)
+        with acquired(self.lock, timeout_s) as is_free, above as are_free:
+            yield is_free and are_free
 
     def define(self, group: NodeGroup, *, replace: bool) -> None:
         """Add a definition. Repeating one has no effect.

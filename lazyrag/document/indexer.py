@@ -6,10 +6,11 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lazyrag.blocks import acquired, contextmanager
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
@@ -196,12 +197,8 @@ class Indexer:
             )
             raise ConfigError(msg)
         # Another thread may hold the lock while it waits for another program: until then serve what is live.
-        if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
-            try:
-                return self._build_missing(step, steps)
-            finally:
-                self.lock.release()
-        return view
+        with acquired(self.lock, _PATIENCE_S if self._has(view, step) else -1) as is_free:
+            return self._build_missing(step, steps) if is_free else view
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller holds the lock.
@@ -273,14 +270,8 @@ class Indexer:
 
         The holder of one lock may wait for another one: a transform may query another Document, or define a group.
         """
-        with ExitStack() as taken:
-            for lock in (self.lock, *sorted(self.definitions.graph.locks(), key=id)):
-                if not lock.acquire(timeout=timeout_s):
-                    taken.close()
-                    yield False
-                    return
-                taken.callback(lock.release)
-            yield True
+        with acquired(self.lock, timeout_s) as is_free, self.definitions.graph.locked(timeout_s) as are_free:
+            yield is_free and are_free
 
     @contextmanager
     def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
@@ -301,11 +292,16 @@ class Indexer:
             self._has_written = True
             stack.enter_context(flushed(local_path(self.nodes.vectors)))
 
-        with ExitStack() as stack:
-            if self.nodes.mark_vectors is None:  # else this is a part of another write
-                self.nodes.mark_vectors = mark
-                stack.callback(setattr, self.nodes, "mark_vectors", None)
+        if self.nodes.mark_vectors is not None:  # this is a part of another write
             yield
+            return
+        with ExitStack() as stack:
+            self.nodes.mark_vectors = mark
+            try:
+                yield
+            finally:
+                self.nodes.mark_vectors = None
+                stack.close()
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

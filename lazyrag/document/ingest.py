@@ -10,11 +10,12 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from lazyrag.blocks import contextmanager
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures

@@ -11,11 +11,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
+from lazyrag.blocks import contextmanager
 from lazyrag.data.pictures import PICTURES
 from lazyrag.data.segment import IMAGE, Segment
 from lazyrag.document.fingerprint import Fingerprint, fingerprint

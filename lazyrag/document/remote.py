@@ -297,11 +297,12 @@ class Turn(Generic[R]):
         self.begins = False
 
     def _run(self) -> R:
-        token = _turn.set(self)
+        outer = _turn.get()
         try:
+            _turn.set(self)
             return self._call()
         finally:
-            _turn.reset(token)
+            _turn.set(outer)
 
     def result(self) -> R:
         """The function's result."""

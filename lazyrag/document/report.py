@@ -6,12 +6,12 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+from lazyrag.blocks import bar_class, contextmanager
 from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
@@ -254,12 +254,12 @@ def during_call(on_progress: OnProgress | None = None, cancel: threading.Event |
     is_event = cancel is None or callable(getattr(cancel, "is_set", None))
     require(is_event, "cancel", cancel, "a threading.Event or None")
     outer = _call.get()
-    before = _call.set((on_progress or outer[0], cancel or outer[1]))
     try:
+        _call.set((on_progress or outer[0], cancel or outer[1]))
         raise_if_canceled()
         yield
     finally:
-        _call.reset(before)
+        _call.set(outer)
 
 
 def raise_if_canceled() -> None:
@@ -287,8 +287,6 @@ class ProgressMeter:
     def __init__(
         self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
     ) -> None:
-        from tqdm import tqdm  # slow to import
-
         self._what = what
         self._total = total
         self._is_of_nodes = unit == "node"
@@ -296,7 +294,7 @@ class ProgressMeter:
         self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
         # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
-        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
+        self._bar = bar_class()(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial, wraps
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import lazyrag.document.sync as syncing
+from lazyrag.blocks import contextmanager
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Segment
@@ -659,11 +660,12 @@ class ShardedDocument(Document):
     def _comparing(self) -> Iterator[None]:
         """List the files once for all shards, and decide once whether missing ones are kept."""
         self._withheld.clear()
-        before = _LISTINGS.set({})
+        before = _LISTINGS.get()
         try:
+            _LISTINGS.set({})
             yield
         finally:
-            _LISTINGS.reset(before)
+            _LISTINGS.set(before)
 
     @_signed
     def sync(

@@ -12,10 +12,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
 from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
 from lazyrag.document.changes import (

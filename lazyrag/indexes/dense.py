@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from lazyrag.blocks import bar_class
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
@@ -355,8 +356,6 @@ class Graph:
             MissingDependencyError: If faiss is not installed.
             StoreError: If there is no memory for it.
         """
-        from tqdm import tqdm  # see `lazyrag.document.report`
-
         faiss = _faiss()
         # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no
         # more of the ten nearest, and took 1.7 and 3.1 times the room.
@@ -365,7 +364,9 @@ class Graph:
         index = faiss.IndexIDMap(graph)
         step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
         index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
-        with tqdm(total=len(matrix), desc="graph of vectors", unit="row", delay=2, leave=False, disable=None) as bar:
+        with bar_class()(
+            total=len(matrix), desc="graph of vectors", unit="row", delay=2, leave=False, disable=None
+        ) as bar:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
                 # Vectors without length are equally far from everything: ways that lead to them lead nowhere.

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
+from lazyrag.blocks import bar_class, contextmanager
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders import base
@@ -191,11 +192,9 @@ class PdfLoader:
             raise LoadError(f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. {hint}")
 
     def _recognize_pages(self, file: PdfFile, read: _Pages) -> None:
-        from tqdm import tqdm  # slow to import
-
         numbers = sorted(read.textless + read.unusable)
         # Shown in terminals, after two seconds.
-        for number in tqdm(numbers, "OCR", unit="page", delay=2, leave=False, disable=None):
+        for number in bar_class()(numbers, "OCR", unit="page", delay=2, leave=False, disable=None):
             try:
                 found = self.recognize(file, number)
             except TimeoutError as exc:

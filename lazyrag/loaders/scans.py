@@ -6,12 +6,13 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lazyrag.blocks import contextmanager
 from lazyrag.errors import LoadError, NoReaderError, missing_package
 from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES

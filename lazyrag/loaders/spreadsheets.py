@@ -13,11 +13,11 @@ import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import EMPTY, Location
 from lazyrag.data.tables import column_letters
 from lazyrag.errors import LoadError, missing_package, sentence
