@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import content_text, root_uid
 from lazyrag.document.changes import PathLike
 from lazyrag.document.indexer import Indexer
@@ -31,6 +30,7 @@ from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.sqlite import VECTOR_PARTS

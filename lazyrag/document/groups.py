@@ -14,13 +14,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from lazyrag.blocks import acquired, contextmanager
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
 from lazyrag.document.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
+from lazyrag.storage.blocks import acquired, contextmanager
 from lazyrag.stores.protocol import collection_name
 from lazyrag.transforms.base import (
     AdaptiveTransform,

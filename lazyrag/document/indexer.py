@@ -10,7 +10,6 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.blocks import acquired, contextmanager
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
@@ -37,6 +36,7 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
+from lazyrag.storage.blocks import acquired, contextmanager
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures
@@ -58,6 +57,7 @@ from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.sqlite import MapFileSegmentStore

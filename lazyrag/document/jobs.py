@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import content_text, digest, root_uid
 from lazyrag.document.changes import find_named_files
@@ -31,6 +30,7 @@ from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.text.tokens import token_counters
 from lazyrag.types import State
 from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text

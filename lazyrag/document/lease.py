@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from lazyrag.blocks import contextmanager, finishing
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
+from lazyrag.storage.blocks import contextmanager, finishing
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")

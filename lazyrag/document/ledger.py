@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import root_uid
 from lazyrag.document.lease import LedgerConnection, Program, chunks, select_in
 from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]

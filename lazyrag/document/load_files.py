@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.pictures import PICTURES
 from lazyrag.data.segment import IMAGE, Segment
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
@@ -38,6 +37,7 @@ from lazyrag.loaders.base import (
     read_within,
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from lazyrag.blocks import bar_class, contextmanager
 from lazyrag.data.segment import Segment
 from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
 from lazyrag.errors import CanceledError, IngestionError, IngestionWarning, NoReaderError, sentence, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.storage.blocks import bar_class, contextmanager
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require
 

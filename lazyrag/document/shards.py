@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import lazyrag.document.sync as syncing
-from lazyrag.blocks import contextmanager
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Segment
@@ -45,6 +44,7 @@ from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, StoreError, count, sentence, warn_user
 from lazyrag.loaders.directory import Listing, hash_file
 from lazyrag.storage.arrays import sync_folder
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.storage.database import is_server
 from lazyrag.stores.config import StoreConf
 from lazyrag.validation import require, validate_integer, validate_text

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode, remember
 from lazyrag.data.segment import (
@@ -36,6 +35,7 @@ from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 

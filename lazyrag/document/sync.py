@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
 from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
 from lazyrag.document.changes import (
@@ -63,6 +62,7 @@ from lazyrag.errors import (
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.document.build_plan import index_step
 from lazyrag.document.groups import Step
@@ -24,6 +23,7 @@ from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMete
 from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lazyrag.blocks import bar_class
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, DamagedError
+from lazyrag.storage.blocks import bar_class
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer
 

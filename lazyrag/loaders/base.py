@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
 if TYPE_CHECKING:

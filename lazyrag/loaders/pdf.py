@@ -21,7 +21,6 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from lazyrag.blocks import bar_class, contextmanager
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders import base
@@ -38,6 +37,7 @@ from lazyrag.loaders.pdf_layout import (
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
+from lazyrag.storage.blocks import bar_class, contextmanager
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
     is_list_of,

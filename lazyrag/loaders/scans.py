@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.blocks import contextmanager
 from lazyrag.errors import LoadError, NoReaderError, missing_package
 from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.ocr import CachedOcr, Ocr, RapidOcr
 from lazyrag.loaders.pdf import PdfFile, PdfLoader
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.segment import EMPTY, Location
 from lazyrag.data.tables import column_letters
 from lazyrag.errors import LoadError, missing_package, sentence
@@ -34,6 +33,7 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeAlias
 
-from lazyrag.blocks import contextmanager
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.data.segment import EMPTY, Location
 from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
@@ -22,6 +21,7 @@ from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import OrderedFields, RecordValue, Selection, SoughtFields, leaves
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_texts
 
 

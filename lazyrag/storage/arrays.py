@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from lazyrag.blocks import contextmanager
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.storage.database import flush_file
 
 with suppress(ImportError):

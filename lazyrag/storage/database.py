@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from lazyrag.blocks import contextmanager
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import validate_number
 
 try:
@@ -412,8 +412,8 @@ class Database:
         """Set the connection up: whether it waits for the disk, and whether it checks foreign keys."""
         if settings is not None and settings != self._settings:
             self._settings = None  # unknown, should this be interrupted: the next transaction begins here
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if settings[0] else 'NORMAL'}")
-            self._connection.execute(f"PRAGMA foreign_keys = {'ON' if settings[1] else 'OFF'}")
+            self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
+            self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
             self._settings = settings
 
     def _signature(self) -> tuple[int, ...] | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from lazyrag.blocks import acquired, contextmanager
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
@@ -38,6 +37,7 @@ from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
+from lazyrag.storage.blocks import acquired, contextmanager
 from lazyrag.storage.database import Database, FileFormat, RawText, is_server
 from lazyrag.stores.protocol import (
     Feature,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.blocks import contextmanager
 from lazyrag.document import document as opening
+from lazyrag.storage.blocks import contextmanager
 from tests.crash import interrupts
 from tests.crash.interrupts import CASES, AlarmError, DocumentCase, Interrupter, Tally, strike, walk
 
