@@ -409,7 +409,7 @@ class _GroupInspection:
 
     def _inspect_build(self, build: Build, row: BuildRow | None, held: set[str]) -> None:
         if row is None or (self._group.parent is not None and build.parent is None):
-            return self._report_build("dangling", build, f"{'it' if row is None else 'its parent'} is not live")
+            return self._report_build("dangling", build, "it or its parent is not live")
         self._report_orphans(sorted(held - set(build.keys)))
         missing = len(set(build.keys) - held)
         if missing:
