@@ -727,9 +727,9 @@ CASES: dict[str, Callable[[Path], Case]] = {
 }
 
 
-def _in_postgres(url: str, folder: Path) -> Case:
+def in_postgres(url: str, folder: Path) -> Case:
     """A Document in a schema of its own."""
-    return DocumentCase(folder, f"{url}?schema=interrupts_{secrets.token_hex(6)}")
+    return DocumentCase(folder, f"{url}?sslmode=disable&schema=interrupts_{secrets.token_hex(6)}")
 
 
 def prepare() -> None:
@@ -754,7 +754,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="interrupts-") as root:
         cases = dict(CASES)
         if given.postgres:
-            cases = {"document": functools.partial(_in_postgres, given.postgres)}
+            cases = {"document": functools.partial(in_postgres, given.postgres)}
         if given.signals:
             strike(cases["document"], Path(root), tally, given.signals, given.seed)
         for name in [] if given.signals else given.case or cases:
