@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -86,12 +87,20 @@ def _is_parent() -> bool:
     return parent_process() is None
 
 
-def _appear() -> None:
+@functools.cache
+def _bar_class() -> Any:
+    """Progress bars of tqdm with another lock: its own one may stay locked after an interrupt."""
     from tqdm import tqdm  # slow to import
 
+    bar_class: Any = type("Bar", (tqdm,), {})
+    bar_class.set_lock(threading.RLock())
+    return bar_class
+
+
+def _appear() -> None:
     with Work._lock:
         if Work._all and Work._bar is None:
-            Work._bar = tqdm(
+            Work._bar = _bar_class()(
                 bar_format=_FORMAT,
                 leave=False,
                 dynamic_ncols=True,

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.sqlite import VECTOR_PARTS

@@ -10,7 +10,7 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
 from lazyrag.document.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
+from lazyrag.storage.blocks import acquired, contextmanager
 from lazyrag.stores.protocol import collection_name
 from lazyrag.transforms.base import (
     AdaptiveTransform,
@@ -343,17 +344,12 @@ class GroupGraph:
         """Return the graph, its base, that one's base and so on."""
         return [self, *(self._base.line_of_bases() if self._base is not None else ())]
 
-    def locks(self) -> list[Any]:
-        """Return the locks of this graph and its bases; holding all of them prevents definitions."""
-        return [graph.lock for graph in self.line_of_bases()]
-
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Prevent other threads from defining groups."""
-        with ExitStack() as stack:
-            for lock in sorted(self.locks(), key=id):
-                stack.enter_context(lock)
-            yield
+    def locked(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Prevent other threads from defining groups; yields False, and may prevent none, after a timeout."""
+        above = nullcontext(True) if self._base is None else self._base.locked(timeout_s)
+        with acquired(self.lock, timeout_s) as is_free, above as are_free:
+            yield is_free and are_free
 
     def define(self, group: NodeGroup, *, replace: bool) -> None:
         """Add a definition. Repeating one has no effect.

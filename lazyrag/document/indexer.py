@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
+from lazyrag.storage.blocks import acquired, contextmanager
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 
@@ -197,12 +198,8 @@ class Indexer:
             )
             raise ConfigError(msg)
         # Another thread may hold the lock while it waits for another program: until then serve what is live.
-        if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
-            try:
-                return self._build_missing(step, steps)
-            finally:
-                self.lock.release()
-        return view
+        with acquired(self.lock, _PATIENCE_S if self._has(view, step) else -1) as is_free:
+            return self._build_missing(step, steps) if is_free else view
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller holds the lock.
@@ -274,14 +271,8 @@ class Indexer:
 
         The holder of one lock may wait for another one: a transform may query another Document, or define a group.
         """
-        with ExitStack() as taken:
-            for lock in (self.lock, *sorted(self.definitions.graph.locks(), key=id)):
-                if not lock.acquire(timeout=timeout_s):
-                    taken.close()
-                    yield False
-                    return
-                taken.callback(lock.release)
-            yield True
+        with acquired(self.lock, timeout_s) as is_free, self.definitions.graph.locked(timeout_s) as are_free:
+            yield is_free and are_free
 
     @contextmanager
     def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
@@ -305,11 +296,16 @@ class Indexer:
             self._has_written = True
             stack.enter_context(flushed(local_path(self.nodes.vectors)))
 
-        with ExitStack() as stack:
-            if self.nodes.mark_vectors is None:  # else this is a part of another write
-                self.nodes.mark_vectors = mark
-                stack.callback(setattr, self.nodes, "mark_vectors", None)
+        if self.nodes.mark_vectors is not None:  # this is a part of another write
             yield
+            return
+        with ExitStack() as stack:
+            self.nodes.mark_vectors = mark
+            try:
+                yield
+            finally:
+                self.nodes.mark_vectors = None
+                stack.close()
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

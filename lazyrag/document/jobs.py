@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
@@ -30,6 +30,7 @@ from lazyrag.document.lease import Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.report import Progress, during_call, pages, raise_if_canceled
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.text.tokens import token_counters
 from lazyrag.types import State
 from lazyrag.validation import normal_name, require, validate_choice, validate_integer, validate_mapping, validate_text
@@ -554,19 +555,20 @@ class _Call:
     @contextmanager
     def attended(self) -> Iterator[None]:
         """Look at the job's row in a thread until the block ends."""
-        ended = threading.Event()
+        ended = threading.Lock()  # an Event may hang after an interrupt
+        ended.acquire()
         thread = threading.Thread(target=self._attend, args=[ended], name="lazyrag job", daemon=True)
-        thread.start()
         try:
+            thread.start()
             yield
         finally:
-            ended.set()
-            thread.join()
+            ended.release()
+        thread.join()
 
-    def _attend(self, ended: threading.Event) -> None:
+    def _attend(self, ended: threading.Lock) -> None:
         begun = beaten = time.monotonic()
         shown = None
-        while not ended.wait(_LOOK_S):
+        while not ended.acquire(timeout=_LOOK_S):
             if self._stop.is_set():
                 self.cancel.set()
             with suppress(StoreError):  # the next time may be soon enough

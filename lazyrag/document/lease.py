@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import json
 import os
 import platform
@@ -11,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -19,6 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 from lazyrag.document.report import raise_if_canceled
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.storage.arrays import boot_id
+from lazyrag.storage.blocks import contextmanager, finishing
 from lazyrag.stores.sqlite import StoreFile
 
 T = TypeVar("T")
@@ -126,7 +129,7 @@ class Lease:
         self._ledger = ledger
         self.program = program
         self._copies = copies
-        self._depth = 0
+        self._is_held = False
         self._turn = threading.RLock()
         self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
@@ -142,29 +145,18 @@ class Lease:
             StoreBusyError: If another program holds it for longer.
         """
         with self._turn:
-            if self._depth == 0:
-                _holding.add(self.program.id)  # before others see it in the file
-                try:
-                    self._acquire(wait_s, then)
-                except BaseException:
-                    _holding.discard(self.program.id)
-                    raise
-            else:
+            if self._is_held:
                 with self._file.writing() as connection:
                     then(connection)
-            self._depth += 1
-            ended = threading.Event()
-            try:
-                if self._depth == 1:
-                    threading.Thread(target=self._renew, args=(ended,), name="lazyrag lease", daemon=True).start()
                 yield
-            finally:
-                ended.set()
-                self._depth -= 1
-                if self._depth == 0:
-                    _holding.discard(self.program.id)
-                    with suppress(StoreError):  # on a full disk: this process knows that it has ended, others wait
-                        self._release()
+                return
+            ended = threading.Lock()  # an Event may hang after an interrupt
+            ended.acquire()
+            with finishing(functools.partial(self._end, ended)):
+                _holding.add(self.program.id)  # before others see it in the file
+                self._acquire(wait_s, then)
+                _thread.start_new_thread(self._renew, (ended,))  # Thread.start() waits for an Event
+                yield
 
     def ensure_held(self, connection: sqlite3.Connection) -> None:
         """Raise, in a writing transaction, unless the lease is still held.
@@ -215,6 +207,7 @@ class Lease:
                 is_held = holder in _holding if program.is_here else not program.has_ended()
                 if is_held:
                     return program
+            self._is_held = True  # perhaps: an interrupt may come as soon as it is committed
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), self._file.now(connection) + LEASE_S, self._ledger),
@@ -240,20 +233,26 @@ class Lease:
         if found:
             raise StoreBusyError(unfinished_copy(self._file, found[0]), store=self._file.address)
 
-    def _renew(self, ended: threading.Event) -> None:
-        while not ended.wait(LEASE_S / _RENEWED):
+    def _renew(self, ended: threading.Lock) -> None:
+        while not ended.acquire(timeout=LEASE_S / _RENEWED):
             with suppress(StoreError), self._file.writing() as connection:  # the next time may be soon enough
                 connection.execute(
                     "UPDATE ledger SET expires_at = ? WHERE id = ? AND holder = ?",
                     (self._file.now(connection) + LEASE_S, self._ledger, self.program.id),
                 )
 
-    def _release(self) -> None:
-        with self._file.writing() as connection:
-            connection.execute(
-                "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
-                (self._ledger, self.program.id),
-            )
+    def _end(self, ended: threading.Lock) -> None:
+        """End the renewal, and release what was acquired."""
+        _holding.discard(self.program.id)
+        if ended.locked():
+            ended.release()
+        if self._is_held:
+            with suppress(StoreError), self._file.writing() as connection:  # on a full disk: this process knows that
+                connection.execute(  # it has ended, others wait
+                    "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
+                    (self._ledger, self.program.id),
+                )
+        self._is_held = False
 
 
 def unfinished_copy(file: StoreFile, name: str) -> str:

@@ -10,7 +10,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -19,6 +18,7 @@ from lazyrag.document.lease import LedgerConnection, Program, chunks, select_in
 from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
@@ -1122,12 +1122,15 @@ class Ledger(LedgerConnection):
     @contextmanager
     def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
-        with self.file.writing(durable=durable, checked=checked) as connection:
-            self.lease.ensure_held(connection)
-            yield connection
-        if self._changing and not connection.in_transaction:
-            self._changing = False
-            self._own += 1  # now that others see it
+        connection: sqlite3.Connection | None = None
+        try:
+            with self.file.writing(durable=durable, checked=checked) as connection:
+                self.lease.ensure_held(connection)
+                yield connection
+        finally:  # it may be committed, and interrupted then
+            if self._changing and connection is not None and not connection.in_transaction:
+                self._changing = False
+                self._own += 1  # now that others see it
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """See `LedgerConnection.next_change`."""

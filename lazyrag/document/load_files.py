@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
@@ -37,6 +37,7 @@ from lazyrag.loaders.base import (
     read_within,
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -18,6 +17,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.load_files import Readers
 from lazyrag.errors import CanceledError, IngestionError, IngestionWarning, NoReaderError, sentence, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.validation import require
 
@@ -257,12 +257,12 @@ def during_call(on_progress: OnProgress | None = None, cancel: threading.Event |
     is_event = cancel is None or callable(getattr(cancel, "is_set", None))
     require(is_event, "cancel", cancel, "a threading.Event or None")
     outer = _call.get()
-    before = _call.set((on_progress or outer[0], cancel or outer[1]))
     try:
+        _call.set((on_progress or outer[0], cancel or outer[1]))
         raise_if_canceled()
         yield
     finally:
-        _call.reset(before)
+        _call.set(outer)
 
 
 def raise_if_canceled() -> None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from lazyrag.document.report import Findings, Problem, ProblemKind, ProgressMete
 from lazyrag.document.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,
@@ -404,7 +405,7 @@ class _GroupInspection:
         for build in self._tree.builds(self._group):
             raise_if_canceled()
             try:
-                self._inspect_build(build, rows[build.number], held.pop(build.number, set()))
+                self._inspect_build(build, rows.get(build.number), held.pop(build.number, set()))
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
@@ -422,9 +423,9 @@ class _GroupInspection:
             self._findings.add("damaged", self._group.name, "", str(exc))
         return held
 
-    def _inspect_build(self, build: Build, row: BuildRow, held: set[str]) -> None:
-        if self._group.parent is not None and build.parent is None:
-            return self._report_build("dangling", build, "its parent is not live")
+    def _inspect_build(self, build: Build, row: BuildRow | None, held: set[str]) -> None:
+        if row is None or (self._group.parent is not None and build.parent is None):
+            return self._report_build("dangling", build, "it or its parent is not live")
         self._report_orphans(sorted(held - set(build.keys)))
         missing = len(set(build.keys) - held)
         if missing:
@@ -450,7 +451,8 @@ class _GroupInspection:
             uid = document.uid
             is_due = parent is None or uid in parent.builds
             if is_due and uid not in self._group.builds and document.identity not in self._failed:
-                lost = parent is None and rows[document.identity].origin != "dataset"
+                row = rows.get(document.identity)
+                lost = parent is None and row is not None and row.origin != "dataset"
                 what = "all of it; its source is gone, so add it again" if lost else "all of it"
                 self._findings.add("missing", self._group.name, document.identity, what)
 
@@ -527,7 +529,7 @@ class _GroupInspection:
                 parts.update(row.builds.tolist())
                 rows.update(zip(row.builds.tolist(), row.rows.tolist(), strict=True))
         for build in self._due_builds(index):
-            if parts[build.number] == 1 and rows[build.number] == build.size:
+            if parts[build.number] == 1 and rows.get(build.number) == build.size:
                 continue
             findings.uncovered.add((index.id, build.number))
             what = f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in {parts[build.number]} parts"

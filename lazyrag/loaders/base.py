@@ -11,7 +11,6 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
 from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -250,17 +250,17 @@ def read_within(limits: LoadLimits | None, readers: FindReader | None, *, source
     Raises:
         LoadError: If files are nested too deep.
     """
-    state = _active.get()
+    outer = state = _active.get()
     if state is None:
         state = Reading(limits or DEFAULT_LIMITS, readers, source)
     elif state.depth >= MAX_NESTING:
         raise LoadError(f"It is nested deeper than {MAX_NESTING} files. Unpack the outer ones.")
     state.depth += 1
-    token = _active.set(state)
     try:
+        _active.set(state)
         yield state
     finally:
-        _active.reset(token)
+        _active.set(outer)
         state.depth -= 1
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.ocr import CachedOcr, Ocr, RapidOcr
 from lazyrag.loaders.pdf import PdfFile, PdfLoader
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]

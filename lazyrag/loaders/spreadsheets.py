@@ -14,7 +14,7 @@ import threading
 import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,6 +36,7 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"

@@ -6,11 +6,12 @@ import functools
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package
 from lazyrag.sources.base import BaseSource, Event, RecordForm, digest
+from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_integer, validate_text
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
