@@ -111,6 +111,93 @@ class Program:
         return bool(self.started) and _started(self.pid) not in {0, self.started}
 
 
+class Turns:
+    """Whose turn it is to write a Document, among the threads of this program.
+
+    An operation has the turn while it reads and changes what is live, and steps aside while it loads, transforms,
+    embeds and analyses. Meanwhile others that run beside it, such as deletions, have theirs: they need not wait until a
+    large document is done.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._holder = 0  # the thread
+        self._waiting = 0  # threads that go before those that come back
+        self._depths: dict[int, int] = {}  # of operations by thread
+        self._settling: set[int] = set()  # threads that wait for others to end
+        self.begun = 0
+        """How many operations have begun."""
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether at most one operation is under way."""
+        return len(self._depths) < 2
+
+    @contextmanager
+    def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
+        """Have the turn, by an operation or a part of one; yields False after a timeout.
+
+        Args:
+            timeout_s: How long to wait for it; None for as long as it takes.
+            beside: Whether it may begin while others have stepped aside; else it waits until they have ended.
+        """
+        thread = threading.get_ident()
+        with self._changed:
+            had_turn, is_new = self._holder == thread, thread not in self._depths
+            self._waiting += beside and is_new
+            try:
+                has_turn = had_turn or self._changed.wait_for(
+                    lambda: not self._holder and ((beside and is_new) or self._may_enter(is_new)), timeout_s
+                )
+            finally:
+                self._waiting -= beside and is_new
+            if has_turn:
+                self._holder = thread
+                self._depths[thread] = self._depths.get(thread, 0) + 1
+                self.begun += is_new
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                self._leave(thread, had_turn=had_turn)
+
+    @contextmanager
+    def aside(self, *, until_sole: bool = False) -> Iterator[None]:
+        """Let others have the turn in the block; with ``until_sole``, wait at its end until they have ended."""
+        thread = threading.get_ident()
+        if self._holder != thread:
+            yield
+            return
+        with self._changed:
+            self._holder = 0
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._settling |= {thread} if until_sole else set()
+                self._changed.notify_all()
+                try:
+                    self._changed.wait_for(
+                        lambda: self._may_enter(False) and (not until_sole or self._depths.keys() <= self._settling)
+                    )
+                    self._holder = thread
+                finally:
+                    self._settling.discard(thread)
+
+    def _may_enter(self, is_new: bool) -> bool:  # noqa: FBT001
+        return not self._holder and not (self._depths if is_new else self._waiting)
+
+    def _leave(self, thread: int, *, had_turn: bool) -> None:
+        with self._changed:
+            self._depths[thread] -= 1
+            if not self._depths[thread]:
+                del self._depths[thread]
+            if not had_turn and self._holder == thread:
+                self._holder = 0
+            self._changed.notify_all()
+
+
 class Lease:
     """The right to write a ledger: acquired for one operation, renewed while it runs, released at its end.
 
@@ -128,11 +215,12 @@ class Lease:
         self._copies = copies
         self._depth = 0
         self._turn = threading.RLock()
+        self._ended = threading.Event()
         self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
     @contextmanager
     def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
-        """Hold the lease; reentrant.
+        """Hold the lease; reentrant, and for several threads at a time, see `Turns`.
 
         Args:
             wait_s: How long to wait for another program.
@@ -149,19 +237,19 @@ class Lease:
                 except BaseException:
                     _holding.discard(self.program.id)
                     raise
+                self._ended = threading.Event()
+                threading.Thread(target=self._renew, args=(self._ended,), name="lazyrag lease", daemon=True).start()
             else:
                 with self._file.writing() as connection:
                     then(connection)
             self._depth += 1
-            ended = threading.Event()
-            try:
-                if self._depth == 1:
-                    threading.Thread(target=self._renew, args=(ended,), name="lazyrag lease", daemon=True).start()
-                yield
-            finally:
-                ended.set()
+        try:
+            yield
+        finally:
+            with self._turn:
                 self._depth -= 1
                 if self._depth == 0:
+                    self._ended.set()
                     _holding.discard(self.program.id)
                     with suppress(StoreError):  # on a full disk: this process knows that it has ended, others wait
                         self._release()
