@@ -84,7 +84,7 @@ _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 _BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
 _SLICE = 2_000  # nodes, and vectors, that are written together: others wait so long for their turn
-_SLICE_CHARACTERS = 1 << 20  # that are analysed together
+_SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
 
 
