@@ -122,7 +122,7 @@ class Turns:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._holder = 0  # the thread
-        self._waiting = 0  # threads that go before those that come back
+        self._queue: list[object] = []  # of those that wait for nothing but their turn
         self._depths: dict[int, int] = {}  # of operations by thread
         self._settling: set[int] = set()  # threads that wait for others to end
         self.begun = 0
@@ -144,13 +144,8 @@ class Turns:
         thread = threading.get_ident()
         with self._changed:
             had_turn, is_new = self._holder == thread, thread not in self._depths
-            self._waiting += beside and is_new
-            try:
-                has_turn = had_turn or self._changed.wait_for(
-                    lambda: not self._holder and ((beside and is_new) or self._may_enter(is_new)), timeout_s
-                )
-            finally:
-                self._waiting -= beside and is_new
+            until = (lambda: not self._depths) if is_new and not beside else None
+            has_turn = had_turn or self._await(until, timeout_s)
             if has_turn:
                 self._holder = thread
                 self._depths[thread] = self._depths.get(thread, 0) + 1
@@ -178,15 +173,23 @@ class Turns:
                 self._settling |= {thread} if until_sole else set()
                 self._changed.notify_all()
                 try:
-                    self._changed.wait_for(
-                        lambda: self._may_enter(False) and (not until_sole or self._depths.keys() <= self._settling)
-                    )
+                    self._await((lambda: self._depths.keys() <= self._settling) if until_sole else None)
                     self._holder = thread
                 finally:
                     self._settling.discard(thread)
 
-    def _may_enter(self, is_new: bool) -> bool:  # noqa: FBT001
-        return not self._holder and not (self._depths if is_new else self._waiting)
+    def _await(self, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
+        """Wait for the turn: in order, or until something holds."""
+        place = object()
+        self._queue += [place] if until is None else []
+        try:
+            return self._changed.wait_for(
+                lambda: not self._holder and (self._queue[0] is place if until is None else until()), timeout_s
+            )
+        finally:
+            if until is None:
+                self._queue.remove(place)
+            self._changed.notify_all()
 
     def _leave(self, thread: int, *, had_turn: bool) -> None:
         with self._changed:
