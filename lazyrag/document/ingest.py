@@ -325,13 +325,11 @@ class IngestionEngine:
             ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                batch = self._begun(_Batch(some, plan, executor, meter))
-                versions_done = list(batch.versions)
-                while changed := self._ingest_batch(batch):  # by others meanwhile
-                    batch = self._begun(_Batch([one.again() for one in changed], plan, executor, meter))
-                    versions_done = [one for one in versions_done if one not in changed] + list(batch.versions)
+                versions_done = self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
                 if launcher is not None:
                     launcher.results.clear()  # they are live now
+                    with self.turns.aside():
+                        pass
                 self._save_failures(versions_done)
                 done += [
                     Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in versions_done
@@ -391,10 +389,11 @@ class IngestionEngine:
             one.current = {} if one.make_root is not None and not one.beside else dict(one.before)
         return batch
 
-    def _ingest_batch(self, batch: _Batch) -> list[PendingVersion]:
-        """Bring a batch to its plan and make it live; returns the documents that others have changed meanwhile.
+    def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
+        """Bring a batch to its plan and make it live; returns its documents.
 
         A document whose step fails is left out of that step. A live version stays if the new one would lose groups.
+        Documents that others have changed meanwhile are begun anew.
         """
         versions, plan = batch.versions, batch.plan
         try:
@@ -413,11 +412,19 @@ class IngestionEngine:
                 self._write(batch)
                 self._flip([one for one in versions if one.is_complete(plan)], plan)
             raise
-        return self._flip(versions, plan)
+        changed = self._flip(versions, plan)
+        if not changed:
+            return versions
+        again = _Batch([one.again() for one in changed], plan, batch.executor, batch.meter)
+        return [*(one for one in versions if one not in changed), *self._ingest_batch(self._begun(again))]
 
     def _aside(self, versions: Sequence[PendingVersion]) -> AbstractContextManager[None]:
-        """Let others have the turn in the block; not while the root group is replaced, of which they need one."""
-        return nullcontext() if any(one.beside for one in versions) else self.turns.aside()
+        """Let others have the turn in the block.
+
+        Not while the root group is replaced, of which they need one; and a launcher's results are those of one batch.
+        """
+        is_alone = self.options.launcher is not None or any(one.beside for one in versions)
+        return nullcontext() if is_alone else self.turns.aside()
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
         version.failures[step] = error

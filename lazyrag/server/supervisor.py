@@ -380,7 +380,9 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     from lazyrag.server.shards.config import follow
 
     os.nice(5)  # queries go first
-    sys.setswitchinterval(0.001)  # short jobs beside a long one, too: each of their statements waits for the interpreter
+    sys.setswitchinterval(
+        0.001
+    )  # short jobs beside a long one, too: each of their statements waits for the interpreter
     state = config.server.state
     with ExitStack() as stack:
         follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
