@@ -12,6 +12,7 @@ import datetime as dt
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import os
 import sqlite3
@@ -474,23 +475,27 @@ class Worker:
                 thread.join()
 
     def _run_beside(self, ended: threading.Event, stop: threading.Event) -> None:
-        while not (stop.is_set() or ended.wait(_BESIDE_LOOK_S)):
+        pause = _BESIDE_LOOK_S
+        while not (stop.is_set() or ended.wait(pause)):
+            began = time.monotonic()
             with suppress(StoreError):  # the next time may be soon enough
-                while not ended.is_set() and self.run_one(stop) is not None:
+                while not ended.is_set() and (job := self.run_one(stop)) is not None and job.is_finished:
                     pass
                 if "delete_files" in self._beside:
                     self._hide()
+            pause = min(max(_BESIDE_LOOK_S, time.monotonic() - began), _LOOK_S)  # to look at many takes long
 
     def _hide(self) -> None:
         """Hide what waiting jobs are to delete that cannot be run yet."""
         query = "state = 'WAITING' AND kind IN (?, ?) AND NOT is_canceled"
         with self._jobs.file.reading() as connection:
             waiting = self._jobs._select(connection, query, *_DELETING)
-        for job in waiting:
-            rows = live_among(self._docs.reader.indexer, documents_of(job.kind, job.arguments))
+        readers = getattr(self._docs.reader, "parts", [self._docs.reader])  # of shards
+        for job, reader in itertools.product(waiting, readers):
+            rows = live_among(reader.indexer, documents_of(job.kind, job.arguments))
             if rows:
                 with suppress(LazyRAGError), self._guard(job.kind, job.arguments, job.key):  # else the job reports it
-                    hide(self._docs.reader.indexer, rows, keeps_builds=job.kind == "purge")
+                    hide(reader.indexer, rows, keeps_builds=job.kind == "purge")
 
     def _call(self, claim: _Claim) -> Any:
         """Call the method, without what an earlier attempt may have done."""
