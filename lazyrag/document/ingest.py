@@ -651,7 +651,10 @@ class IngestionEngine:
                     continue
                 if not target.dimension:
                     with self.turns.taken():
-                        target.dimension = self._begun_vectors(target, length_of(vectors[0]))
+                        dimension = length_of(vectors[0])
+                        self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                        self.ledger.groups.set_dimension(target.id, dimension)
+                    target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(version)
@@ -660,12 +663,6 @@ class IngestionEngine:
                 self.nodes.vectors_to_write.upsert(target.collection, rows[start : start + _SLICE])
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
-
-    def _begun_vectors(self, target: VectorsTarget, dimension: int) -> int:
-        """Create the collection of an index whose dimension is not known yet."""
-        self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
-        self.ledger.groups.set_dimension(target.id, dimension)
-        return dimension
 
     def _stored_vectors(
         self, target: VectorsTarget, version: PendingVersion, plan: BuildPlan
