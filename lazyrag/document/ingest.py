@@ -131,7 +131,7 @@ class PendingVersion:
         sources_read: The source texts of its file by kind, see `NodeSource.source_texts`.
         noted: What was noted of its pictures.
         hashed: Signature of its file when its hash was last checked.
-        base: Its row in the ledger before the changes of ``row``; None if it only has those of its file.
+        base: Its row in the ledger before the changes of ``row``; None for ``row`` itself.
     """
 
     row: DocumentRow
@@ -155,11 +155,11 @@ class PendingVersion:
 
     def again(self) -> PendingVersion:
         """The same, to be begun anew."""
-        return PendingVersion(self.row, self.make_root, self.moved_from, self.beside, self.version_hash, base=self.base)
+        return replace(self, current={}, segments={}, terms={}, covered=[], failures={})
 
     def rebase(self, now: DocumentRow) -> bool:
         """Take over what others have changed in its row since it was planned; returns whether it is still wanted."""
-        base, self.base = self.base or self.row, now
+        base, self.base = self.base or now, now
         if now.status in HIDDEN and now.status != base.status:
             return False
         if self.make_root is None:
@@ -364,10 +364,11 @@ class IngestionEngine:
         plan = batch.plan
         documents = {row.id for one in batch.versions for row in one.sources if row.id}  # a new one has nothing yet
         with self.ledger.writing():
+            for one in batch.versions:
+                one.base = one.base or (one.row if one.row.id else None)
             loading = [one for one in batch.versions if one.make_root is not None]
             registered = self.ledger.documents.register([one.row for one in loading])
             for one, row in zip(loading, registered, strict=True):
-                one.base = one.base or (one.row if one.row.id else None)
                 one.row = row
             present = self.ledger.documents.rows([one.row.id for one in batch.versions])
             batch.versions = [one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)]
