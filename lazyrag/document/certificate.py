@@ -120,6 +120,8 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
         needles = _Needles.of_row(indexer, row)
         if row.status == "live":
             delete_files(indexer, [document])
+        else:  # what the ledger has of a hidden one
+            indexer.ledger.documents.tombstone([row.id], row.status)
         kept = _forget_row(indexer, row)
         with indexer.ledger.writing() as connection:
             forget_jobs(connection, indexer.ledger.id, [document])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
@@ -17,6 +16,7 @@ from lazyrag.document.changes import Dataset, SettledFiles
 from lazyrag.document.groups import LOADING, Definitions, GroupGraph, Step
 from lazyrag.document.ingest import (
     IngestionEngine,
+    Outcome,
     PendingVersion,
     Root,
     find_waste,
@@ -25,7 +25,7 @@ from lazyrag.document.ingest import (
     renewed_root,
     root_digest,
 )
-from lazyrag.document.lease import WAIT_S
+from lazyrag.document.lease import WAIT_S, Turns
 from lazyrag.document.ledger import DocumentRow, Ledger
 from lazyrag.document.load_files import Loading
 from lazyrag.document.model_identity import note_models
@@ -37,7 +37,7 @@ from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.storage.arrays import flushed
-from lazyrag.storage.blocks import acquired, contextmanager
+from lazyrag.storage.blocks import contextmanager, finishing
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
 
@@ -86,7 +86,7 @@ class Indexer:
         self.terms = TermIndexes(self.ledger)
         self.node_cache = NodeCache(self.nodes)
         self.failures = Failures(self.where)
-        self.lock = threading.RLock()
+        self.turns = Turns()
         self.report: IngestReport | None = None
         self.rebuilt: dict[str, str] = {}  # why steps were done for all documents since the last sync
         self.settled: SettledFiles | None = None  # since the last sync
@@ -95,7 +95,15 @@ class Indexer:
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
-            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
+            self.ledger,
+            self.nodes,
+            self.terms,
+            self.failures,
+            self.loading,
+            options,
+            self.dataset,
+            turns=self.turns,
+            owner=self,
         )
         self.hits: ShownHits = set()
         self.is_closed = False
@@ -111,10 +119,12 @@ class Indexer:
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
+        self._writes: set[object] = set()  # under way
+        self._marks = ExitStack()  # to be left at the end of the last of them
 
     def close(self) -> None:
         """Close files and connections. Waits for a running build. Idempotent."""
-        with self.lock:
+        with self.turns.taken():
             close, self.close_stores = self.close_stores, lambda: None
             if not self.is_closed:
                 with suppress(StoreError):  # what cannot be read was not shown
@@ -197,12 +207,12 @@ class Indexer:
                 f"with activate_group({step.group!r}), or make it the parent group."
             )
             raise ConfigError(msg)
-        # Another thread may hold the lock while it waits for another program: until then serve what is live.
-        with acquired(self.lock, _PATIENCE_S if self._has(view, step) else -1) as is_free:
-            return self._build_missing(step, steps) if is_free else view
+        # Another thread may have the turn while it waits for another program: until then serve what is live.
+        with self.turns.taken(_PATIENCE_S if self._has(view, step) else None) as has_turn:
+            return self._build_missing(step, steps) if has_turn else view
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
-        """A view with a group or index; the caller holds the lock.
+        """A view with a group or index; the caller has the turn.
 
         If its definition changes during the build, it is built again a few times, then by the definition before.
         """
@@ -271,17 +281,28 @@ class Indexer:
 
         The holder of one lock may wait for another one: a transform may query another Document, or define a group.
         """
-        with acquired(self.lock, timeout_s) as is_free, self.definitions.graph.locked(timeout_s) as are_free:
-            yield is_free and are_free
+        with (
+            self.turns.taken(timeout_s, beside=True) as has_turn,
+            self.definitions.graph.locked(timeout_s) as are_free,
+        ):
+            yield has_turn and are_free
 
     @contextmanager
-    def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
+    def writing(self, wait_s: float = WAIT_S, *, beside: bool = False) -> Iterator[None]:
         """Hold the ledger's lease, with definitions that no other program contradicts.
+
+        Args:
+            wait_s: How long to wait for another program.
+            beside: Whether it may begin while others of this program have stepped aside, see `Turns`.
 
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
+        with (
+            self.turns.taken(beside=beside),
+            self.ledger.held(wait_s, self.definitions.all_fingerprints),
+            self._flushed_vectors(),
+        ):
             yield
             if self._has_written and not self._has_noted:
                 note_models(self.ledger, self.embedders, self.planner.identities)
@@ -294,18 +315,20 @@ class Indexer:
         @functools.cache
         def mark() -> None:
             self._has_written = True
-            stack.enter_context(flushed(local_path(self.nodes.vectors)))
+            self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
-        if self.nodes.mark_vectors is not None:  # this is a part of another write
+        write = object()
+        with finishing(functools.partial(self._end_write, write)):
+            self._writes.add(write)
+            if self.nodes.mark_vectors is None:  # else this is a part of another write, or runs beside it
+                self.nodes.mark_vectors = mark
             yield
-            return
-        with ExitStack() as stack:
-            self.nodes.mark_vectors = mark
-            try:
-                yield
-            finally:
-                self.nodes.mark_vectors = None
-                stack.close()
+
+    def _end_write(self, write: object) -> None:
+        self._writes.discard(write)
+        if not self._writes:
+            self.nodes.mark_vectors = None
+            self._marks.close()
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.
@@ -323,16 +346,18 @@ class Indexer:
             if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
                 self.rebuilt[str(one)] = why
         self.discard_old_failures(rebuild.groups, plan)
-        todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
-        known = documents.identities() if todo else []
-        rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
-        pending = map(PendingVersion, documents.rows(rows))
-        nodes = 0
-        if step.embed_key is not None and len(rebuild.steps) == 1:
-            builds = self.ledger.tree.groups[step.group].builds
-            nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-        done = self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        done: list[Outcome] = []
+        tried: list[int] = []
+        while (rows := self._rows_to_do(rebuild)) and rows != tried:
+            tried, nodes = rows, 0
+            if step.embed_key is not None and len(rebuild.steps) == 1:
+                builds = self.ledger.tree.groups[step.group].builds
+                nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
+            pending = map(PendingVersion, documents.rows(rows))
+            done += self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+            with self.turns.aside(until_sole=True):  # those that have become live meanwhile come next
+                pass
         if self.report is not None:
             before = self.report.notes
             noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
@@ -346,6 +371,12 @@ class Indexer:
         if rebuild.dropped:
             self.purge()
         return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
+        """Rows of the documents that lack what is rebuilt, without those that have failed, in order of identity."""
+        todo = self.missing(rebuild.groups, rebuild.plan)
+        known = self.ledger.documents.identities() if todo else []
+        return [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
 
     def ensure_root(self) -> None:
         """Make the root group current: if the fields have changed, make all root nodes again from the old ones."""
@@ -443,7 +474,12 @@ class Indexer:
                     continue  # it is in the report
 
     def purge(self) -> None:
-        """Remove from the stores what is not live any more, once the grace period for readers has passed."""
+        """Remove from the stores what is not live any more, once the grace period for readers has passed.
+
+        Operations that are under way need what they have written: the last one removes the rest.
+        """
+        if not self.turns.is_sole:
+            return
         grace_s = self.options.grace_s
         before = time.time() - grace_s
         if not self._swept:  # left by programs that were killed; later on, nobody else has been writing

@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value, parse_value
 from lazyrag.data.node import DocNode
@@ -35,7 +38,8 @@ from lazyrag.data.segment import (
 from lazyrag.document.build_plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.document.changes import Dataset
 from lazyrag.document.groups import LOADING, Step
-from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.document.lease import Turns
+from lazyrag.document.ledger import HIDDEN, BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.report import Failures, Options, ProgressMeter, raise_if_canceled
@@ -70,6 +74,10 @@ from lazyrag.validation import require
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+    from numpy.typing import NDArray
+
+    from lazyrag.text.term_codes import TermCodes
+
 T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D", bound=Hashable)
@@ -80,6 +88,8 @@ _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 _BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
+_SLICE = 2_000  # nodes, and vectors, that are written together: others wait so long for their turn
+_SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
 
 
@@ -135,6 +145,7 @@ class PendingVersion:
         sources_read: The source texts of its file by kind, see `NodeSource.source_texts`.
         noted: What was noted of its pictures.
         hashed: Signature of its file when its hash was last checked.
+        base: Its row in the ledger before the changes of ``row``; None for ``row`` itself.
     """
 
     row: DocumentRow
@@ -154,6 +165,25 @@ class PendingVersion:
     sources_read: dict[bool | str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     noted: list[str] = field(default_factory=list)
     hashed: Signature | None = None
+    base: DocumentRow | None = None
+
+    def again(self) -> PendingVersion:
+        """The same, to be begun anew."""
+        return replace(self, current={}, segments={}, terms={}, covered=[], failures={})
+
+    def rebase(self, now: DocumentRow) -> bool:
+        """Take over what others have changed in its row since it was planned; returns whether it is still wanted."""
+        base, self.base = self.base or now, now
+        if now.status in HIDDEN and now.status != base.status:
+            return False
+        if self.make_root is None:
+            self.row = now
+        elif now.status == "live" and now.updates != base.updates:
+            own, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
+            changed = {key: value for key, value in own.items() if key not in before or before[key] != value}
+            kept = {key: value for key, value in others.items() if key in own or key not in before}
+            self.row = replace(self.row, updates=json.dumps({**kept, **changed}))
+        return True
 
     def notes(self) -> tuple[str, ...]:
         """What the loader noted of the new version, such as a guessed encoding; pictures that are left out."""
@@ -235,7 +265,9 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IngestionEngine:
-    """Ingests documents in batches, each of which becomes live in one transaction. The caller holds the ledger's lease.
+    """Ingests documents in batches, each of which becomes live in one transaction.
+
+    The caller holds the ledger's lease, and has the turn.
 
     Args:
         ledger: The ledger.
@@ -245,6 +277,7 @@ class IngestionEngine:
         loading: Calls loaders.
         options: How it ingests.
         dataset: The Document's files.
+        turns: Whose turn it is: others have theirs while documents are loaded, transformed, embedded and analysed.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
         added: Files that are or were added to the dataset's, by identity.
     """
@@ -256,6 +289,7 @@ class IngestionEngine:
     loading: Loading
     options: Options
     dataset: Dataset
+    turns: Turns
     owner: object
     added: dict[str, FoundFile] = field(default_factory=dict)
 
@@ -307,15 +341,21 @@ class IngestionEngine:
             ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
+                versions_done = self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
                 if launcher is not None:
                     launcher.results.clear()  # they are live now
-                self._save_failures(some)
-                done += [Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in some]
+                    with self.turns.aside():
+                        pass
+                self._save_failures(versions_done)
+                done += [
+                    Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in versions_done
+                ]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
                     meter.reach(nodes or len(done))
-                misfits += ((one.row.identity, note) for one in some for note in one.notes() if note.startswith(MISFIT))
-                failed = [failure for one in some for failure in one.real_failures()]
+                misfits += (
+                    (one.row.identity, note) for one in versions_done for note in one.notes() if note.startswith(MISFIT)
+                )
+                failed = [failure for one in versions_done for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
@@ -344,21 +384,30 @@ class IngestionEngine:
             self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
-        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""
-        versions, plan = batch.versions, batch.plan
-        loading = [one for one in versions if one.make_root is not None]
-        count = len(loading) + len(plan.groups) * len(versions)
-        documents = {row.id for one in versions for row in one.sources if row.id}  # a new one has nothing yet
+        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from.
+
+        Those that were deleted since they were planned are left out.
+        """
+        plan = batch.plan
+        documents = {row.id for one in batch.versions for row in one.sources if row.id}  # a new one has nothing yet
         with self.ledger.writing():
+            for one in batch.versions:
+                one.base = one.base or (one.row if one.row.id else None)
+            loading = [one for one in batch.versions if one.make_root is not None]
             registered = self.ledger.documents.register([one.row for one in loading])
+            for one, row in zip(loading, registered, strict=True):
+                one.row = row
+            present = self.ledger.documents.rows([one.row.id for one in batch.versions])
+            batch.versions = [one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)]
+            versions = batch.versions
+            loading = [one for one in versions if one.make_root is not None]
+            count = len(loading) + len(plan.groups) * len(versions)
             numbers = self.ledger.builds.reserve(count)
             live = self.ledger.builds.live(documents)
             for build in self.ledger.builds.written(documents):
                 found = batch.written.setdefault(build.node_group, {})
                 found[build.document, build.parent, build.input] = build
                 found[build.document, None, build.input] = build  # the newest
-        for one, row in zip(loading, registered, strict=True):
-            one.row = row
         batch.numbers[plan.root] = iter(numbers[: len(loading)])
         for at, group in enumerate(plan.groups):
             batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
@@ -368,28 +417,42 @@ class IngestionEngine:
             one.current = {} if one.make_root is not None and not one.beside else dict(one.before)
         return batch
 
-    def _ingest_batch(self, batch: _Batch) -> None:
-        """Bring a batch to its plan and make it live.
+    def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
+        """Bring a batch to its plan and make it live; returns its documents.
 
         A document whose step fails is left out of that step. A live version stays if the new one would lose groups.
+        Documents that others have changed meanwhile are begun anew.
         """
         versions, plan = batch.versions, batch.plan
         try:
-            self._load_roots(batch)
-            for group in plan.groups:
-                self._transform(group, batch)
-            self._write(batch)
-            for vectors in plan.vectors:
-                self._embed(vectors, batch)
-            for terms in plan.terms:
-                self._analyse(terms, batch)
+            with self._aside(versions):
+                self._load_roots(batch)
+                for group in plan.groups:
+                    self._transform(group, batch)
+                self._write(batch)
+                for vectors in plan.vectors:
+                    self._embed(vectors, batch)
+                for terms in plan.terms:
+                    self._analyse(terms, batch)
         except BaseException:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
                 self._write(batch)
                 self._flip([one for one in versions if one.is_complete(plan)], plan)
             raise
-        self._flip(versions, plan)
+        changed = self._flip(versions, plan)
+        if not changed:
+            return versions
+        again = _Batch([one.again() for one in changed], plan, batch.executor, batch.meter)
+        return [*(one for one in versions if one not in changed), *self._ingest_batch(self._begun(again))]
+
+    def _aside(self, versions: Sequence[PendingVersion]) -> AbstractContextManager[None]:
+        """Let others have the turn in the block.
+
+        Not while the root group is replaced, of which they need one; and a launcher's results are those of one batch.
+        """
+        is_alone = self.options.launcher is not None or any(one.beside for one in versions)
+        return nullcontext() if is_alone else self.turns.aside()
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
         version.failures[step] = error
@@ -412,8 +475,10 @@ class IngestionEngine:
 
     def _add_root(self, version: PendingVersion, root: Root, batch: _Batch) -> None:
         """Add a root node, or find it among those that are written already."""
-        group = batch.plan.root
-        row = version.row = replace(root.row, id=version.row.id, version=version.row.version)
+        group, updates = batch.plan.root, version.row.updates
+        row = version.row = replace(root.row, id=version.row.id, version=version.row.version, updates=updates)
+        if root.row.updates != updates:
+            root = renewed_root(root.segment, row, self.nodes.schema, root.segment.build)
         input_hash = root_digest(root.segment)
         live = version.before.get(group)
         same = live if live is not None and live.input == input_hash else None
@@ -613,16 +678,17 @@ class IngestionEngine:
                     self._fail(target.step, version, exc)
                     continue
                 if not target.dimension:
-                    dimension = length_of(vectors[0])
-                    self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
-                    self.ledger.groups.set_dimension(target.id, dimension)
+                    with self.turns.taken():
+                        dimension = length_of(vectors[0])
+                        self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                        self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(version)
         finally:
-            if rows:
-                self.nodes.vectors_to_write.upsert(target.collection, rows)
+            for start in range(0, len(rows), _SLICE):
+                self.nodes.vectors_to_write.upsert(target.collection, rows[start : start + _SLICE])
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
 
@@ -664,7 +730,7 @@ class IngestionEngine:
             if not texts:
                 continue
             try:
-                codes, rows = target.terms.encode(texts)
+                codes, rows = _encoded(target.terms, texts)
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
@@ -731,30 +797,75 @@ class IngestionEngine:
     # Write and flip
 
     def _write(self, batch: _Batch) -> None:
-        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file."""
+        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file.
+
+        Nodes of large documents are written in slices, between which others have their turn.
+        """
         if batch.new:
             rows = [
                 row._replace(output=output_digest(segments))
                 for of_group in batch.new.values()
                 for row, segments in of_group
             ]
-            with self.ledger.writing() if self.nodes.are_in(self.ledger.file) else nullcontext():
-                self.ledger.builds.begin(rows)
-                for group, of_group in batch.new.items():
-                    segments = [segment for _, segments in of_group for segment in segments]
-                    self.nodes.segments.upsert(batch.plan.collection(group), segments)
-                self.ledger.builds.acknowledge([row.number for row in rows])
+            self._write_steps(batch, rows)
             batch.new.clear()
         batch.written_at = time.monotonic()
 
-    def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> None:
-        """Make documents live, in one transaction."""
+    def _write_steps(self, batch: _Batch, rows: Sequence[BuildRow]) -> None:
+        nodes = {
+            batch.plan.collection(group): itertools.chain.from_iterable(some for _, some in of_group)
+            for group, of_group in batch.new.items()
+        }
+        slices = [
+            (collection, some) for collection, every in nodes.items() for some in batches_reaching(every, _one, _SLICE)
+        ]
+        steps = [
+            partial(self.ledger.builds.begin, rows),
+            *(partial(self.nodes.segments.upsert, *one) for one in slices),
+            partial(self.ledger.builds.acknowledge, [row.number for row in rows]),
+        ]
+        if self.nodes.are_in(self.ledger.file) and len(slices) <= len(nodes):
+            with self.turns.taken(), self.ledger.writing():
+                for step in steps:
+                    step()
+            return
+        for step in steps:
+            with self.turns.taken():
+                step()
+
+    def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> list[PendingVersion]:
+        """Make documents live, in one transaction; returns those that others have changed meanwhile."""
+        going = [one for one in versions if one.current and not (one.has_new_root and one.would_lose(plan))]
+        parts: list[NewPart] = []
+        try:
+            with self._aside(versions):
+                for target in plan.terms:
+                    terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
+                    parts += self.terms.extended(target.group, target.id, terms)
+            ready, changed = self._ready(going)
+            self._flip_ready(ready, plan, parts)
+        finally:
+            self.terms.release(parts)
+        return changed
+
+    def _ready(self, versions: Sequence[PendingVersion]) -> tuple[list[PendingVersion], list[PendingVersion]]:
+        """The documents that can become live, and those that others have changed; without deleted ones."""
+        ready: list[PendingVersion] = []
+        changed: list[PendingVersion] = []
+        for one, now in zip(versions, self.ledger.documents.rows([one.row.id for one in versions]), strict=True):
+            base = one.base or now
+            if now.status in HIDDEN and now.status != base.status:
+                self.ledger.documents.tombstone([now.id], now.status)  # also what was written since
+            elif (now.version, now.updates) != (base.version, base.updates):
+                changed.append(one)
+            else:
+                ready.append(one)
+        return ready, changed
+
+    def _flip_ready(self, versions: Sequence[PendingVersion], plan: BuildPlan, parts: Sequence[NewPart]) -> None:
         flips: list[Flip] = []
         unchanged: list[DocumentRow] = []  # whose files were read, and gave what is live already
-        going: list[PendingVersion] = []
         for one in versions:
-            if not one.current or (one.has_new_root and one.would_lose(plan)):
-                continue
             one.is_new_version = one.has_new_root
             if one.is_new_version or one.covered or one.current != dict(one.before):
                 builds = {group: row.number for group, row in one.current.items()}
@@ -763,11 +874,6 @@ class IngestionEngine:
                 flips.append(Flip(one.row, builds, tuple(one.covered), root, gone, one.version_hash))
             elif one.make_root is not None:
                 unchanged.append(one.row)
-            going.append(one)
-        parts: list[NewPart] = []
-        for target in plan.terms:
-            terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
-            parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
             self.ledger.flip(
@@ -781,7 +887,7 @@ class IngestionEngine:
             self.ledger.file.arrays.postpone_deletion(name for part in parts for name in part.retired)
         if unchanged:
             self.ledger.documents.note_files(unchanged)
-        for one in going:
+        for one in versions:
             one.flipped = True
 
     # Read
@@ -853,6 +959,23 @@ _NO_SOURCE = (
     "The source of the document cannot be read: its file is gone, or has changed since it was loaded. "
     "Call sync(); for a file outside of the dataset, add_files with it."
 )
+
+
+def _one(_: object) -> int:
+    return 1
+
+
+def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """See `TermCodes.encode`: in slices, as one call keeps other threads waiting."""
+    codes: list[NDArray[np.int64]] = []
+    rows: list[NDArray[np.int32]] = []
+    first = 0
+    for some in batches_reaching(texts, len, _SLICE_CHARACTERS):
+        numbers, places = terms.encode(some)
+        codes.append(numbers)
+        rows.append(places + np.int32(first))
+        first += len(some)
+    return np.concatenate(codes), np.concatenate(rows)
 
 
 def _file_size(version: PendingVersion) -> int:

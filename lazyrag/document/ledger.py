@@ -24,6 +24,8 @@ from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
 Origin: TypeAlias = Literal["dataset", "file", "text"]
 Status: TypeAlias = Literal["new", "live", "skipped", "deleted", "excluded"]
 
+HIDDEN: tuple[Status, ...] = ("deleted", "excluded")
+
 DOCUMENT_COLUMNS = (
     "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
     "loaded, said, updates, version"
@@ -210,10 +212,14 @@ def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_v
     )
 
 
-def tombstone_document(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+def tombstone_document(
+    connection: sqlite3.Connection, document: int, status: Status, changes: int, *, keeps_builds: bool = False
+) -> None:
     """Hide a document from readers; its rows in stores are purged later."""
     connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
+    if keeps_builds:
+        return
     connection.execute("DELETE FROM version WHERE document = ?", (document,))
     connection.execute(
         "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document WHERE id = ?)",
@@ -772,12 +778,12 @@ class DocumentTable(_Table):
                 [(self._db.id, uid) for uid in uids],
             )
 
-    def tombstone(self, documents: Iterable[int], status: Status) -> None:
-        """Hide documents from readers at once; their rows are purged later."""
+    def tombstone(self, documents: Iterable[int], status: Status, *, keeps_builds: bool = False) -> None:
+        """Hide documents from readers at once; their rows are purged later, unless a purge is yet to look for them."""
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             for document in documents:
-                tombstone_document(connection, document, status, changes)
+                tombstone_document(connection, document, status, changes, keeps_builds=keeps_builds)
 
     def delete_document_rows(self) -> None:
         """Remove the rows of deleted documents without builds; looks at all documents."""
@@ -1129,8 +1135,8 @@ class Ledger(LedgerConnection):
                 yield connection
         finally:  # it may be committed, and interrupted then
             if self._changing and connection is not None and not connection.in_transaction:
+                self._own += 1  # now that others see it; before another thread that has changed something goes on
                 self._changing = False
-                self._own += 1  # now that others see it
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """See `LedgerConnection.next_change`."""

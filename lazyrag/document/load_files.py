@@ -333,6 +333,7 @@ class Loading:
         self.readers = readers or Readers()
         self.limits = limits
         self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for a process that is not started yet
+        self._users = 0  # operations that keep them
         self._table = ReaderTable()
         self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}  # by a launcher, before they are needed
 
@@ -342,24 +343,28 @@ class Loading:
         if self.processes and count:
             pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
             self._table = ReaderTable(pairs, importable_loaders())
-        if not self.processes or not count or self._idle is not None:
+        if not self.processes or not count:
             yield
             return
         from queue import LifoQueue
 
-        idle: LifoQueue[LoadingProcess | None] = LifoQueue()
-        for _ in range(self.processes):
-            idle.put(None)
-        self._idle = idle
+        idle = self._idle
+        if idle is None:
+            idle = self._idle = LifoQueue()
+            for _ in range(self.processes):
+                idle.put(None)
+        self._users += 1
         try:
             yield
         finally:
-            self._idle = None
-            started = [process for process in idle.queue if process is not None]
-            for process in started:
-                process.dismiss()
-            for process in started:
-                process.end(within=_EXIT_WAIT_S)
+            self._users -= 1
+            if not self._users:
+                self._idle = None
+                started = [process for process in idle.queue if process is not None]
+                for process in started:
+                    process.dismiss()
+                for process in started:
+                    process.end(within=_EXIT_WAIT_S)
 
     def load(self, file: FoundFile, *, source: bool | str = False) -> LoadedFile:
         """Load a file, or its source; see `lazyrag.loaders.base.load_file`.

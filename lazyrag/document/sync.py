@@ -43,7 +43,7 @@ from lazyrag.document.ingest import (
     text_root,
 )
 from lazyrag.document.lease import WAIT_S
-from lazyrag.document.ledger import DocumentRow, Version
+from lazyrag.document.ledger import DocumentRow, Status, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.report import Failure, IngestReport, ProgressMeter, pages, raise_if_canceled
 from lazyrag.document.tree import Build, LiveGroup
@@ -158,7 +158,7 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired = indexer.on_check() if repairs else ()
+    repaired, begun = indexer.on_check() if repairs else (), indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
@@ -186,7 +186,8 @@ def ingest_changes(
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
-    if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
+    is_whole = not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures))
+    if is_whole and begun == indexer.turns.begun:  # else others have changed documents meanwhile
         unchanged = {one.file.identity: one.file for one in changes.unchanged}
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
         others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
@@ -630,9 +631,9 @@ def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
 def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
     """Change some documents: the next sync compares their files, and no others for that."""
     settled, indexer.settled = indexer.settled, None
-    known = settled is not None and settled.basis == _basis(indexer)
+    known, begun = settled is not None and settled.basis == _basis(indexer), indexer.turns.begun
     yield
-    if settled is not None and known:
+    if settled is not None and known and begun == indexer.turns.begun:
         for name in names:
             settled.files.pop(name, None)
             settled.others.add(name)
@@ -646,7 +647,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
         inside = indexer.dataset.relative_path(file.path)
         found.append((file._replace(identity=inside) if inside else file, bool(inside)))
     added = check_metadata_of(metadata, [file.identity for file, _ in found])
-    with indexer.writing(), _unsettling(indexer, [file.identity for file, _ in found]):
+    with indexer.writing(beside=True), _unsettling(indexer, [file.identity for file, _ in found]):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(file.identity for file, _ in found)
         from_dataset, config_hash = _config_hash(indexer)
@@ -664,8 +665,8 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
-            make = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
-            versions.append(PendingVersion(row, functools.partial(_never_skipped, make)))
+            make_root = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
+            versions.append(PendingVersion(row, functools.partial(_never_skipped, make_root), base=base))
             indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
 
@@ -682,7 +683,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
     """Ingest texts under the user's own ids; a text with a known id replaces it. See `Document.add_texts`."""
     given = check_texts(texts, metadata)
     texts = with_normal_names("texts", texts)
-    with indexer.writing(), _unsettling(indexer, texts):
+    with indexer.writing(beside=True), _unsettling(indexer, texts):
         indexer.ensure_root()
         rows = text_rows(indexer, texts)
         today = time.strftime("%Y-%m-%d")
@@ -692,6 +693,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
             row = replace(
                 _new_row(name),
                 id=base.id,
+                status=base.status,
                 origin="text",
                 user_metadata=json.dumps(dict(check_metadata(given.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
@@ -767,18 +769,29 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
     return never, gone + [rows[one] for one in never if one in rows]
 
 
+def live_among(indexer: Indexer, names: Iterable[str]) -> list[DocumentRow]:
+    """Return the rows of those of some documents that are live."""
+    return [row for row in indexer.ledger.documents.named(names).values() if row.status == "live"]
+
+
+def hide(indexer: Indexer, rows: Iterable[DocumentRow], *, keeps_builds: bool = False) -> None:
+    """Hide documents from readers at once; see `DocumentTable.tombstone`."""
+    by_status: dict[Status, list[int]] = {}
+    for row in rows:
+        by_status.setdefault("excluded" if row.origin == "dataset" else "deleted", []).append(row.id)
+    with indexer.writing(beside=True):
+        for status, numbers in by_status.items():
+            indexer.ledger.documents.tombstone(numbers, status, keeps_builds=keeps_builds)
+
+
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     """Delete documents; files in the dataset's folder are excluded until they are added again."""
     names = check_names(documents)
     meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
-    with indexer.writing(), _unsettling(indexer, names), meter:
+    with indexer.writing(beside=True), _unsettling(indexer, names), meter:
         never, gone = deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet
-        in_dataset = [row.id for row in gone if row.origin == "dataset"]
-        if in_dataset:
-            indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if len(in_dataset) < len(gone):
-            indexer.ledger.documents.tombstone([row.id for row in gone if row.origin != "dataset"], "deleted")
+        hide(indexer, gone)
         indexer.ledger.documents.set_failures(never, ())
         indexer.failures.forget(lambda _, identity: identity in names)
         with suppress(CanceledError):  # the documents are hidden; the next sync removes the rest
@@ -791,24 +804,33 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it is done again."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
     given = check_metadata_of(changes, list(changes))
-    with indexer.writing(), _unsettling(indexer, given):
+    with indexer.writing(beside=True), _unsettling(indexer, given):
         indexer.ensure_root()
         rows = {row.identity: row for row in live_rows(indexer, list(given))}
-        roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         versions = []
         for name, changed in given.items():
-            before = rows[name]
-            merged = {**json.loads(before.updates), **changed}
-            row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
-            versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
+            make_root = functools.partial(_renewed_root, indexer, name, changed)
+            versions.append(PendingVersion(_updated(rows[name], changed), make_root, base=rows[name]))
         return replace(_ingest_documents(indexer, versions, rows), reasons=dict.fromkeys(given, "metadata"))
+
+
+def _updated(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
+    merged = {**json.loads(row.updates), **changed}
+    return replace(row, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
+
+
+def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build: int) -> Root:
+    """Make a root node of what is live now of a document, which others may have changed, with other metadata."""
+    [row] = live_rows(indexer, [name])
+    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+    return indexer.renewed(roots, row.uid, _updated(row, changed))(build)
 
 
 def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
-    repaired = () if indexer.is_checked else indexer.on_check()
+    repaired = () if indexer.is_checked or not indexer.turns.is_sole else indexer.on_check()
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
@@ -937,11 +959,12 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
             collection = indexer.ledger.tree.groups[LAZY_ROOT_NAME].collection
             return Root(indexer.stored_root(collection, root)._replace(build=build), changed)
 
-        pending = PendingVersion(changed, make)
+        pending = PendingVersion(changed, make, base=row)
         pending.version_hash = version.content_hash
-        indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
-        if not pending.flipped:
-            step, error = next(iter(pending.failures.items()))
+        done = indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
+        if not any(one.flipped for one in done):
+            deleted = LoadError("The document was deleted meanwhile.", path=identity)
+            step, error = next(iter(pending.failures.items()), (LOADING, deleted))
             msg = f"Rolling back {identity!r} to version {version.number} failed to {step}: {sentence(error)}"
             raise IngestionError(msg) from error
         indexer.purge()

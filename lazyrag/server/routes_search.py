@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.document.catalogue import TextMatch
 from lazyrag.document.snapshot import LocalSnapshot
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
@@ -182,7 +182,7 @@ class Scope:
     async def respond(self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False) -> Response:
         """Run blocking work, and respond with its result as JSON; of slow work only a few at a time."""
         async with self.service.slow if slow else nullcontext():
-            return as_json(await self.service.run(find, *args), status)
+            return as_json(await self.service.run(_read_again, find, *args), status)
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
         """Convert nodes to JSON types, in one state of the set."""
@@ -211,6 +211,13 @@ class Scope:
 async def _scope(set: str, request: Request, principal: Annotated[Principal, needs("read")]) -> Scope:  # noqa: A002
     service = service_of(request)
     return Scope(service, principal, set, service.view(set, principal))
+
+
+def _read_again(find: Callable[..., Any], *args: Any) -> Any:
+    """Read; once more, if a document was deleted or changed between the search and the reading of its nodes."""
+    with suppress(StaleNodeError):
+        return find(*args)
+    return find(*args)
 
 
 Reading = Annotated[Scope, Depends(_scope)]

@@ -388,6 +388,9 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     from lazyrag.server.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
+    sys.setswitchinterval(
+        0.001
+    )  # short jobs beside a long one, too: each of their statements waits for the interpreter
     state = config.server.state
     with ExitStack() as stack:
         follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
