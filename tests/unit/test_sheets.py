@@ -423,11 +423,10 @@ def test_labels_of_rows_are_no_bomb():
         ("test.xls", r"that of old office programs\. Save it as \.xlsx"),
         ("docx-tables.docx", "not a workbook, but of another format"),
         ("wiki.md", "cut off, encrypted, or of another format"),
-        ("made_zero.docx", "no workbook: it is empty"),
     ],
 )
 def test_what_is_no_workbook(tmp_path, name, words):
-    """Locked, empty and disguised files fail with what to do, where the suffix decides."""
+    """Locked and disguised files fail with what to do, where the suffix decides."""
     register_loader(".xlsx", replace=True)(loaders[".xlsx"])
     path = tmp_path / "a.xlsx"
     path.write_bytes(shared("data", "docs", name).read_bytes())
@@ -449,12 +448,11 @@ def test_the_old_format():
     [
         ("test.xlsx", "not a workbook of the old format, perhaps of the new one. Save it as .xlsx."),
         ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
-        ("made_zero.md", "not a workbook: it is empty. Save it again as .xls or .xlsx."),
         ("fake-email.msg", "not a workbook of the old format"),
     ],
 )
 def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):
-    """Empty files and those of other formats fail with what to do, where the suffix decides; nothing is printed."""
+    """Files of other formats fail with what to do, where the suffix decides; nothing is printed."""
     register_loader(".xls", replace=True)(loaders[".xls"])
     path = tmp_path / "a.xls"
     path.write_bytes(shared("data", "docs", name).read_bytes())
