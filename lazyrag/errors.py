@@ -11,7 +11,8 @@
     ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   └── NoReaderError                    a picture, sound or film, and no function that finds text in it
+    │   ├── NoReaderError                    a picture, sound or film, and no function that finds text in it
+    │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
     ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
@@ -109,6 +110,13 @@ class NoReaderError(LoadError):
             return "image in which OCR found no text"
         kind = self.loader.removesuffix("Loader").lower() or "media"
         return f"{kind} without a media reader (register_media_reader)"
+
+
+class LoaderEndedError(LoadError):
+    """The process that loaded a file crashed, or exceeded its memory or time."""
+
+    quarantine = ""
+    """What has to change before a sync reads the file again, as a digest; "" for nothing."""
 
 
 class TransformError(LazyRAGError):
@@ -337,3 +345,23 @@ def preview(text: str, length: int = 60) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+_CARRIED = ("path", "loader", "uid", "group", "embed_key")  # attributes that pass between processes
+
+
+def describe_error(error: Exception, **more: str) -> dict[str, Any]:
+    """An error as JSON, for `remade_error`."""
+    own = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
+    return {"type": type(error).__name__, "message": str(error), "own": own | more}
+
+
+def remade_error(stored: dict[str, Any]) -> Exception:
+    """The error that `describe_error` described; one of another package has its name and message."""
+    known = globals().get(stored["type"])
+    is_known = isinstance(known, type) and issubclass(known, LazyRAGError)
+    kind: Any = known if is_known else type(stored["type"], (Exception,), {})
+    made: Exception = kind(stored["message"])
+    for name, value in stored["own"].items():
+        setattr(made, name, value)
+    return made

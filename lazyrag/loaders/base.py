@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.errors import LoaderEndedError, LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -37,8 +37,8 @@ MAX_NESTING = 5
 class LoadLimits:
     """Limits for loading one file. A file that exceeds one fails with an error that names the limit.
 
-    ``time_s`` and ``memory_bytes`` need ``Document(processes=...)``: only another process can be limited. Loaders that
-    another process cannot import are called without these two.
+    ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are, other files with
+    ``Document(processes=...)``. Loaders that another process cannot import are called without these two.
 
     Args:
         bytes: Size of a file. 0 or None removes a limit, here and below.
@@ -373,7 +373,8 @@ def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
     """The error with its file, and its loader unless it names one."""
     known = exc.loader if isinstance(exc, LoadError) else ""
-    error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
+    kinds = (one for one in (NoReaderError, LoaderEndedError) if isinstance(exc, one))
+    error = next(kinds, LoadError)
     return error(str(exc), path=path, loader=known or loader)
 
 
