@@ -35,7 +35,7 @@ from lazyrag.document.groups import (
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
-from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.document.load_files import AddReader, Readers, add_reader
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
@@ -48,6 +48,7 @@ from lazyrag.document.sync import (
 )
 from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.loaders.process import resident_bytes
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
 from lazyrag.stores.config import StoreConf

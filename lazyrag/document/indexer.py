@@ -124,6 +124,7 @@ class Indexer:
                 close()
             if self.options.launcher is not None:
                 self.options.launcher.close()
+            self.loading.close()
 
     @property
     def graph(self) -> GroupGraph:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, TABLE, Location
+from lazyrag.data.segment import EMPTY, TABLE, Location, check_metadata
 from lazyrag.errors import LoaderEndedError, LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
@@ -252,6 +253,23 @@ class LoadedFile:
             for name, is_table in (("tables", True), ("locations", False)):
                 own = (one for one in given if (one.kind == TABLE) is is_table)
                 object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
+
+
+def packed_file(loaded: LoadedFile) -> list[Any]:
+    """A loaded file as JSON, for `unpacked_file`.
+
+    Raises:
+        ConfigError: If its metadata are no JSON values.
+    """
+    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` tells them apart
+    locations = [[one.start, one.end, one.kind, one.label] for one in places]
+    return [loaded.text, locations, check_metadata(loaded.metadata)]
+
+
+def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
+    """The loaded file that `packed_file` packed."""
+    text, locations, metadata = packed
+    return LoadedFile(text, tuple(starmap(Location, locations)), metadata)
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"

@@ -6,7 +6,6 @@ pdfium has no limits of its own: no other process runs it on a file.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import io
 import itertools
 import logging
@@ -31,16 +30,6 @@ from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
 from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
-from lazyrag.loaders.pictures import (
-    MAX_BYTES,
-    MAX_PICTURES,
-    WHOLE_PAGE,
-    Described,
-    caption_among,
-    check_pixels,
-    jpeg_header,
-    picture_format,
-)
 
 _MAX_GLYPHS = 1_000_000
 _MAX_PIXELS = 40_000_000
@@ -193,6 +182,8 @@ class OpenPdf:
 
     def pictures(self, index: int) -> list[tuple[Any, ...]]:
         """The pictures of a page: place, what they are, else the error, caption, alternative text, page."""
+        from lazyrag.loaders.pictures import MAX_PICTURES, WHOLE_PAGE, caption_among, describe_object  # rarely needed
+
         found = []
         with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
             alternatives = _alternative_texts(page)
@@ -206,7 +197,7 @@ class OpenPdf:
                 caption = caption_among(below) or caption_among(above)
                 described, error = None, None
                 try:
-                    described = _describe_object(one)
+                    described = describe_object(one)
                 except Exception as exc:  # noqa: BLE001  it is the result
                     error = describe_error(exc)
                 found.append((f"{index + 1}/{number}", described, error, caption, alternatives.get(tag, ""), where))
@@ -214,12 +205,14 @@ class OpenPdf:
 
     def picture(self, index: int, number: int) -> bytes:
         """A picture of a page as a file."""
+        from lazyrag.loaders.pictures import check_pixels, jpeg_of
+
         with closing(self._document[index]) as page:
             one, _ = next(itertools.islice(_image_objects(page), number, None), (None, 0))
             if one is None:
                 raise LoadError(f"Page {index + 1} has no such picture.")
             check_pixels(*one.get_px_size())
-            data = _jpeg_of(one)
+            data = jpeg_of(one)
             if data is None:
                 with closing(one.get_bitmap()) as bitmap:
                     bitmap.warn_on_close = False  # nothing refers to its pixels after that
@@ -551,23 +544,3 @@ def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterato
             bottom, top = up - low, up + high
         xs, ys = zip(shown_point(page, left, top), shown_point(page, right, bottom), strict=True)
         yield min(xs), min(ys), max(xs), max(ys)
-
-
-def _describe_object(one: Any) -> Described:
-    width, height = one.get_px_size()
-    check_pixels(width, height)
-    stored = one.get_data()
-    if len(stored) > MAX_BYTES:
-        raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
-    kind = "image/png" if _jpeg_of(one) is None else "image/jpeg"
-    return kind, width, height, hashlib.sha256(stored).hexdigest()
-
-
-def _jpeg_of(one: Any) -> bytes | None:
-    """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
-    *packing, last = one.get_filters() or [""]
-    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
-        return None
-    data = bytes(one.get_data(decode_simple=True))
-    picture_format(data)
-    return None if jpeg_header(data)[2] == 4 else data

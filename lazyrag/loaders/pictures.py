@@ -149,7 +149,7 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         kind, size, ends = "png", _unpacked(">16x2I", data), b"IEND" in data[-64:]
     elif data.startswith(b"\xff\xd8"):
-        kind, size, ends = "jpeg", jpeg_header(data)[:2], b"\xff\xd9" in data[-4096:]
+        kind, size, ends = "jpeg", _jpeg_header(data)[:2], b"\xff\xd9" in data[-4096:]
     elif data.startswith((b"GIF87a", b"GIF89a")):
         kind, size, ends = "gif", _unpacked("<6x2H", data), b";" in data[-64:]
     elif data.startswith(b"BM"):
@@ -183,7 +183,7 @@ def _unpacked(form: str, data: bytes) -> tuple[int, int] | None:
     return size
 
 
-def jpeg_header(data: bytes) -> tuple[int, int, int]:
+def _jpeg_header(data: bytes) -> tuple[int, int, int]:
     """Width, height and number of colours; zeros if there is no header."""
     at = 2
     while at + 9 < len(data) and data[at] == 0xFF:
@@ -423,6 +423,27 @@ def _opened(path: Path, loader: Any) -> PdfFile:
     from lazyrag.loaders.pdf import PdfLoader
 
     return (loader if isinstance(loader, PdfLoader) else PdfLoader()).open(path)
+
+
+def describe_object(one: Any) -> Described:
+    """Describe a picture on a page of a PDF."""
+    width, height = one.get_px_size()
+    check_pixels(width, height)
+    stored = one.get_data()
+    if len(stored) > MAX_BYTES:
+        raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
+    kind = "image/png" if jpeg_of(one) is None else "image/jpeg"
+    return kind, width, height, hashlib.sha256(stored).hexdigest()
+
+
+def jpeg_of(one: Any) -> bytes | None:
+    """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
+    *packing, last = one.get_filters() or [""]
+    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
+        return None
+    data = bytes(one.get_data(decode_simple=True))
+    picture_format(data)
+    return None if _jpeg_header(data)[2] == 4 else data
 
 
 def caption_among(text: str) -> str:

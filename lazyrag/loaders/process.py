@@ -36,8 +36,10 @@ _LARGE = 160 << 20  # bytes that a process may hold when it is kept for other fi
 _START = (
     "import json,sys;sys.path[:]=json.loads(sys.argv[1]);from lazyrag.loaders.process import serve;serve(*sys.argv[2:])"
 )
+_DATA = b'["data", null]'
 _ENDED = "The process that loaded the file ended: its loader crashed, or the memory was not enough."
 _idle: dict[str, deque[ChildProcess]] = {}  # by target, warm
+_running: set[ChildProcess] = set()
 
 
 class ChildProcess:
@@ -64,6 +66,7 @@ class ChildProcess:
         except OSError as exc:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise IngestionError(f"No loading process could be started ({exc.strerror}).") from exc
+        _running.add(self)
         try:
             self._answer()
         except (OSError, EOFError) as exc:
@@ -85,7 +88,7 @@ class ChildProcess:
         self._limits = limits or LoadLimits(time_s=0, memory_bytes=0)
         try:
             self._extend()
-            _send(cast("BinaryIO", self._process.stdin), [method, *args], data)
+            _send(cast("BinaryIO", self._process.stdin), json.dumps([method, *args]).encode(), data)
             return self._answer()
         except (OSError, EOFError) as exc:
             self.end()
@@ -168,6 +171,7 @@ class ChildProcess:
             with suppress(OSError):  # what it has not read
                 cast("BinaryIO", pipe).close()
         self._used.set()
+        _running.discard(self)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -194,15 +198,20 @@ def give_back(process: ChildProcess) -> None:
 
 
 @atexit.register
-def end_idle() -> None:
-    """End the processes that nothing uses."""
-    for warm in _idle.values():
-        while warm:
-            warm.pop().end()
+def end_all() -> None:
+    """End all processes."""
+    while _running:
+        _running.pop().end()
+
+
+def _forget_all() -> None:
+    """After a fork: the processes are those of the program that forked this one."""
+    _idle.clear()
+    _running.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def resident_bytes(pid: int | None) -> int:
@@ -233,8 +242,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
 
 
-def _send(pipe: BinaryIO, value: Any, data: bytes = b"") -> None:
-    text = json.dumps(value).encode()
+def _send(pipe: BinaryIO, text: bytes, data: bytes = b"") -> None:
     pipe.write(_HEAD.pack(len(text), len(data)))
     pipe.write(text)
     pipe.write(data)
@@ -273,10 +281,10 @@ def serve(target: str, folder: str) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     tempfile.tempdir = folder
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    base.page_recognized = lambda: _send(answers, ["page", None])
+    base.page_recognized = lambda: _send(answers, b'["page", null]')
     module, _, name = target.partition(":")
     served = getattr(importlib.import_module(module), name)()
-    _send(answers, ["value", None])
+    _send(answers, b'["value", null]')
     with suppress(EOFError, OSError):  # the parent has ended
         while True:
             (method, *args), data = _receive(source)
@@ -286,12 +294,11 @@ def serve(target: str, folder: str) -> None:
 def _answer_call(answers: BinaryIO, served: Any, method: str, args: list[Any]) -> None:
     try:
         value = getattr(served, method)(*args)
-        answer, data = (["data", None], value) if isinstance(value, bytes) else (["value", value], b"")
-        json.dumps(answer)
+        text, data = (_DATA, value) if isinstance(value, bytes) else (json.dumps(["value", value]).encode(), b"")
     except Exception as exc:  # noqa: BLE001  raised again in the parent
         lacks_memory = isinstance(exc, MemoryError) or isinstance(exc.__cause__, MemoryError)
-        answer, data = ["memory", None] if lacks_memory else ["error", describe_error(exc)], b""
-    _send(answers, answer, data)
+        text, data = json.dumps(["memory", None] if lacks_memory else ["error", describe_error(exc)]).encode(), b""
+    _send(answers, text, data)
 
 
 def _end_with(parent: int) -> None:

@@ -15,11 +15,11 @@ import pytest
 from pypdf._codecs._codecs import LzwCodec
 
 from lazyrag import Document, IngestionWarning
-from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import LoadLimits, load_file, pdf_streams
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from lazyrag.loaders.pdf import PdfLoader
+from lazyrag.loaders.process import resident_bytes
 from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, strings, zipped
 from tests.interpreter import ROOT
 
