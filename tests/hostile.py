@@ -42,6 +42,11 @@ def long_pdf(pages: int, contents: Sequence[bytes] = (), filters: bytes = b"/Fla
     objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, kids)]
     objects += [page] * pages
     objects += [b"<</Length %d/Filter %s>>stream\n%s\nendstream" % (len(one), filters, one) for one in contents]
+    return numbered(objects)
+
+
+def numbered(objects: Sequence[bytes]) -> bytes:
+    """A PDF of objects, numbered from 1; the first is its catalogue."""
     parts = [b"%PDF-1.4\n"]
     parts += [b"%d 0 obj%sendobj\n" % (number, one) for number, one in enumerate(objects, start=1)]
     offsets = itertools.accumulate(map(len, parts[:-1]))
@@ -50,6 +55,19 @@ def long_pdf(pages: int, contents: Sequence[bytes] = (), filters: bytes = b"/Fla
     head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
     end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(data))
     return data + head + table + end
+
+
+def endless_form() -> bytes:
+    """A small PDF whose form draws itself twice, which expands without end."""
+    form = b"<</XObject<</F 5 0 R>>>>"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources%s>>" % form,
+        b"<</Length 5>>stream\n/F Do\nendstream",
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources%s/Length 11>>stream\n/F Do /F Do\nendstream" % form,
+    ]
+    return numbered(objects)
 
 
 def cyclic_ole() -> bytes:

@@ -1,0 +1,164 @@
+"""Files that end their loader: each is a failure of its own, and is not read again until there is a reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from lazyrag import Document, IngestionWarning
+from lazyrag.errors import LoaderEndedError, LoadError
+from lazyrag.loaders import LoadLimits, load_file
+from lazyrag.loaders.process import end_all, resident_bytes
+from tests.hostile import MEBIBYTE, PEAK_MEBIBYTES, endless_form, long_pdf, zipped
+from tests.interpreter import python
+
+READER = '''
+import os
+
+
+def read(path):
+    """Ends its process where the file says so, and notes each call beside the folder."""
+    with (path.parent.parent / "calls.txt").open("a") as calls:
+        calls.write(path.name + "\\n")
+    text = path.read_text(encoding="utf-8")
+    if text == "crash":
+        os.abort()
+    return text
+'''
+
+
+@pytest.fixture
+def crashing(tmp_path, monkeypatch):
+    """A reader that other processes can import, and a function that counts its calls."""
+    (tmp_path / "quarantine_readers.py").write_text(READER, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import quarantine_readers
+
+    yield quarantine_readers.read
+    sys.modules.pop("quarantine_readers")
+
+
+def stored_in(folder):
+    """The settings of a store on the disk."""
+    return {"segment_store": {"type": "sqlite", "kwargs": {"uri": str(folder / "store.db")}}}
+
+
+def synced(path, read, *, retry=False, **options):
+    """What a new Document of the store says after a sync: its texts, and its failures."""
+    with Document(path, store_conf=stored_in(path.parent), processes=1, **options) as docs:
+        docs.add_reader("*.do", read)
+        with pytest.warns(IngestionWarning):
+            report = docs.retry_failed() if retry else docs.sync()
+        assert [one for one, _ in docs.status().failed] == [failure.path for failure in report.failed]
+        return sorted(node.text for node in docs.get_nodes()), report.failed
+
+
+@pytest.mark.slow
+def test_a_file_that_ends_its_loader_three_times_is_left_alone(folder, tmp_path, crashing):
+    """It is named, other files are in, and no later program reads it, until it is asked to or something changes."""
+    path = folder({"a.do": "tea", "b.do": "crash"})
+    calls = path.parent / "calls.txt"
+
+    def crashes() -> int:
+        return calls.read_text(encoding="utf-8").split().count("b.do")
+
+    texts, [failure] = synced(path, crashing)
+    assert texts == ["tea"]
+    assert (failure.path, type(failure.error)) == ("b.do", LoaderEndedError)
+    assert "quarantined" in str(failure.error)
+    assert crashes() == 3
+    _, [again] = synced(path, crashing)
+    assert str(again.error) == str(failure.error)
+    assert crashes() == 3
+    synced(path, crashing, retry=True)
+    assert crashes() == 6
+    synced(path, crashing, limits=LoadLimits(time_s=99))
+    assert crashes() == 9
+    (path / "b.do").write_text("water", encoding="utf-8")
+    os.utime(path / "b.do", (1, 1))
+    with Document(path, store_conf=stored_in(path.parent)) as docs:
+        docs.add_reader("*.do", crashing)
+        assert docs.sync().failed == ()
+        assert sorted(node.text for node in docs.get_nodes()) == ["tea", "water"]
+
+
+def test_a_form_that_draws_itself_fails_soon_and_small(folder):
+    """A PDF of some hundred bytes would take all memory: its process ends, this one goes on, and others are read."""
+    assert len(endless_form()) < 1000
+    path = folder({"a.pdf": endless_form(), "b.txt": "tea"})
+    before, started = resident_bytes(os.getpid()), time.process_time()
+    with pytest.raises(LoaderEndedError, match=r"took more than 240.* MiB") as caught:
+        load_file(path / "a.pdf")
+    assert (caught.value.path, caught.value.loader) == (str(path / "a.pdf"), "PdfLoader")
+    with Document(path) as docs:
+        with pytest.warns(IngestionWarning, match=r"1 of 2 files failed to load.*a\.pdf.*quarantined"):
+            assert [node.path for node in docs.get_nodes()] == ["b.txt"]
+        assert docs.plan().steps
+    assert resident_bytes(os.getpid()) - before < 100 * MEBIBYTE
+    assert time.process_time() - started < 8
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
+def test_its_process_stays_small(tmp_path):
+    """The peak and the time of the processor of all processes together."""
+    (tmp_path / "a.pdf").write_bytes(endless_form())
+    program = (
+        "import resource, sys\nfrom lazyrag.errors import LoadError\nfrom lazyrag.loaders import load_file\n"
+        "from lazyrag.loaders.process import end_all\n"
+        "try:\n    load_file(sys.argv[1])\nexcept LoadError:\n    end_all()\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\nprint(used.ru_maxrss >> 10, used.ru_utime)"
+    )
+    peak, seconds = map(float, python("-c", program, str(tmp_path / "a.pdf")).stdout.split())
+    assert 0 < peak < PEAK_MEBIBYTES
+    assert seconds < 8
+
+
+def test_inside_of_an_archive(folder):
+    """The others of the archive are read."""
+    path = folder({"a.zip": zipped({"a.pdf": endless_form(), "b.txt": b"tea"})}) / "a.zip"
+    loaded = load_file(path)
+    assert loaded.text == "tea"
+    assert "took more than" in str(loaded.metadata)
+
+
+def test_what_shows_a_page_is_protected_too(folder):
+    """Pictures of pages, and a plan, run in the same processes; the next file is read by another."""
+    path = folder({"a.pdf": endless_form(), "b.pdf": long_pdf(1)})
+    from lazyrag.loaders.pdf import PdfLoader
+
+    file = PdfLoader().open(path / "a.pdf")
+    with pytest.raises(LoaderEndedError):
+        file.image(0, 20)
+    file.close()
+    file = PdfLoader().open(path / "b.pdf")
+    assert file.image(0, 20).shape[2] == 3
+    file.close()
+
+
+def test_processes_are_kept_warm_and_end_with_the_program(folder):
+    """One process reads many files; an explicit end, as at exit, leaves none and no folder."""
+    from lazyrag.loaders import process
+
+    path = folder({"a.pdf": long_pdf(1)}) / "a.pdf"
+    for _ in range(3):
+        with pytest.raises(LoadError, match="no text layer"):
+            load_file(path)
+    [warm] = process._idle["lazyrag.loaders.pdf_pages:OpenPdf"]
+    assert warm.count >= 9
+    assert os.path.exists(warm._folder)  # noqa: PTH110
+    end_all()
+    assert not warm.is_alive
+    assert not os.path.exists(warm._folder)  # noqa: PTH110
+
+
+def test_no_process_without_a_pdf(folder):
+    """A folder of other files starts none, and imports nothing for it."""
+    path = folder({"a.txt": "tea", "b.md": "# Tea", "c.html": "<p>tea"})
+    program = f"import sys\nfrom lazyrag import Document\nDocument({str(path)!r}).get_nodes()\n"
+    done = python("-c", program + "print([one for one in ('subprocess', 'pypdfium2') if one in sys.modules])")
+    assert "pypdfium2" not in done.stdout
+    program += "from lazyrag.loaders import process\nprint(len(process._running))"
+    assert python("-c", program).stdout == "0\n"
