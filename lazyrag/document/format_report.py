@@ -141,14 +141,12 @@ def _program(names: tuple[str, ...]) -> tuple[How, str]:
 def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     """Look at the first, the middle and the last page of a PDF."""
     try:
-        with closing(loader.open(path, loader.max_objects, _LOOK_S)) as file:
+        with closing(loader.open(path, _LOOK_S)) as file:
             layers = file.layers()
     except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
         if isinstance(exc, LoadError) and "password" in str(exc):
             raise
         return "unknown until read", "too large to look at" if "took longer" in str(exc) else "damaged"
-    if layers is None:
-        return "unknown until read", "encrypted, opens without a password"
     if False not in layers:
         return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
     if loader.ocr is not None:

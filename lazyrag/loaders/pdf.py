@@ -96,7 +96,7 @@ class PdfLoader:
         Raises:
             LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
         """
-        with closing(self.open(path, self.max_objects)) as file:
+        with closing(self.open(path)) as file:
             check_pages(file.count)
             if self.max_pages is not None and file.count > self.max_pages:
                 hint = f"Split it, or allow more: PdfLoader(max_pages={file.count})."
@@ -117,15 +117,14 @@ class PdfLoader:
         notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
         return LoadedFile(text, (*locations, *sections), {**read.file_metadata, **read.metadata(), **notes})
 
-    def open(self, path: Path, max_objects: int = 0, max_seconds: float = 0.0) -> PdfFile:
+    def open(self, path: Path, max_seconds: float = 0.0) -> PdfFile:
         """Open the file by one of the passwords, or what is left of a damaged one.
 
         Args:
             path: An existing file.
-            max_objects: Most objects of a page; 0 does not count them.
             max_seconds: Time for reading it; 0 for that of the loader.
         """
-        return PdfFile(path, ("", *self._passwords), max_objects, max_seconds or self.max_seconds)
+        return PdfFile(path, ("", *self._passwords), self.max_objects, max_seconds or self.max_seconds)
 
     def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
         from tqdm import tqdm  # slow to import
@@ -235,6 +234,7 @@ def load_errors() -> Iterator[None]:
 _PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
 _MEMORY, _MEMORY_PER_BYTE = 240 << 20, 64
 """Bytes for reading a small file, and for each byte of one, unless the Document has other limits."""
+_CPU_SHARE = 7 / 600  # of the seconds of a file, for each MB: time of the processor for its text
 _RENDERED = 768 << 20  # more for a picture of a page
 
 
@@ -244,7 +244,7 @@ class PdfFile:
     Args:
         path: An existing file.
         passwords: Tried one after the other.
-        max_objects: Most objects of a page; 0 does not count them.
+        max_objects: Most strings and lines of a page.
         max_seconds: Time for reading it.
 
     Raises:
@@ -252,7 +252,9 @@ class PdfFile:
     """
 
     def __init__(self, path: Path, passwords: Sequence[str], max_objects: int, max_seconds: float) -> None:
-        self._limits = _limits_of(path, max_seconds)
+        size = path.stat().st_size
+        self._cpu_s = max_seconds * _CPU_SHARE * max(1.0, size / 1e6)
+        self._limits = _limits_of(size, max_seconds)
         self._process = borrow(_PAGES)
         try:
             self.count = self._call("open", os.path.abspath(path), [*passwords], max_objects, max_seconds)  # noqa: PTH100
@@ -265,14 +267,13 @@ class PdfFile:
 
     def read(self, *, has_ocr: bool) -> Pages:
         """Read the text layer of all pages."""
-        found = Pages(**self._call("read", has_ocr))
+        found = Pages(**self._process.call("read", has_ocr, limits=self._limits, cpu_s=self._cpu_s))
         found.unread = dict(found.unread)
         return found
 
-    def layers(self) -> set[bool] | None:
+    def layers(self) -> set[bool]:
         """Whether pages have a text layer, see `lazyrag.loaders.pdf_pages.OpenPdf.layers`."""
-        found = self._call("layers")
-        return None if found is None else set(found)
+        return set(self._call("layers"))
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
@@ -313,11 +314,10 @@ class PdfFile:
         give_back(self._process)
 
 
-def _limits_of(path: Path, max_seconds: float) -> LoadLimits:
-    """The limits of a file; by default its size decides."""
+def _limits_of(size: int, max_seconds: float) -> LoadLimits:
+    """The limits of a file of so many bytes; by default its size decides."""
     limits = reading().limits
     if limits.memory_bytes == DEFAULT_LIMITS.memory_bytes:
-        size = path.stat().st_size
         limits = replace(limits, memory_bytes=min(limits.memory_bytes or 0, _MEMORY + _MEMORY_PER_BYTE * size))
     return limits if limits.time_s != DEFAULT_LIMITS.time_s else replace(limits, time_s=max_seconds)
 

@@ -10,7 +10,6 @@ import io
 import itertools
 import logging
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -29,7 +28,6 @@ from lazyrag.loaders.pdf import load_errors
 from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
 from lazyrag.loaders.pdf_recovery import recovered
-from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
 
 _MAX_GLYPHS = 1_000_000
 _MAX_PIXELS = 40_000_000
@@ -59,13 +57,12 @@ class OpenPdf:
         Args:
             path: Its path.
             passwords: Tried one after the other.
-            max_objects: Most objects of a page; 0 does not count them.
+            max_objects: Most strings and lines of a page.
             max_seconds: Time for all that follows.
         """
         self._max_objects, self._max_seconds = max_objects, max_seconds
         self._until = time.monotonic() + max_seconds
-        self._count, self._lost = 0, dict[int, str]()
-        self._objects = count_objects(Path(path), max_objects, self._check_time) if max_objects else 0
+        self._lost = dict[int, str]()
         self._document = self._opened(Path(path), passwords)
         self._count = len(self._document)
         return self._count
@@ -82,9 +79,9 @@ class OpenPdf:
                 self._lost = dict(found[1])
                 return document
 
-    def _check_time(self, done: int = 0) -> None:
+    def _check_time(self, done: int) -> None:
         if time.monotonic() > self._until:
-            read = f"{done} of its {self._count} pages were" if self._count else "none of its pages was"
+            read = f"{done} of its {self._count} pages were" if done else "none of its pages was"
             hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
             raise LoadError(f"Reading the PDF took longer than {self._max_seconds:g} s; {read} read by then. {hint}")
 
@@ -94,20 +91,8 @@ class OpenPdf:
         if document is not None:
             document.close()
 
-    @property
-    def _is_encrypted(self) -> bool:
-        """Whether its streams are."""
-        return int(pdfium.FPDF_GetSecurityHandlerRevision(self._document.raw)) >= 0
-
     def read(self, has_ocr: bool) -> dict[str, Any]:  # noqa: FBT001  called by another process
         """Read the text layer of all pages: fields of `lazyrag.loaders.pdf.Pages`."""
-        if self._is_encrypted:
-            with tempfile.TemporaryDirectory() as folder:
-                decrypted = Path(folder, "decrypted.pdf")  # its streams are packed as here, and not encrypted
-                self._document.save(decrypted, flags=pdfium.FPDF_REMOVE_SECURITY)
-                self._objects = count_objects(decrypted, self._max_objects, self._check_time)
-        if self._objects > self._max_objects * max(1, self._count):
-            raise too_many_objects(self._max_objects)
         texts: list[str] = []
         found: dict[str, Any] = {"texts": texts, "textless": [], "unread": [], "unusable": []}
         sizes = TypeSizes()
@@ -134,10 +119,8 @@ class OpenPdf:
                 found["unusable"].append(index + 1)
         return {**found, "outline": self._outline() or sizes.headings(), "file_metadata": self._metadata()}
 
-    def layers(self) -> list[bool] | None:
-        """Whether three of the pages have a text layer, without empty ones; None if streams could not be checked."""
-        if self._is_encrypted:
-            return None
+    def layers(self) -> list[bool]:
+        """Whether three of the pages have a text layer, without empty ones."""
         found = set()
         for at in {0, self._count // 2, self._count - 1} & {*range(self._count)}:
             glyphs, has_drawings = self._page(at)
@@ -148,6 +131,9 @@ class OpenPdf:
     def _page(self, index: int) -> tuple[list[Glyph], bool]:
         """Characters of a page in drawing order, and, if there are none, whether it has pictures or lines."""
         with self._opened_page(index) as (page, text):
+            if pdfium.FPDFPage_CountObjects(page) > self._max_objects:
+                problem = f"A page of the PDF has more than {self._max_objects:,} strings and lines."
+                raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
             glyphs = page_glyphs(PageText(page, text))
             return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
 

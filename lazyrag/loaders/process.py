@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from lazyrag.errors import IngestionError, LoaderEndedError, describe_error, remade_error
+from lazyrag.errors import IngestionError, LoaderEndedError, LoadError, describe_error, remade_error
 from lazyrag.loaders import base
 from lazyrag.loaders.base import LoadLimits, over_limit
 
@@ -57,8 +57,9 @@ class ChildProcess:
         self._program = os.getpid()
         self._lock, self._used = threading.Lock(), threading.Event()
         self._used.set()
-        self._until, self._limits = math.inf, LoadLimits()
-        self._exceeded: LoaderEndedError | None = None
+        self._until = self._cpu_s = self._cpu_until = math.inf
+        self._limits = LoadLimits()
+        self._exceeded: LoadError | None = None
         self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
         command = [sys.executable, "-P", "-c", _START, json.dumps([*map(str, sys.path)]), target, self._folder]
         try:
@@ -77,15 +78,27 @@ class ChildProcess:
             raise
         threading.Thread(target=self._watch, name="lazyrag loading", daemon=True).start()
 
-    def call(self, method: str, *args: Any, data: bytes = b"", limits: LoadLimits | None = None) -> Any:
+    def call(
+        self, method: str, *args: Any, data: bytes = b"", limits: LoadLimits | None = None, cpu_s: float = math.inf
+    ) -> Any:
         """Call a method with JSON values, and with data if there are some; return its value.
 
+        Args:
+            method: Its name.
+            args: Its arguments.
+            data: One more argument.
+            limits: Those of time and memory.
+            cpu_s: Seconds of the processor, where the system reports them.
+
         Raises:
-            LoaderEndedError: If the process ends, or exceeds a limit.
+            LoadError: If it takes more time of the processor.
+            LoaderEndedError: If the process ends, or exceeds another limit.
             Exception: What the method raised; one of another package has its name and message.
         """
         self.count += 1
         self._limits = limits or LoadLimits(time_s=0, memory_bytes=0)
+        self._cpu_s = cpu_s
+        self._cpu_until = cpu_s + (cpu_seconds(self._process.pid) if cpu_s < math.inf else 0.0)
         try:
             self._extend()
             _send(cast("BinaryIO", self._process.stdin), json.dumps([method, *args]).encode(), data)
@@ -102,7 +115,7 @@ class ChildProcess:
             self.end()
             raise
         finally:
-            self._until = math.inf
+            self._until = self._cpu_until = math.inf
 
     def _extend(self) -> None:
         seconds = self._limits.time_s
@@ -137,6 +150,11 @@ class ChildProcess:
                 self._exceeded = LoaderEndedError(str(error))
             elif most is not None and resident_bytes(self._process.pid) > most:
                 self._exceeded = _too_much_memory(self._limits)
+            elif self._cpu_until < math.inf and cpu_seconds(self._process.pid) > self._cpu_until:
+                problem = (
+                    f"Reading the file took more than {self._cpu_s:.3g} s of the processor, too much for its size."
+                )
+                self._exceeded = LoadError(f"{problem} Split it, or allow more: PdfLoader(max_seconds=...).")
             if self._exceeded is not None:
                 _kill(self._process)
                 return
@@ -226,6 +244,15 @@ def resident_bytes(pid: int | None) -> int:
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the time of the processor that a process took; 0 on systems that do not report it."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def _too_much_memory(limits: LoadLimits) -> LoaderEndedError:
