@@ -310,12 +310,33 @@ def _suffix_of(pattern: str) -> str:
     return suffix if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix) else ""
 
 
+def parse_loading(text: str | None) -> dict[str, Any]:
+    """Arguments of a Document for ``--loading``: by default, one process loads files within the default limits.
+
+    Raises:
+        ConfigError: If the text is not a list of ``processes=`` and of limits.
+
+    Example:
+        >>> parse_loading("processes=2,time_s=60")["processes"], parse_loading(None)["processes"]
+        (2, 1)
+    """
+    values: dict[str, Any] = {}
+    for pair in filter(None, (text or "").split(",")):
+        name, _, value = pair.partition("=")
+        try:
+            values[name.strip()] = int(value)
+        except ValueError as exc:
+            expected = "pairs such as 'processes=2,time_s=60,memory_bytes=1000000000'"
+            raise ConfigError(f"loading must be {expected}; got {text!r}.") from exc
+    return {"processes": values.pop("processes", 1), "limits": LoadLimits(**values)}
+
+
 TRIES = 3
 """How often a file is loaded whose loader ends its process."""
 _TRY_AGAIN_S = 30.0  # a loader that took longer is not called again
 _SERVER = "lazyrag.document.load_files:FileServer"
 _QUARANTINED = (
-    "The file is quarantined: a sync reads it again when its bytes, its reader or the limits change. "
+    "Quarantined: {} A sync reads the file again when its bytes, its reader or the limits change. "
     "Retry it with retry_failed()."
 )
 
@@ -387,7 +408,7 @@ class Loading:
             except LoaderEndedError as exc:
                 if tries == TRIES or time.monotonic() - started > _TRY_AGAIN_S:
                     loader = exc.loader or self._name_of(file)
-                    raise LoaderEndedError(f"{exc} {_QUARANTINED}", path=str(file.path), loader=loader) from exc
+                    raise LoaderEndedError(_QUARANTINED.format(exc), path=str(file.path), loader=loader) from exc
         raise AssertionError
 
     def _load_there(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001

@@ -307,7 +307,7 @@ def serve(target: str, folder: str) -> None:
     with suppress(OSError):  # where memory runs out, this process ends first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     tempfile.tempdir = folder
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
     base.page_recognized = lambda: _send(answers, b'["page", null]')
     module, _, name = target.partition(":")
     served = getattr(importlib.import_module(module), name)()
@@ -316,6 +316,7 @@ def serve(target: str, folder: str) -> None:
         while True:
             (method, *args), data = _receive(source)
             _answer_call(answers, served, method, [*args, data] if data else args)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _answer_call(answers: BinaryIO, served: Any, method: str, args: list[Any]) -> None:
@@ -328,8 +329,9 @@ def _answer_call(answers: BinaryIO, served: Any, method: str, args: list[Any]) -
     _send(answers, text, data)
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, folder: str) -> None:
     """End this process when its parent is gone, even while it loads a file."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

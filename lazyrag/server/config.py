@@ -46,6 +46,13 @@ Located = Annotated[Path, AfterValidator(_located)]
 """A path that is relative to the configuration file."""
 
 
+def _checked_loading(text: str) -> str:
+    from lazyrag.document.load_files import parse_loading
+
+    parse_loading(text)
+    return text
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -116,6 +123,8 @@ class SetConfig(_Section, RemoteSet):
     """Number of stores, as for ``lazyrag index --shards``; by default what there is."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
+    loading: Annotated[str, AfterValidator(_checked_loading)] = ""
+    """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for none."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -269,6 +278,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         ConfigError: If the embedding model is not on this machine.
     """
     import lazyrag.document.project as projects
+    from lazyrag.document.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
     if chosen.url is not None:
@@ -284,7 +294,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own and chosen.shard is None:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
-        docs: Document = project.open(write=write, files=path is not None, **more)
+        docs: Document = project.open(write=write, files=path is not None, loading=chosen.loading, **more)
         if write:
             project.save()
     else:
@@ -293,6 +303,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         conf = chosen.store_conf or projects.Project(folder, folder).store_conf
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
+        more |= parse_loading(chosen.loading)
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
         docs = chosen.open(path, embed, more)
     if chosen.setup:

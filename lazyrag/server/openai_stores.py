@@ -436,7 +436,7 @@ def _described(store: Store, status: str, metadata: Mapping[str, Any], error: Er
     sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
-    if error is not None and error.type in ("LoadError", "NoReaderError"):
+    if error is not None and error.type in ("LoadError", "LoaderEndedError", "NoReaderError"):
         is_unknown = error.type == "NoReaderError" or error.detail.startswith("No loader")
         code = "unsupported_file" if is_unknown else "invalid_file"
     return {
