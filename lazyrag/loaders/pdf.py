@@ -287,7 +287,7 @@ class PdfFile:
         text, at = self._call("placed", index)
         return PlacedText(text, tuple(at))
 
-    def boxes(self, index: int, characters: Iterable[int]) -> tuple[float, list[list[float]]]:
+    def boxes(self, index: int, characters: Iterable[int]) -> tuple[float, list[tuple[float, ...]]]:
         """The height of a page, and boxes of characters; see `lazyrag.loaders.pdf_pages.OpenPdf.boxes`."""
         height, found = self._call("boxes", index, [*characters])
         return height, found
