@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -11,12 +12,13 @@ import pytest
 from lazyrag import Document, IngestionWarning
 from lazyrag.errors import LoaderEndedError, LoadError
 from lazyrag.loaders import LoadLimits, load_file
-from lazyrag.loaders.process import end_all, resident_bytes
+from lazyrag.loaders.process import ChildProcess, end_all, resident_bytes
 from tests.hostile import MEBIBYTE, costly_form, endless_form, long_pdf, zipped
 from tests.interpreter import python
 
 READER = '''
 import os
+import signal
 
 
 def read(path):
@@ -157,3 +159,44 @@ def test_no_process_without_a_pdf(folder):
     assert "pypdfium2" not in done.stdout
     program += "from lazyrag.loaders import process\nprint(len(process._running))"
     assert python("-c", program).stdout == "0\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that interrupt")
+def test_an_interrupted_call_leaves_no_answer_behind():
+    """The next call does not get the answer of the interrupted one: the process has ended."""
+    process = ChildProcess("threading:Event")
+    assert process.call("is_set") is False
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            process.call("wait")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not process.is_alive
+    assert not process.reserve()
+
+
+def test_a_call_that_hangs_is_ended():
+    """Within its time, with the limit in the error; without a limit it goes on."""
+    process = ChildProcess("threading:Event")
+    with pytest.raises(LoaderEndedError, match=r"took longer than 0\.2 s; the limit time_s=0\.2 is exceeded"):
+        process.call("wait", limits=LoadLimits(time_s=0.2))
+    assert not process.is_alive
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_uses_processes_of_its_own(folder):
+    """A program that forks with a warm process shares no pipe with its child."""
+    path = folder({"a.pdf": long_pdf(1)}) / "a.pdf"
+    program = (
+        "import os, sys\nfrom lazyrag.errors import LoadError\nfrom lazyrag.loaders import load_file, process\n"
+        "def count():\n    try:\n        load_file(sys.argv[1])\n    except LoadError as exc:\n"
+        "        assert 'no text layer' in str(exc)\n    [[warm]] = process._idle.values()\n"
+        "    return warm._process.pid\n"
+        "first, child = count(), os.fork()\n"
+        "if not child:\n    os._exit(count() == first)\n"
+        "print(os.waitpid(child, 0)[1], count() == first)\n"
+    )
+    assert python("-c", program, str(path)).stdout == "0 True\n"
