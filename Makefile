@@ -87,7 +87,6 @@ bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a millio
 	$(BIN)/python benchmarks/dense.py --nodes 1000000 --only
 	$(BIN)/python benchmarks/growth.py --nodes 1000000
 	$(BIN)/python benchmarks/scale.py --nodes 1000000 --check
-	$(BIN)/python benchmarks/scale_model.py
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
 

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag._version": "__version__",
+        "lazyrag.client": "connect",
         "lazyrag.data.fields": "DataType DocField",
         "lazyrag.data.filters": "And Condition Not Or",
         "lazyrag.data.node": "DocNode",

@@ -1,6 +1,7 @@
 # The names of the package, for type checkers and editors.
 
 from lazyrag._version import __version__ as __version__
+from lazyrag.client import connect as connect
 from lazyrag.data.fields import DataType as DataType
 from lazyrag.data.fields import DocField as DocField
 from lazyrag.data.filters import And as And

@@ -287,34 +287,6 @@ def fusion(zh: bool) -> str:
     return drawing.svg()
 
 
-def shards(zh: bool) -> str:
-    """A query over shards, merged into one ranking."""
-    drawing = Drawing(
-        760,
-        300,
-        "分片：一个查询，多台机器，同一个结果" if zh else "Shards: one query, several machines, the same result",
-    )
-    drawing.box(20, 115, 120, 60, *(("查询", "前 k 条") if zh else ("query", "top-k")), kind="a")
-    drawing.box(
-        200, 105, 150, 80, *(("协调者", "全局词频统计") if zh else ("coordinator", "global term statistics")), kind="c"
-    )
-    for number in range(3):
-        y = 24 + number * 84
-        name = f"分片 {number + 1}" if zh else f"shard {number + 1}"
-        drawing.box(430, y, 150, 60, name, "自己的存储" if zh else "its own store", kind="b")
-        drawing.arrow((350, 130 + number * 15), (428, y + 30))
-        drawing.arrow((580, y + 30), (632, 130 + number * 15))
-    drawing.box(634, 105, 108, 80, *(("合并", "前 k 条") if zh else ("merge", "top-k")), kind="c")
-    drawing.arrow((140, 145), (198, 145))
-    hint = (
-        "得分与顺序同一个索引里的完全一样；每个分片可以有副本"
-        if zh
-        else "Scores and order equal those of one index. Each shard can have replicas."
-    )
-    drawing.text(380, 286, hint, "mid soft")
-    return drawing.svg()
-
-
 def versions(zh: bool) -> str:
     """What readers see while a new version of a document is written."""
     drawing = Drawing(
@@ -370,7 +342,6 @@ DIAGRAMS = {
     "versions": versions,
     "query": query_life,
     "fusion": fusion,
-    "shards": shards,
 }
 
 

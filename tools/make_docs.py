@@ -311,8 +311,6 @@ def routes_table() -> str:
     paths = create_app(Service({}, ROOT)).openapi()["paths"]
     lines = ["| route | does |", "|---|---|"]
     for path, operations in paths.items():
-        if "/_" in path:  # of Document(url=...) alone
-            continue
         for method, operation in operations.items():
             does = re.split(r"(?<=\.)\s", operation.get("description", ""))[0].replace("``", "`").replace("|", "\\|")
             lines.append(f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {does} |")

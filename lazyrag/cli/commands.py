@@ -135,8 +135,13 @@ def app() -> None:
 
 _PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
 _store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
-_where = click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Filter, such as 'file_type in .pdf,.docx'. Repeatable."
+_filters = click.option(
+    "--filters",
+    "--where",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Filter, such as 'file_type in .pdf,.docx'. Repeatable.",
 )
 _topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, metavar="N", help="Number of hits. Default: 6.")
 _group = click.option("--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
@@ -170,7 +175,6 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
-@click.option("--shards", type=click.IntRange(1), metavar="K", help="Distribute the index over K stores.")
 @click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
 @_loading
@@ -183,7 +187,6 @@ def index(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     gitignore: bool | None,
-    shards: int | None,
     ocr: bool | None,
     launcher: int | str | None,
     loading: str | None,
@@ -200,7 +203,6 @@ def index(
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
-    chosen["shards"] = shards
     chosen["loading"] = loading
     if plan:
         return _planned(project, **chosen)
@@ -306,7 +308,7 @@ def _planned(project: Project, *, loading: str | None, diff: bool = False, **cho
     from lazyrag.document import Document
     from lazyrag.document.load_files import parse_loading
 
-    is_new = project.shards is None
+    is_new = not project.exists
     new = project.with_readers(Document(project.folder, **parse_loading(loading), **chosen)) if is_new else None
     with new or project.open(write=True, loading=loading, **chosen) as docs:
         _require_group(docs, project.group)
@@ -460,7 +462,7 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @_store
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 @click.option("--full", is_flag=True, help="Show complete passages.")
@@ -469,7 +471,7 @@ def search(
     words: tuple[str, ...],
     store: Path | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
     full: bool,
@@ -480,9 +482,9 @@ def search(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
-        explanation = search.explain(query, filters) if explain else None
-        nodes = search(query, filters)
+        condition = output.parse_filters(filters, docs.fields)
+        explanation = search.explain(query, condition) if explain else None
+        nodes = search(query, condition)
         result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
@@ -491,7 +493,7 @@ def search(
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query, where))
+        return Output(result, lines[1:] or _nothing_found(docs, query, filters))
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
@@ -500,9 +502,9 @@ def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str]:
+def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[str]:
     count = docs.status().documents
-    among = f"those of {count} files that --where allows" if where else f"{count} files"
+    among = f"those of {count} files that --filters allows" if filters else f"{count} files"
     text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrapped(text, terminal.width())
 
@@ -512,7 +514,7 @@ def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str
 @_store
 @click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 def ask(
@@ -520,7 +522,7 @@ def ask(
     store: Path | None,
     model: str | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
 ) -> Output:
@@ -533,14 +535,14 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
+        condition = output.parse_filters(filters, docs.fields)
         if model:
-            return _answered(search, question, model, topk, filters)
-        nodes = search(question, filters)
+            return _answered(search, question, model, topk, condition)
+        nodes = search(question, condition)
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question, where), ""]
+        lines = lines or [*_nothing_found(docs, question, filters), ""]
         hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
         result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
@@ -661,20 +663,6 @@ def repair(store: Path | None) -> Output:
         problems = docs.repair()
     what = f"{len(problems)} problems remain: their source is gone." if problems else "No problems remain."
     return _checked(problems, what)
-
-
-@app.command(cls=_Command)
-@click.option("--shards", type=click.IntRange(1), required=True, metavar="K", help="The new number of stores.")
-@_store
-def reshard(shards: int, store: Path | None) -> Output:
-    """Distribute the index over K stores, without embedding again."""
-    from lazyrag.document import resharding
-
-    project = find_project(store)
-    found = resharding.reshard(project.store_conf, shards)
-    with project.open(write=True, files=False, embeds=False) as docs:
-        docs.activate_group(project.group, analysers=[_ANALYSER])
-    return Output(asdict(found), [str(found)])
 
 
 @app.command("export", cls=_Command)
@@ -867,45 +855,3 @@ def completion(shell: str) -> Output:
         raise ConfigError(f"Unknown shell {shell!r}.")
     script = kind(app, {}, "lazyrag", "_LAZYRAG_COMPLETE").source()
     return Output({"script": script}, [script])
-
-
-# Ranks
-
-
-@app.command(cls=_Command)
-@click.argument("path", type=_PATH)
-@click.option("--rank", type=click.IntRange(0), required=True, metavar="R", help="Number of this rank, from 0.")
-@click.option("--of", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
-@click.option("--out", type=_PATH, required=True, help="Folder for the results, shared by all ranks.")
-@click.option("--group", metavar="GROUP", help="As for lazyrag index.")
-@click.option("--embed", metavar="MODEL", help="As for lazyrag index.")
-@click.option("--include", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="As for lazyrag index.")
-def worker(path: Path, rank: int, ranks: int, out: Path, include: Any, exclude: Any, **options: Any) -> Output:
-    """Load, chunk and embed the files of one rank of N.
-
-    Start N ranks on any machines that see PATH and the folder of --out, then run `lazyrag merge`. A rank that was
-    interrupted continues when it is started again.
-    """
-    from lazyrag.launchers.ranks import run_rank
-
-    project = new_project(path).with_options(**options)
-    chosen = {"include": _patterns(include), "exclude": _patterns(exclude)}
-    done = run_rank(project, rank, ranks, out, chosen)
-    lines = [
-        f"Rank {rank} of {ranks}: {done.documents} files in {done.batches} batches, {done.skipped} of them before."
-    ]
-    return Output(done._asdict(), [*lines, *([f"{done.failed} failed; the merge tries again."] if done.failed else [])])
-
-
-@app.command(cls=_Command)
-@click.argument("out", type=_PATH)
-@_store
-def merge(out: Path, store: Path | None) -> Output:
-    """Index the results that `lazyrag worker` wrote to OUT."""
-    from lazyrag.launchers.ranks import open_merged
-
-    project, docs = open_merged(out, store)
-    with docs:
-        project.save()
-        return _built(docs, project)

@@ -247,8 +247,8 @@ _CONDITION = re.compile(
 )
 
 
-def parse_where(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter | None:
-    """The filter of ``--where`` options, all of which must hold; None without any.
+def parse_filters(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter | None:
+    """The filter of ``--filters`` options, all of which must hold; None without any.
 
     Args:
         conditions: Such as ``"file_type in .pdf,.docx"``.
@@ -259,7 +259,7 @@ def parse_where(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter 
 
     Example:
         >>> from lazyrag.data.fields import BUILT_IN_FIELDS
-        >>> parse_where(["file_size > 1000"], BUILT_IN_FIELDS)
+        >>> parse_filters(["file_size > 1000"], BUILT_IN_FIELDS)
         Condition('file_size', 'gt', 1000)
     """
     made = [_condition(one, schema) for one in conditions]
@@ -275,11 +275,11 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
 
     match = _CONDITION.fullmatch(text)
     if match is None:
-        msg = f"--where must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
-        raise ConfigError(f"{msg}exists. Example: --where 'file_type in .pdf,.docx'")
+        msg = f"--filters must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
+        raise ConfigError(f"{msg}exists. Example: --filters 'file_type in .pdf,.docx'")
     name, op, value = match["field"], " ".join(match["op"].split()), match["value"]
     if name not in schema:
-        raise ConfigError(f"--where names an unknown field {name!r}. {known_names(name, schema)}")
+        raise ConfigError(f"--filters names an unknown field {name!r}. {known_names(name, schema)}")
     op = "==" if op == "=" else op
     kind = schema[name].element_type or schema[name].data_type
     if op == "exists":
@@ -297,5 +297,5 @@ def _value(text: str, kind: str, name: str) -> Any:
         if kind in ("float", "double"):
             return float(text)
     except ValueError as exc:
-        raise ConfigError(f"--where compares {name} with a number; got {text!r}.") from exc
+        raise ConfigError(f"--filters compares {name} with a number; got {text!r}.") from exc
     return text.lower() == "true" if kind == "boolean" else text

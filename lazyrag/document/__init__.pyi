@@ -18,15 +18,10 @@ from lazyrag.document.marks import Marks as Marks
 from lazyrag.document.marks import PageBox as PageBox
 from lazyrag.document.migration import Migration as Migration
 from lazyrag.document.migration import migrate as migrate
-from lazyrag.document.replica import Replica as Replica
 from lazyrag.document.report import Failure as Failure
 from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem
 from lazyrag.document.report import Progress as Progress
-from lazyrag.document.resharding import Resharding as Resharding
-from lazyrag.document.resharding import reshard as reshard
-from lazyrag.document.shards import ShardedDocument as ShardedDocument
-from lazyrag.document.shards import shard_of as shard_of
 from lazyrag.document.sync import DocumentVersion as DocumentVersion
 from lazyrag.document.sync import GroupDiff as GroupDiff
 from lazyrag.document.sync import PlannedStep as PlannedStep

@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
@@ -29,9 +29,9 @@ from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
-from lazyrag.text.analyzers import term_function
+from lazyrag.text.analyzers import aligned, term_function, without_ignorable
 from lazyrag.types import FieldValue, State
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import normal_name, require, validate_boolean, validate_choice, validate_integer, validate_text
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
@@ -144,7 +144,8 @@ def list_documents(
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
     """Return one document; see `Document.document`."""
     ledger = reader.indexer.ledger
-    known = ledger.documents.named([validate_text("document", identity)])
+    identity = normal_name(validate_text("document", identity))
+    known = ledger.documents.named([identity])
     if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
@@ -494,18 +495,35 @@ def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ign
         uids = [one.uid for one in snapshot.state.view.tree.in_order()]
         batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
         roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
-        found = (_match(root, one) for root in roots for one in _places(fold(content_text(root.content)), fold(text)))
+        found = (_match(root, one) for root in roots for one in _places(content_text(root.content), text, fold))
         return list(itertools.islice(found, most))
 
     return reader.read(read, _ROOT)
 
 
-def _places(text: str, wanted: str) -> Iterator[Span]:
-    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does."""
-    at = text.find(wanted)
+def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does.
+
+    Neither invisible characters nor the normal form count, unless the literal has nothing else.
+    """
+    wanted = fold(_visible(literal))
+    starts: Sequence[int] = range(len(text))
+    ends: Sequence[int] = range(1, len(text) + 1)
+    if not wanted:
+        wanted, folded = literal, text
+    elif text.isascii() or _visible(text) == text:
+        folded = fold(text)
+    else:
+        folded, starts, ends = aligned(text, lambda piece: fold(_visible(piece)))
+    at = folded.find(wanted)
     while at >= 0:
-        yield at, at + len(wanted)
-        at = text.find(wanted, at + len(wanted))
+        end = at + len(wanted)
+        yield starts[at], ends[end - 1]
+        at = folded.find(wanted, end)
+
+
+def _visible(text: str) -> str:
+    return normal_name(without_ignorable(text))
 
 
 def _lowered(text: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
 
 import lazyrag.document.catalogue as listing
 import lazyrag.document.sync as syncing
@@ -28,7 +28,6 @@ from lazyrag.document.groups import (
     GroupOptions,
     Step,
     built_in_groups,
-    embed_identity,
     group_name,
     make_group,
 )
@@ -36,6 +35,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.load_files import AddReader, Readers, add_reader
+from lazyrag.document.model_identity import check_probes, find_identities, next_identity
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem, during_call
@@ -150,19 +150,8 @@ class Document:
             ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
-        shards: Distribute the documents over so many stores, by a hash of their ids, each with its own writer and
-            indexes. Queries give the same nodes, scores and order as with one store. With a store file ``store.db`` the
-            stores are ``store-0-of-4.db``, ...; ``lazyrag reshard`` changes their number. See docs/scale.md.
-        url: Read a Document of a service (``lazyrag serve``) at this address over HTTP, the one called ``name``. Only
-            ``embed`` may be given as well, for embed keys that this program embeds queries of. Writing is done by the
-            service. A list reads the shards of several services as one Document, asked at the same time; a shard may
-            be a list of the addresses of its replicas, of which the first one that answers is read.
-        token: The access token for the service; of several ones that for all, or a list with one for each shard.
-        partial: With a list of shards, leave out those that are down, and name them in `missing`, in explanations and
-            in a warning. By default a shard that is down is an error.
 
     Raises:
-        AccessError: If a service refuses the token.
         DatasetPathError: If a path does not exist.
         ConfigError: If an argument has the wrong type, or two arguments contradict each other.
         MissingDependencyError: If a store needs a package that is not installed.
@@ -186,19 +175,6 @@ class Document:
     _file_readers: Readers = Readers()
     _watcher: Watcher | None = None
     _service: Any = None
-    shards: tuple[Document, ...] = ()
-    """With ``shards=``: one Document for each store. Retrievers and queries of this one search all of them."""
-
-    def __new__(cls, *_: Any, url: Any = None, shards: int | None = None, **__: Any) -> Self:
-        """A Document of this program, in one store or in ``shards``, or with ``url`` of a service or several."""
-        made: Any = cls
-        if cls is Document and not isinstance(url, (str, type(None))):
-            made = importlib.import_module("lazyrag.document.remote_shards").RemoteShards
-        elif cls is Document and url is not None:
-            made = importlib.import_module("lazyrag.document.remote").RemoteDocument
-        elif cls is Document and shards is not None:
-            made = importlib.import_module("lazyrag.document.shards").ShardedDocument
-        return cast("Self", object.__new__(made))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -228,13 +204,7 @@ class Document:
         exclude: Sequence[str] | None = None,
         use_gitignore: bool | None = None,
         server: int | None = None,
-        shards: int | None = None,
-        url: str | Sequence[str | Sequence[str]] | None = None,
-        token: str | Sequence[str] | None = None,
-        partial: bool = False,
     ) -> None:
-        given = next((one for one in (url, token, shards, partial or None) if one is not None), None)
-        require(given is None, "url, token, partial and shards", given, "None for a subclass of Document")
         host = self._host(manager, server)
         name = None if name is None else validate_text("name", name)
         workers = None if workers is None else validate_integer("workers", workers, 1)
@@ -245,7 +215,7 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
-        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").as_launcher(launcher)
+        launched = None if launcher is None else importlib.import_module("lazyrag.launchers.work").Launcher(launcher)
         if launched is not None:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(one) for key, one in embedders.items()}
@@ -260,14 +230,15 @@ class Document:
             on_progress=on_progress,
             launcher=launched,
         )
-        dataset, conf = self._own_part(dataset, StoreConf.parse(store_conf, dataset.folder))
+        conf = StoreConf.parse(store_conf, dataset.folder)
+        _refuse_shards(conf)
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
         self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
         self._reader = Reader(self._indexer)
         if launched is not None:
-            launched.bind(self, {"embed": embed, "doc_fields": doc_fields, "launcher": launcher})
+            launched.bind(self)
         if name is None and self.name != "default":
             _warn_of_namesake(self._indexer)
         host()
@@ -713,10 +684,18 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
+    def repair(
+        self,
+        *,
+        embed_keys: Sequence[str] = (),
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
+            embed_keys: Embed keys whose vectors are embedded again, as their model has changed. Other programs that
+                have the store open must open it again.
             on_progress: As for `sync`.
             cancel: As for `sync`; the next repair does the rest.
 
@@ -734,8 +713,14 @@ class Document:
         """
         from lazyrag.document.verify import repair
 
+        keys = validate_texts("embed_keys", embed_keys)
+        indexer = self._unrestricted("repair")
+        if keys:
+            self._reader.embedders(keys)  # raises for an unknown one
         with during_call(on_progress, cancel):
-            return repair(self._unrestricted("repair"))
+            for key in keys:
+                _embed_again(indexer, key)
+            return repair(indexer)
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
@@ -817,7 +802,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -829,7 +814,7 @@ class Document:
             limit: At most so many documents, at least 1.
             status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
                 ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
-            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+            filters: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
                 root nodes of documents are read, up to the end of the page.
 
         Raises:
@@ -842,7 +827,7 @@ class Document:
             >>> [(one.id, one.status, one.version) for one in docs.documents()]
             [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
         """
-        return listing.list_documents(self._reader, after, limit, status, where)
+        return listing.list_documents(self._reader, after, limit, status, filters)
 
     def document(self, document: str) -> DocumentInfo:
         """Return the state of one document.
@@ -969,7 +954,7 @@ class Document:
 
     @known_keywords
     def search(
-        self, query: str, topk: int = 6, where: FilterLike | None = None, *, group: str = "MediumChunk"
+        self, query: str, topk: int = 6, filters: FilterLike | None = None, *, group: str = "MediumChunk"
     ) -> list[DocNode]:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
 
@@ -978,7 +963,7 @@ class Document:
         Args:
             query: A question or keywords.
             topk: At most so many nodes, at least 1.
-            where: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
+            filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
 
         Raises:
@@ -994,7 +979,7 @@ class Document:
             ['coffee']
         """
         above = importlib.import_module("lazyrag.retrieval.hybrid")  # retrievers are built on Documents
-        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=where)
+        found: list[DocNode] = above.default_retriever(self, group, topk)(query, filters=filters)
         return found
 
     @known_keywords
@@ -1075,13 +1060,15 @@ class Document:
 
     @known_keywords
     def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+        self, text: str, filters: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
+        Invisible characters, such as soft hyphens, and the encoding of accents do not count.
+
         Args:
             text: The text, of at most 1,000 characters.
-            where: Only in documents that satisfy this filter.
+            filters: Only in documents that satisfy this filter.
             limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
@@ -1095,7 +1082,7 @@ class Document:
             >>> docs.grep("dry", ignore_case=True)[0].span
             (9, 12)
         """
-        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+        return listing.grep(self._reader, text, filters, limit, ignore_case=ignore_case)
 
     def tables(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.
@@ -1390,6 +1377,13 @@ class Document:
     def __enter__(self) -> Self:
         return self
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open stores."""
+        raise ConfigError(
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among threads, make a view "
+            "of it with restricted(filters), or open its stores again with Document(..., read_only=True)."
+        )
+
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
@@ -1421,13 +1415,6 @@ class Document:
 
         return start
 
-    def _own_part(self, dataset: Dataset, conf: StoreConf) -> tuple[Dataset, StoreConf]:
-        """The files and stores of this Document; a shard has a part of them."""
-        marker = Path(f"{conf.ledger_file}.shards")
-        if conf.ledger_file is not None and marker.exists():
-            raise ConfigError(f"{conf.ledger_file} has several stores. Pass shards=, the number in {marker.name}.")
-        return dataset, conf
-
     def _unrestricted(self, method: str) -> Indexer:
         """Return the indexer, unless this is a view, which cannot see all that the method concerns."""
         if self._reader.scope is not None:
@@ -1446,9 +1433,6 @@ class Document:
             if upper not in self._reader.line(lower)[1:]:
                 raise ConfigError(f"The group {target!r} is not {side} {node.group!r}. Use find({target!r}).")
         return checked
-
-
-Document.__new__.__wrapped__ = Document.__init__  # type: ignore[attr-defined]  # whose signature editors show
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:
@@ -1483,6 +1467,14 @@ def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
     return limits
 
 
+def _refuse_shards(conf: StoreConf) -> None:
+    """Refuse a store that an earlier release distributed over several files."""
+    marker = Path(f"{conf.ledger_file}.shards")
+    if conf.ledger_file is not None and marker.exists():
+        msg = f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and reads."
+        raise ConfigError(f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one.")
+
+
 def _open_indexer(
     name: str,
     dataset: Dataset,
@@ -1513,7 +1505,7 @@ def _open_indexer(
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
+        identities = find_identities(ledger, embedders)
         cached, cache = dict(embedders), None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
@@ -1525,6 +1517,7 @@ def _open_indexer(
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
+        check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.cache = cache
@@ -1554,6 +1547,19 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
     from lazyrag.document.verify import repair_lost
 
     return repair_lost(indexer)
+
+
+def _embed_again(indexer: Indexer, key: str) -> None:
+    """Embed again what is embedded with a key."""
+    planner, embedder = indexer.planner, indexer.embedders[key]
+    with indexer.writing():
+        view = indexer.now()
+        steps = [step for name in view.groups if planner.live_index(view, step := Step(name, embed_key=key))]
+        planner.identities[key] = identity = next_identity(embedder)
+        if indexer.cache is not None:
+            planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)
+        for step in steps:
+            indexer.build(step)
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

@@ -634,8 +634,17 @@ def schema_digest(schema: Schema) -> str:
     return digest([json.dumps(fields, sort_keys=True, default=str)])
 
 
+TEXT_MARK = " text="
+"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
+
+
+def model_identity(identity: str) -> str:
+    """Return the identity of the model or analyser of an index."""
+    return identity.partition(TEXT_MARK)[0]
+
+
 def embed_identity(embedder: object, identity: str) -> str:
-    """Return the identity of an embedding model: its own, or its name and code, never its closure.
+    """Return the identity of an embedding model: its own, or its name, code and fingerprint.
 
     Args:
         embedder: The user's embed callable.
@@ -647,12 +656,14 @@ def embed_identity(embedder: object, identity: str) -> str:
     """
     if identity:
         return identity
-    while isinstance(embedder, functools.partial):
-        embedder = embedder.func
-    function = getattr(embedder, "__func__", embedder)
+    function = embedder
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004  its code is wanted
-    return f"code:{digest([name, code_text(code) if code is not None else ''])}"
+    text = code_text(code) if code is not None else ""
+    return f"code:{digest([name, text])}/{fingerprint(embedder, is_model=True).value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,6 +679,13 @@ class Step:
     group: str
     analyser: str | None = None
     embed_key: str | None = None
+
+    @property
+    def activation(self) -> str:
+        """The call that does the step."""
+        more = "" if self.analyser is None else f", analysers={[self.analyser]}"
+        more = more if self.embed_key is None else f", embed_keys={[self.embed_key]}"
+        return f"activate_group({self.group!r}{more})"
 
     def __str__(self) -> str:
         if self.analyser is not None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -28,6 +28,7 @@ from lazyrag.document.ingest import (
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Ledger
 from lazyrag.document.load_files import Loading
+from lazyrag.document.model_identity import note_models
 from lazyrag.document.nodes import NodeCache, NodeStore
 from lazyrag.document.report import Failures, IngestReport, Options
 from lazyrag.document.term_index import TermIndexes
@@ -90,7 +91,6 @@ class Indexer:
         self.settled: SettledFiles | None = None  # since the last sync
         self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
         self.on_sync: Callable[[], object] = lambda: None
-        self.on_ahead: Callable[[Mapping[str, Any]], object] = lambda _: None  # before the lease, see work_ahead
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
@@ -106,6 +106,7 @@ class Indexer:
         self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
+        self._has_noted = False  # the models that made them
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -218,8 +219,6 @@ class Indexer:
                 return view
             if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
-            if not there:
-                self.on_ahead({step.group: [step.embed_key] if step.embed_key else []})
             try:
                 with self.writing(0.0 if there else WAIT_S):
                     if not self.is_synced:
@@ -260,7 +259,9 @@ class Indexer:
             why = f"its definition has changed: {reason}. Define it as the program does that writes, or call there "
             why += f"activate_group({step.group!r})"
         elif group is None or self.planner.live_index(self.now(), step) is None:
-            why = "it was never built. Build it in the program that writes, by a query or activate_group"
+            reason = self.planner.reason(step)
+            was = "it was never built" if reason == "missing" else f"it was built by another definition: {reason}"
+            why = f"{was}. Build it in the program that writes, by a query or {step.activation}"
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
@@ -292,6 +293,9 @@ class Indexer:
         """
         with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
             yield
+            if self._has_written and not self._has_noted:
+                note_models(self.ledger, self.embedders, self.planner.identities)
+                self._has_noted = True
 
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:

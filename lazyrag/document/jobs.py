@@ -32,7 +32,7 @@ from lazyrag.document.report import Progress, during_call, pages, raise_if_cance
 from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.text.tokens import token_counters
 from lazyrag.types import State
-from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
+from lazyrag.validation import normal_name, require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
@@ -325,7 +325,7 @@ def _number(id: str) -> int:  # noqa: A002
 def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The documents that a job names."""
     named = arguments.get(DOCUMENTS_OF[kind], ())
-    return [named] if isinstance(named, str) else list(map(str, named))
+    return [normal_name(str(one)) for one in ([named] if isinstance(named, str) else named)]
 
 
 def _method(docs: Document, kind: str) -> Any:

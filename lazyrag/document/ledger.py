@@ -670,7 +670,7 @@ def _with_copied_names(
 ) -> Iterator[dict[str, object]]:
     names = _columns(rows)
     for row in rows:
-        values = dict(zip(names, row, strict=True))
+        values = {"model": "", **dict(zip(names, row, strict=True))}  # which files of earlier releases lack
         if "ledger" in values:
             values["ledger"] = ledger
         if values.get("collection"):
@@ -692,6 +692,10 @@ class DocumentTable(_Table):
         query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
         found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
         return {row.identity: row for row in map(document_row, found)}
+
+    def find(self, identity: str) -> DocumentRow | None:
+        """One of them; None if it is unknown."""
+        return next(iter(self.named([identity]).values()), None)
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
@@ -928,6 +932,31 @@ class GroupTable(_Table):
             )
             number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
             return int(number), int(dimension)
+
+    def model_records(self, key: str) -> list[tuple[str, str]]:
+        """Identity and record of the model of each vector index of an embed key that is not dropped, oldest first.
+
+        A record is "" where an earlier release did not store it.
+        """
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT space.* FROM space JOIN node_group ON node_group.id = node_group WHERE ledger = ? AND "
+                "kind = 'vectors' AND space.name = ? AND space.status <> 'dropped' ORDER BY space.id",
+                (self._db.id, key),
+            )
+            named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
+        return [(row["identity"], row.get("model", "")) for row in named]
+
+    def note_model(self, key: str, identities: Sequence[str], record: str) -> None:
+        """Store the record of a model with its vector indexes; earlier releases made and ignore files without them."""
+        with self._db.writing() as connection:
+            if "model" not in _columns(connection.execute("SELECT * FROM space LIMIT 0")):
+                connection.execute("ALTER TABLE space ADD COLUMN model TEXT NOT NULL DEFAULT ''")
+            connection.executemany(
+                "UPDATE space SET model = ? WHERE kind = 'vectors' AND name = ? AND identity = ? "
+                "AND node_group IN (SELECT id FROM node_group WHERE ledger = ?)",
+                [(record, key, identity, self._db.id) for identity in identities],
+            )
 
     def set_dimension(self, index: int, dimension: int) -> None:
         """Store the dimension of an index's vectors."""

@@ -50,12 +50,9 @@ class Project:
         return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store / "store.db")}}}
 
     @property
-    def shards(self) -> int | None:
-        """The number of its stores; 0 for one without shards, None for none."""
-        from lazyrag.document.shards import read_shards
-
-        path = self.store / "store.db"
-        return 0 if path.exists() else read_shards(path)
+    def exists(self) -> bool:
+        """Whether it has an index."""
+        return (self.store / "store.db").exists()
 
     def with_options(self, **options: Any) -> Project:
         """The project with other settings; None leaves one as it is. A new model comes from OPENAI_BASE_URL."""
@@ -79,8 +76,7 @@ class Project:
             files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.document.load_files.parse_loading`.
-            chosen: Arguments ``include``, ``exclude``, ``use_gitignore`` and ``shards``, which the store keeps, and
-                ``launcher``.
+            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps, and ``launcher``.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -100,12 +96,11 @@ class Project:
             raise DatasetPathError(f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}")
         if write and not (self.store / ".gitignore").exists():
             self._write(".gitignore", "*\n")
-        if not write and self.shards is None:
+        if not write and not self.exists:
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
         chosen |= parse_loading(loading) if files else {}
         chosen["doc_fields"] = label_fields() if self.fields else None
-        chosen["shards"] = chosen.get("shards") or self.shards or None
         return self.with_readers(
             Document(self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen),
             required=write,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -283,17 +283,9 @@ class Snapshot:
         }
         return [found[key] for key, _ in hits]
 
-    def together(self, calls: Sequence[Callable[[], R]]) -> list[R]:
-        """The results of functions that rank in this snapshot; a service may get the first requests of all together.
-
-        Args:
-            calls: They only read, and may be called twice.
-        """
-        return self.parts[0].run_calls(self.parts, calls) if self.parts else [call() for call in calls]
-
     def _each(self, call: Callable[..., R], *columns: Sequence[Any]) -> list[R]:
-        """Call a function for each part, and its entry in each column; services are asked at the same time."""
-        return list(self.parts[0].map_calls(call, self.parts, *columns))
+        """Call a function for each part, and its entry in each column."""
+        return list(map(call, self.parts, *columns))
 
 
 class LocalSnapshot(Snapshot):
@@ -308,7 +300,6 @@ class LocalSnapshot(Snapshot):
     """
 
     __slots__ = ("_nodes", "_scope", "document_index", "indexer", "source", "state")
-    map_calls: ClassVar[Callable[..., Iterable[Any]]] = map
 
     def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
@@ -318,16 +309,6 @@ class LocalSnapshot(Snapshot):
         self._read = read
         self._scope = source.scope
         self._nodes = source.indexer.nodes
-
-    @staticmethod
-    def run_calls(_: Sequence[LocalSnapshot], calls: Sequence[Callable[[], R]]) -> list[R]:
-        """See `Snapshot.together`."""
-        return [call() for call in calls]
-
-    @property
-    def missing(self) -> str:
-        """The address of a shard that is down, whose snapshot is empty; "" for every other one."""
-        return ""
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:
@@ -374,7 +355,7 @@ class LocalSnapshot(Snapshot):
         search = self._nodes.vector_search(mode)
         index = self.vector_index(group, embed_key)
         if self._scope is not None and index.dimension:
-            self._nodes.require_exact(index.collection)
+            self._nodes.require_exact(index.collection, self._scope)
         dimension = self._dimension(group, embed_key)
         if not dimension:
             return []

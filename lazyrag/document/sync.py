@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
-from lazyrag.document.build_plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
+from lazyrag.document.build_plan import BuildPlan, GroupTarget, index_step
 from lazyrag.document.changes import (
     Changes,
     ComparedFile,
@@ -29,7 +29,7 @@ from lazyrag.document.changes import (
     validate_user_metadata,
 )
 from lazyrag.document.format_report import COUNTED, PlannedFormat, merge_formats, plan_formats
-from lazyrag.document.groups import LOADING, NodeGroup, Step
+from lazyrag.document.groups import LOADING, TEXT_MARK, NodeGroup, Step, model_identity
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
     MakeRoot,
@@ -45,7 +45,7 @@ from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.report import Failure, IngestReport, ProgressMeter, pages, raise_if_canceled
-from lazyrag.document.tree import Build
+from lazyrag.document.tree import Build, LiveGroup
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
@@ -65,7 +65,15 @@ from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, sig
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
+from lazyrag.validation import (
+    normal_name,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_number,
+    with_normal_names,
+)
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
@@ -98,7 +106,6 @@ def sync(
         return _expected_report(indexer, compare_files(indexer, max_deleted))
     if max_calls is not None:
         refuse_calls(plan_sync(indexer, max_deleted).calls, max_calls)
-    indexer.on_ahead({})
     with indexer.writing(wait_s):
         indexer.is_synced = True
         if first is not None:
@@ -174,8 +181,8 @@ def ingest_changes(
         known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
-    for file, exc in changes.unreadable:
-        indexer.failures.add(LOADING, file.identity, _read_error(file, exc))
+    for failure in _unread(indexer, compared):
+        indexer.failures.add(LOADING, failure.path, failure.error)
     plan = indexer.planner.plan_first(indexer.first_steps)
     if indexer.first_steps:
         indexer.discard_old_failures([one.id for one in plan.groups], plan)
@@ -276,7 +283,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
-    reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
+    reasons = {normal_name(row.identity): reason for row in rows.values() if (reason := _skip_reason(row))}
     store = indexer.ledger.file.path
     if store is not None:
         own = [file.identity for file in found if is_of_store(os.fspath(file.raw_path), str(store))]
@@ -400,14 +407,29 @@ def _pending_versions(
         row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
         return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
+    renamed = _renamed(indexer, roots, rows)
+    old_names = {one.moved_from.identity for one in renamed if one.moved_from is not None}
+    incomplete = [row for row in incomplete if row.identity not in old_names]
     versions = heapq.merge(
         map(load, _by_identity(to_load)),
         touch(_by_identity(touched)),
         map(move, _by_identity(changes.moved)),
         map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
+        renamed,
         key=lambda version: version.row.identity,
     )
-    return versions, len(busy) + len(incomplete)
+    return versions, len(busy) + len(incomplete) + len(renamed)
+
+
+def _renamed(indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]) -> list[PendingVersion]:
+    """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in order of these."""
+    found = []
+    for before in rows.values():
+        name = normal_name(before.identity)
+        if before.status == "live" and before.origin != "dataset" and name not in rows:
+            row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)
+            found.append(PendingVersion(row, indexer.renewed(roots, before.uid, row), before))
+    return sorted(found, key=lambda version: version.row.identity)
 
 
 def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
@@ -513,6 +535,20 @@ def _read_error(file: FoundFile, exc: OSError) -> LoadError:
     return error
 
 
+def _unread(indexer: Indexer, compared: Comparison) -> list[Failure]:
+    """The failures of files that cannot be read, or have the name of another one."""
+    failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in compared.changes.unreadable]
+    first = {file.identity: file for file in compared.listing.found} if compared.listing.clashes else {}
+    for file in compared.listing.clashes:
+        name, other = (
+            os.path.relpath(one.raw_path, indexer.dataset.folder).replace(os.sep, "/")
+            for one in (file, first[file.identity])
+        )
+        msg = f"The names {name!a} and {other!a} differ only by their Unicode normal form. Rename one of the files."
+        failed.append(Failure(name, str(LOADING), LoadError(msg, path=os.fspath(file.raw_path))))
+    return failed
+
+
 def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     """Return what a sync would report if nothing failed."""
     changes = compared.changes
@@ -526,7 +562,7 @@ def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
     return replace(
         _common_report(compared),
         added=_identities(changes.added),
-        failed=tuple(Failure(one[0].identity, str(LOADING), _read_error(*one)) for one in changes.unreadable),
+        failed=tuple(_unread(indexer, compared)),
         updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
         unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
         moved=_moved(changes),
@@ -622,6 +658,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
     """Ingest texts under the user's own ids; a text with a known id replaces it. See `Document.add_texts`."""
     given = check_texts(texts, metadata)
+    texts = with_normal_names("texts", texts)
     with indexer.writing(), _unsettling(indexer, texts):
         indexer.ensure_root()
         rows = text_rows(indexer, texts)
@@ -692,7 +729,7 @@ def check_names(documents: Any) -> list[str]:
     given: list[Any] = list(documents) if is_list else [None]
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
-    return list(dict.fromkeys(map(os.fspath, given)))
+    return list(dict.fromkeys(normal_name(os.fspath(one)) for one in given))
 
 
 def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[DocumentRow]]:
@@ -794,9 +831,12 @@ def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[
     """Return metadata of single documents, checked."""
     metadata = {} if metadata is None else metadata
     require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
-    for name, given in metadata.items():
+    for name in metadata:
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
-        if name not in names:
+    metadata = with_normal_names("metadata", metadata)
+    normal = {*map(normal_name, names)}
+    for name, given in metadata.items():
+        if name not in normal:
             raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, given))
     return dict(metadata)
@@ -809,6 +849,7 @@ def live_rows(indexer: Indexer, identities: Sequence[Any]) -> list[DocumentRow]:
         ConfigError: If there is no such document.
     """
     rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
+    identities = [normal_name(one) if isinstance(one, str) else one for one in identities]
     for identity in identities:
         row = rows.get(identity) if isinstance(identity, str) else None
         if row is None or row.status != "live":

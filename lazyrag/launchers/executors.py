@@ -177,12 +177,12 @@ class Results:
 
     Args:
         folder: The folder; None keeps nothing.
-        temporary: Whether `clear` removes them.
         shared: Where workers leave results until they are fetched, if it is another folder.
     """
 
-    def __init__(self, folder: Path | None = None, *, temporary: bool = True, shared: Path | None = None) -> None:
-        self.folder, self._temporary, self._shared = folder, temporary, shared
+    def __init__(self, folder: Path | None = None, *, shared: Path | None = None) -> None:
+        self.folder = folder
+        self._shared = shared
         self._where: dict[str, tuple[Path, int]] | None = None
         self._read = lru_cache(maxsize=64)(lambda path: unpack(path.read_bytes()))
 
@@ -228,16 +228,13 @@ class Results:
             folder.mkdir(parents=True, exist_ok=True)
         return folder and folder.absolute()
 
-    def close(self) -> None:
-        """Release what they are read with."""
-
     def _add(self, path: Path, keys: Sequence[str]) -> None:
         if self._where is not None:
             self._where.update((key, (path, at)) for at, key in enumerate(keys))
 
     def clear(self) -> None:
-        """Remove temporary results: what was made of them is live."""
-        if self.folder is None or not self._temporary:
+        """Remove results: what was made of them is live."""
+        if self.folder is None:
             return
         for path in self.folder.glob("*.n??"):
             path.unlink(missing_ok=True)
@@ -289,7 +286,6 @@ class Engine:
         close: Releases what was opened for it.
         processes: The number of processes of this machine, if it is those.
         holds: Whether a worker holds results until they are fetched.
-        loading: What has the processes, once a Document has bound it; those of shards have one in common.
     """
 
     executor: Any
@@ -299,7 +295,6 @@ class Engine:
     close: Callable[[], object] = field(default=lambda: None)
     processes: int = 0
     holds: bool = False
-    loading: Any = None
 
     def run(self, work: Work, tasks: Iterable[Task], results: Results) -> Iterator[list[tuple[Task, bytes]]]:
         """Yield tasks with their results as they finish, in groups; a bounded number of batches is in flight.

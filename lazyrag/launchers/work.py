@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -58,14 +58,11 @@ class Launcher:
 
     Args:
         launcher: As of `lazyrag.Document`.
-        results: Where results are kept; None keeps them beside the store's file until they are live.
     """
 
-    def __init__(self, launcher: Any, results: Results | None = None) -> None:
+    def __init__(self, launcher: Any) -> None:
         self.engine = make_engine(launcher)
-        self.results = results or Results()
-        self._keeps_results = results is not None
-        self._closes_results = False
+        self.results = Results()
         self._loading: Loading | None = None  # whose processes do the work
         self._token = uuid.uuid4().hex
         self._running = ExitStack()
@@ -85,30 +82,14 @@ class Launcher:
         """Whether work can be sent: processes run while files are ingested."""
         return self._loading is None or self._loading.is_running
 
-    def bind(self, docs: Document, arguments: Mapping[str, Any]) -> None:
-        """Use the processes of a Document or of another shard; keep results beside its store, or in its database.
-
-        Args:
-            docs: The Document.
-            arguments: With which other Documents do its work: ``embed``, ``doc_fields`` and ``launcher``.
-        """
+    def bind(self, docs: Document) -> None:
+        """Use the processes of a Document, and keep results beside its store."""
         indexer = docs.reader.indexer
         file = indexer.ledger.file
         if self.processes:
-            if self.engine.loading is None:
-                self.engine.loading = indexer.loading
-                self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
-            self._loading = indexer.loading = self.engine.loading
-            indexer.engine = replace(indexer.engine, loading=indexer.loading)
-        if file.is_server and not (file.read_only or self._keeps_results):
-            from lazyrag.launchers.shared import SharedResults, work_ahead
-
-            self.results = shared = SharedResults(file)
-            self._keeps_results = self._closes_results = True
-            given = arguments["launcher"]
-            own = lambda: {**arguments, "launcher": Launcher(given, shared)}  # noqa: E731
-            indexer.on_ahead = functools.partial(work_ahead, docs, shared, own)
-        elif file.path is not None and not self._keeps_results:
+            self._loading = indexer.loading
+            self.engine.executor = Processes(self.engine.executor, indexer.loading.call)
+        if file.path is not None:
             self.results = Results(Path(f"{file.path}.results"))
 
     def close(self) -> None:
@@ -116,8 +97,6 @@ class Launcher:
         atexit.unregister(self.close)
         self._running.close()
         self.engine.close()
-        if self._closes_results:
-            self.results.close()
 
     # What can be sent
 
@@ -234,7 +213,7 @@ class Launcher:
     def embed(self, embedder: LaunchedEmbedder, texts: Sequence[str]) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish."""
         # The embedding cache keeps them.
-        results = self.results if self._keeps_results else Results(shared=self.results.folder)
+        results = Results(shared=self.results.folder)
         tasks = (
             Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
             for at, text in enumerate(texts)
@@ -288,11 +267,6 @@ class LaunchedEmbedder:
         """Embed documents by the launcher, and queries here."""
         is_sent = input_type == "document" and self._launcher.is_running
         return self._launcher.embed(self, texts) if is_sent else self._here.batches(texts, 0, input_type)
-
-
-def as_launcher(launcher: Any) -> Launcher:
-    """The launcher of a Document's argument."""
-    return launcher if isinstance(launcher, Launcher) else Launcher(launcher)
 
 
 # In the worker

@@ -244,9 +244,12 @@ class CheckedEmbedder:
         if isinstance(result, BaseException):
             return self._raised(result)
         try:
-            return as_vector(result)
+            vector = as_vector(result)
         except ValueError as exc:
             return self._error(str(exc), exc.__cause__)
+        if isinstance(vector, np.ndarray) and not vector.any():
+            return self._error(f"returned a vector of {len(vector)} zeros, which is similar to nothing")
+        return vector
 
     def _of_length(self, result: Embedded, dimension: int) -> Embedded:
         if isinstance(result, EmbeddingError) or length_of(result) == dimension:
@@ -334,6 +337,8 @@ def as_vector(value: Any) -> Embedding:
             raise ValueError(f"returned {shown(value)}, not a list of numbers, nor its JSON text") from exc
     if isinstance(value, Mapping):
         return _sparse(value)
+    if isinstance(value, Sequence) and any(isinstance(number, (str, bytes)) for number in value):
+        raise ValueError(f"returned {shown(value)}, which holds strings, not numbers")
     try:
         vector = np.array(value, dtype=np.float32)  # a copy: a model may reuse its buffer
     except (TypeError, ValueError, OverflowError) as exc:

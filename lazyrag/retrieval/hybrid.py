@@ -254,8 +254,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
                 else partial(skipped_stage, part, snapshot, "its weight is 0", "weight")
                 for part, weight in self._weighted()
             ]
-            is_plain = all(type(part) is Retriever for part in self.running)
-            inputs = snapshot.together(calls) if is_plain else [call() for call in calls]
+            inputs = [call() for call in calls]
         directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:

@@ -47,6 +47,7 @@ from lazyrag.retrieval.similarity import (
     validate_feedback,
 )
 from lazyrag.retrieval.stages import Cause, Reason
+from lazyrag.text.stop_words import plain_term
 from lazyrag.types import Embedding, Fields
 from lazyrag.validation import is_list_of, require, validate_choice, validate_number, validate_texts
 
@@ -327,8 +328,6 @@ class Retriever(BaseRetriever[T_co]):
                 params["embed_key"] = embed_key
             if self._lacking:
                 params["without the group"] = ", ".join(map(str, (one.reader for one in self._lacking)))
-            if missing := [part.missing for part in ranked.snapshot.parts if part.missing]:
-                params["without the shards"] = "; ".join(missing)
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text
@@ -489,7 +488,6 @@ def validate_documents(doc: Any) -> list[Document]:
     """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
-    documents = [shard for document in documents for shard in document.shards or (document,)]
     if len({id(document.reader.document_token) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
@@ -593,7 +591,9 @@ class _MissingNode:
         search, embed_key = self.retriever.search, self.ranked.embed_key
         if isinstance(search, KeywordSearch):
             terms = list(dict.fromkeys(search.terms(self.query.text)))
-            named = ", ".join(map(repr, terms[:_TERMS_SHOWN])) + (", ..." if len(terms) > _TERMS_SHOWN else "")
+            named = ", ".join(repr(plain_term(term)) for term in terms[:_TERMS_SHOWN]) + (
+                ", ..." if len(terms) > _TERMS_SHOWN else ""
+            )
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
             return self._because("terms", f"It shares no term with the query, whose terms are {named}.")

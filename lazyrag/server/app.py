@@ -24,7 +24,6 @@ from lazyrag.server import (
     page_manage,
     page_operate,
     page_read,
-    reader,
     rerank,
     routes_access,
     routes_answers,
@@ -37,7 +36,6 @@ from lazyrag.server.access import AccessMiddleware, wants_page
 from lazyrag.server.openai_common import with_openai
 from lazyrag.server.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.service import Principal, Service
-from lazyrag.server.shards import routes as shards
 
 log = logging.getLogger("lazyrag.server")
 
@@ -45,8 +43,6 @@ ROUTERS = tuple(
     module.router
     for module in (
         routes_search,  # first: routes are tried in turn
-        shards,
-        reader,
         routes_access,
         routes_documents,
         routes_answers,
@@ -81,8 +77,6 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     app.add_exception_handler(Exception, _problem)
     for router in ROUTERS:
         app.include_router(router)
-    app.router.middleware_stack = reader.ReadDispatcher(app.router.middleware_stack)
-
     for module in PAGES:
         app.include_router(module.router)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
-from lazyrag.server.shards.config import RemoteSet
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -108,7 +107,7 @@ class ModelsConfig(_Section):
     """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
 
 
-class SetConfig(_Section, RemoteSet):
+class SetConfig(_Section):
     """``[sets.NAME]``: a Document, served under a name."""
 
     path: Located | None = None
@@ -118,9 +117,7 @@ class SetConfig(_Section, RemoteSet):
     store_conf: dict[str, Any] | None = None
     """The `store_conf` of the Document instead."""
     name: str | None = None
-    """Name of the Document in ``store_conf``, or of the set at ``url`` or ``follow``; by default the same one."""
-    shards: int | None = Field(default=None, ge=1)
-    """Number of stores, as for ``lazyrag index --shards``; by default what there is."""
+    """Name of the Document in ``store_conf``; by default the same one."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
     loading: Annotated[str, AfterValidator(_checked_loading)] = ""
@@ -148,8 +145,8 @@ class SetConfig(_Section, RemoteSet):
     def _check(self) -> SetConfig:
         if self.store_conf is not None and self.store is not None:
             raise ValueError("must have store or store_conf, not both")
-        if self.name is not None and (self.store_conf or self.url or self.follow) is None:
-            raise ValueError("must have a name only with store_conf, url or follow")
+        if self.name is not None and self.store_conf is None:
+            raise ValueError("must have a name only with store_conf")
         return self
 
     def labels_of(self, path: Path) -> dict[str, Any] | None:
@@ -278,21 +275,19 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         ConfigError: If the embedding model is not on this machine.
     """
     import lazyrag.document.project as projects
+    from lazyrag.document import Document
     from lazyrag.document.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
-    if chosen.url is not None:
-        return chosen.connect(name)
     # Readers have the files, too: to send them, and to estimate a sync.
     path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
     more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
-    more["shards"] = chosen.shards
     if write:
         more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
-    if chosen.path is not None and chosen.store_conf is None and not own and chosen.shard is None:
+    if chosen.path is not None and chosen.store_conf is None and not own:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
         docs: Document = project.open(write=write, files=path is not None, loading=chosen.loading, **more)
         if write:
@@ -305,7 +300,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
             folder.mkdir(parents=True, exist_ok=True)
         more |= parse_loading(chosen.loading)
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
-        docs = chosen.open(path, embed, more)
+        docs = Document(path, embed, **more)
     if chosen.setup:
         load_object(chosen.setup)(docs)
     for group in chosen.groups if write else ():

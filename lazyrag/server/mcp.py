@@ -233,7 +233,7 @@ def grep(
     caller: Caller, text: Literal, set: InSet = "", limit: Limit = 20, ignore_case: bool = True, filters: Filters = None
 ) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
-    options: Any = {"where": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
+    options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
     found = ((scope.name, one) for scope in caller.scopes(set) for one in scope.docs.grep(text, **options))
     return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]}
 

@@ -271,7 +271,7 @@ class Asked:
         by_keywords = not all(docs.embed_keys for docs in self.sets.values())
         for node, hit in zip(nodes, hits, strict=True):
             name, score = names[id(node.reader)], openai.unit_score(hit.score, by_keywords=by_keywords)
-            row = self.call.service.sets[name]._indexer.ledger.documents.named([hit.source]).get(hit.source)
+            row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
             found += [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []

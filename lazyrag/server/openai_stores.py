@@ -28,7 +28,7 @@ from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.openai_common import Changing, Id, Model, Paging, in_pool, now
 from lazyrag.server.openai_files import documents_with, known_file
-from lazyrag.server.problems import ProblemError
+from lazyrag.server.problems import ProblemError, public_error
 from lazyrag.server.routes_search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.uploads import Call, reply, stored_path
@@ -172,7 +172,7 @@ class Store:
 
     def row(self, identity: str) -> Any:
         """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.named([identity]).get(identity)
+        return self.call.whole._indexer.ledger.documents.find(identity)
 
 
 def _store(call: Call, own: str, name: str) -> Store:
@@ -435,6 +435,7 @@ def _described(store: Store, status: str, metadata: Mapping[str, Any], error: Er
     """The rest of a file's properties."""
     sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
+    error = public_error(error, is_operator=store.call.principal.may("admin"))
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
     if error is not None and error.type in ("LoadError", "LoaderEndedError", "NoReaderError"):
         is_unknown = error.type == "NoReaderError" or error.detail.startswith("No loader")

@@ -107,7 +107,7 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
     where = {"labels": [label]} if label else None
     for at in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(found)
-        found += [(at, one) for one in call.docs.documents(last or None, limit, states[at], where)]
+        found += [(at, call.public(one)) for one in call.docs.documents(last or None, limit, states[at], where)]
         last = ""
         if len(found) > _ROWS:
             section, one = found[_ROWS - 1]
@@ -126,7 +126,7 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     """A page of the documents with a text in their path."""
     found: list[DocumentInfo] = []
     while len(found) <= _ROWS:
-        if call.principal.labels is None and not call.whole.shards:
+        if call.principal.labels is None:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
             names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
             after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
@@ -157,7 +157,7 @@ _COUNT = (
 
 def _counts(call: Call) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
-    if call.principal.labels is not None or call.whole.shards:
+    if call.principal.labels is not None:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
     indexer, state = call.whole._indexer, repr(_rows(call, _CHANGED))
@@ -220,7 +220,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     own = [one["id"] for one in book.records(_scope(call), "deletion")]
-    if call.principal.labels is None and not call.whole.shards:
+    if call.principal.labels is None:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
@@ -382,7 +382,7 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
 
 def _before(call: Call, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    row = call.whole._indexer.ledger.documents.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:

@@ -583,7 +583,7 @@ def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) 
 
 
 def _content_hash(call: Call, identity: str) -> str:
-    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    row = call.whole._indexer.ledger.documents.find(identity)
     return "" if row is None or row.content_hash is None else row.content_hash
 
 

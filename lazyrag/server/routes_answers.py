@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 import lazyrag.server.routes_search as search
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
-from lazyrag.document.remote_shards import missing_shards
+from lazyrag.errors import GenerationError
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -362,10 +362,17 @@ async def _pieces(
                 yield "citation", to_dict(citation)
             if delta.answer is not None:
                 for problem in delta.answer.problems:
-                    yield "problem", {"detail": problem}
+                    is_upstream = run.failure is not None and problem in run.problems
+                    yield "problem", {"detail": _not_condensed(run.failure) if is_upstream else problem}
                 usage = (delta.answer.generation.metadata or {}).get("usage")
                 measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
                 yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
+
+
+def _not_condensed(failure: GenerationError | None) -> str:
+    """The problem that a question was searched as it is, without the text of the model's endpoint."""
+    found = problem_of(failure or GenerationError(""))
+    return f"The question was searched as it is. {found.detail} {found.remedy}"
 
 
 async def _write(
@@ -374,7 +381,9 @@ async def _write(
     """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
-    state, stored, lock, missing = "SUCCESS", 0, asyncio.Lock(), missing_shards()
+    state = "SUCCESS"
+    stored = 0
+    lock = asyncio.Lock()
 
     def add(name: str, **data: Any) -> None:
         events.append((len(events) + 1, name, json.dumps(data, ensure_ascii=False)))
@@ -403,8 +412,6 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
-    for one in sorted(missing):
-        add("problem", detail=f"The answer lacks the shard {one}, which is down.")
     add("done", **{**answer_of(answer, question, events), "state": state, **found})
     await flush()
 

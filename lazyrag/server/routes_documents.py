@@ -22,7 +22,7 @@ from lazyrag.document.sync import MAX_DELETED
 from lazyrag.server import uploads
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.routes_search import Body as StrictModel
-from lazyrag.server.routes_search import Limit, count_nodes, json_filter, list_of, model_of
+from lazyrag.server.routes_search import JsonFilter, Limit, OldJsonFilter, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.service import Principal, needs, service_of
 from lazyrag.server.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
 from lazyrag.types import State
@@ -116,11 +116,13 @@ async def list_documents(
     after: str | None = None,
     limit: Limit = 100,
     status: State | None = None,
-    where: Annotated[str | None, Query(description='JSON, such as {"file_type": [".pdf"]}')] = None,
+    filters: JsonFilter = None,
+    where: OldJsonFilter = None,
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
-    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=json_filter(where))
-    return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
+    condition = json_filter(filters, where)
+    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, filters=condition)
+    return _tagged(call, {"documents": [*map(call.public, page)], "next": page[-1].id if len(page) == limit else None})
 
 
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from starlette.responses import PlainTextResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -19,7 +19,6 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.document.catalogue import TextMatch
-from lazyrag.document.remote_shards import missing_shards
 from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError
 from lazyrag.pipeline.tracing import retrieval_span
@@ -28,6 +27,7 @@ from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, St
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.problems import ProblemError
 from lazyrag.server.service import Principal, Service, needs, service_of
+from lazyrag.validation import named_filters
 
 router = APIRouter()
 sets = APIRouter(prefix="/api/v1/sets/{set}", tags=["search"])
@@ -43,15 +43,27 @@ MAX_FILTER_DEPTH, MAX_FILTER_PARTS = 16, 1_000
 Name = Annotated[str, Field(max_length=200)]
 Filters = Annotated[dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
+JsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description='JSON, such as {"file_type": [".pdf"]}')]
+OldJsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description="The same as filters.", deprecated=True)]
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
 
 
 class Body(BaseModel):
-    """A request's body: unknown names are refused, as they are likely to be misspelt."""
+    """A request's body: unknown names are refused, as they are likely to be misspelt. ``where`` means ``filters``."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, given: Any) -> Any:
+        if "filters" not in cls.model_fields or not isinstance(given, dict):
+            return given
+        try:
+            return named_filters(given)
+        except ConfigError as exc:
+            raise ValueError(str(exc)) from exc
 
 
 class SearchOptions(Body):
@@ -143,9 +155,7 @@ _stages, _dropped = model_of(StageSummary, inputs=list[int]), model_of(DroppedNo
 _explained = model_of(
     Explanation, filters=str | None, hits=list_of(_hits), stages=list_of(_stages), dropped=list_of(_dropped)
 )
-_missing = Field(description="The addresses of the shards that are down, whose nodes are missing.")
-_found: Any = {"hits": (list[NodeModel], ...), "explanation": (_explained | None, ...)}
-_Found = create_model("SearchResponse", **_found, partial=(list[str], _missing))
+_Found: Any = create_model("SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...))
 _Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
 _NodePage = create_model("NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`.")))
 _Group = create_model("Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...))
@@ -248,8 +258,10 @@ def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
     return And() if found is None else found
 
 
-def json_filter(text: str | None) -> FilterLike | None:
-    """Read the filter of a query parameter."""
+def json_filter(filters: str | None, where: str | None = None) -> FilterLike | None:
+    """Read the filter of a query parameter, which has two names."""
+    given = {name: text for name, text in (("filters", filters), ("where", where)) if text is not None}
+    text = named_filters(given).get("filters")
     try:
         found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -268,14 +280,14 @@ async def search(body: SearchBody, scope: Reading) -> Response:
 
     def find() -> dict[str, Any]:
         retriever, given = scope.retriever(body), (body.query, filter_of(body.filters), body.topk)
-        missing, found = missing_shards(), None
+        found = None
         if not body.explain:
             with retrieval_span(scope.name, body.query, body.topk):
                 nodes = retriever(*given)
         else:
             found = retriever.explain(*given)
             nodes = [hit.node for hit in found if hit.node is not None]
-        return {"hits": scope.nodes(nodes), "explanation": to_dict(found), "partial": sorted(missing)}
+        return {"hits": scope.nodes(nodes), "explanation": to_dict(found)}
 
     return await scope.respond(find)
 
@@ -302,15 +314,17 @@ async def list_nodes(
     scope: Reading,
     group: Annotated[str, Query(max_length=200)] = "MediumChunk",
     document_id: Annotated[str | None, Query(max_length=200, description="Only nodes of this document.")] = None,
-    filters: Annotated[str | None, Query(max_length=MAX_QUERY, description="A filter, as JSON.")] = None,
+    filters: JsonFilter = None,
+    where: OldJsonFilter = None,
     limit: Limit = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Response:
     """List the nodes of a group, by document in order of path, then by number."""
 
     def find() -> dict[str, Any]:
-        ids, where = None if document_id is None else [document_id], json_filter(filters)
-        found = scope.docs.get_nodes(group, document_ids=ids, filters=where, limit=limit + 1, offset=offset)
+        ids = None if document_id is None else [document_id]
+        condition = json_filter(filters, where)
+        found = scope.docs.get_nodes(group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset)
         return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
 
     return await scope.respond(find, slow=True)
@@ -406,8 +420,8 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
     """Find a literal text in the documents."""
 
     def find() -> Any:
-        where = filter_of(body.filters)
-        return to_dict(scope.docs.grep(body.text, where=where, limit=body.limit, ignore_case=body.ignore_case))
+        filters = filter_of(body.filters)
+        return to_dict(scope.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case))
 
     return await scope.respond(find, slow=True)
 

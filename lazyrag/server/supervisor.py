@@ -377,7 +377,6 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.server.guard import delete_old_answers, worker_of
     from lazyrag.server.sets import MadeSets, SetFollower
-    from lazyrag.server.shards.config import follow
 
     os.nice(5)  # queries go first
     state = config.server.state
@@ -385,15 +384,10 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
         follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
         works = [functools.partial(follower.run, stop), functools.partial(delete_old_answers, state, stop)]
         for name, chosen in config.sets.items():
-            if chosen.url is not None:
-                continue
             try:
                 docs = stack.enter_context(open_set(name, chosen, state, write=True))
             except LazyRAGError as exc:
                 raise type(exc)(f"sets.{name}: {exc}") from exc
-            if chosen.follow is not None:
-                works.append(functools.partial(follow, docs, name, chosen, stop))
-                continue
             worker = worker_of(name, docs, state)
             works += [functools.partial(worker.run, stop), functools.partial(_follow, docs, chosen, stop)]
         pool = ThreadPoolExecutor(len(works))

@@ -17,7 +17,7 @@ import time
 import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
@@ -35,12 +35,13 @@ from lazyrag.document.jobs import documents_of
 from lazyrag.document.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.server.guard import BOOK, job_key
-from lazyrag.server.problems import ProblemError
+from lazyrag.server.problems import ProblemError, public_error
 from lazyrag.server.routes_search import Body as StrictModel
 from lazyrag.server.routes_search import list_of, model_of
 from lazyrag.server.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.types import State
+from lazyrag.validation import normal_name
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 
@@ -111,7 +112,7 @@ def stored_path(folder: Path, content_hash: str, name: str) -> Path:
 def uploaded_file(call: Call, identity: str) -> Path | None:
     """The uploaded file that a document's live version is made of; None if it was not uploaded."""
     table = call.whole._indexer.ledger.documents
-    row = table.named([identity]).get(identity)
+    row = table.find(identity)
     if row is None or row.status != "live":
         return None
     live = next((one.content_hash for one in table.versions(row.id) if one.number == row.version), row.content_hash)
@@ -351,9 +352,13 @@ class Call:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.docs.document(identity)
+            return self.public(self.docs.document(identity))
         except (ConfigError, NotRegisteredError):
             return None
+
+    def public(self, found: Any) -> Any:
+        """A document with its error as the principal may see it."""
+        return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
 
     async def visible(self, *identities: str) -> Any:
         """The last of some documents.
@@ -455,6 +460,7 @@ class Call:
         Raises:
             ProblemError: 403 for labels that it does not have.
         """
+        name = normal_name(name)
         if self.principal.labels is None:
             return name, dict(metadata)
         known = self.find(name)
@@ -588,14 +594,15 @@ async def add_files(
     given: dict[str, dict[str, Any]] = {}
 
     def arrange(file: FileResult) -> None:
-        identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
+        identity, own = call.owned(file.name, named.get(normal_name(file.name), {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
         file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
-    require_named(metadata, {file.name for file in files}, "files")
+    named = {normal_name(name): about for name, about in metadata.items()}
+    require_named(named, {normal_name(file.name) for file in files}, "files")
     for file in files:
         try:
             if file.problem is None:

@@ -194,6 +194,7 @@ ALTER TABLE ledger ADD COLUMN incoming TEXT NOT NULL DEFAULT '';   -- token of t
 ALTER TABLE ledger ADD COLUMN copied_from TEXT NOT NULL DEFAULT ''; -- token of the one that it was copied from
 ALTER TABLE node_group ADD COLUMN fields TEXT NOT NULL DEFAULT ''; -- that filters may read (JSON); '' if not known
 ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''; -- its parts (JSON); older files lack it
+ALTER TABLE space ADD COLUMN model TEXT NOT NULL DEFAULT '';       -- of its vectors (JSON); older files lack it
 UPDATE node_group SET fields = coalesce(
     (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
 );

@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +16,7 @@ import pytest
 
 from lazyrag import Document, Retriever, migrate
 from lazyrag.document.lease import LEASE_S
-from lazyrag.errors import ConfigError, IngestionWarning, StoreBusyError, StoreConnectionError, StoreError
-from lazyrag.launchers.executors import pack
-from lazyrag.launchers.shared import SharedResults
+from lazyrag.errors import ConfigError, StoreBusyError, StoreConnectionError, StoreError
 from lazyrag.storage.database import DatabaseUrl
 from lazyrag.storage.postgres import literal, local_copy
 from lazyrag.stores.sqlite import StoreFile
@@ -218,18 +214,6 @@ def test_a_password_with_any_character_is_shown_nowhere(password):
     assert "hunter2" not in shown + repr(DatabaseUrl(url))
 
 
-def test_results_of_two_writers_at_once(url):
-    """The same keys in another order are no deadlock."""
-    keys = [f"{number:06}" for number in range(20_000)]
-    with StoreFile(url) as file, ThreadPoolExecutor(2) as threads:
-        both = SharedResults(file), SharedResults(file)
-        packed = [pack(some, [b"d" + bytes(100)] * len(some)) for some in (keys, keys[::-1])]
-        assert list(threads.map(SharedResults.put, both, packed)) == [None, None]
-        assert len(both[0].find(keys)) == len(keys)
-        for one in both:
-            one.close()
-
-
 def test_two_programs_save_the_same_arrays(url):
     """At the same time: both have them, neither gets an error."""
     arrays = {"rows": np.arange(1_000_000)}
@@ -287,93 +271,6 @@ def test_migrate_copies_a_file_to_postgresql(url, files, tmp_path):
         (files / "new.txt").write_text("Oolong")
         assert docs.sync().added == ("new.txt",)
         assert docs.verify() == ()
-
-
-def test_shards_are_for_files(url):
-    """An error, not stores that several shards share."""
-    with pytest.raises(ConfigError, match="PostgreSQL"):
-        opened(url, shards=2)
-
-
-WRITER = """
-import os, sys, time
-from concurrent.futures import ThreadPoolExecutor
-from lazyrag import Document
-
-class Embedder:
-    identity, batch_size = "slow", 8
-
-    def __call__(self, texts):
-        with open(sys.argv[3], "a") as log:
-            log.write("".join(f"{text}\\n" for text in texts))
-        time.sleep(0.02 * len(texts))
-        return [[1.0, float(len(text))] for text in texts]
-
-url, files, log, export = sys.argv[1:]
-conf = {"segment_store": {"type": "postgresql", "kwargs": {"uri": url}}}
-keywords = {"embed": {"v": Embedder()}, "store_conf": conf, "launcher": ThreadPoolExecutor(1)}
-with keywords["launcher"], Document(files, name="m", **keywords) as docs:
-    docs.create_node_group("line", transform=str.splitlines)
-    print("ready", flush=True)
-    docs.activate_group("line", embed_keys=["v"])
-    docs.export(export)
-"""
-
-
-def test_writers_share_the_work(url, files, tmp_path):
-    """Each text is embedded about once, though one writer is killed; what is stored is that of one writer."""
-    for number in range(96):
-        (files / f"more{number}.txt").write_text("\n".join(f"line {line} of {number}" for line in range(4)))
-
-    def start(name: str, store: str) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-c",
-            WRITER,
-            store,
-            str(files),
-            str(tmp_path / f"{store[-6:]}.log"),
-            str(tmp_path / name),
-        ]
-        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / f"cache-{name}")}
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
-
-    def texts(store: str) -> list[str]:
-        return (tmp_path / f"{store[-6:]}.log").read_text().splitlines()
-
-    alone = url_of(tmp_path / "alone")
-    started = [start("alone", alone), start("killed", url), start("first", url), start("second", url)]
-    for process in started[1:]:
-        process.stdout.readline()
-    while not Path(tmp_path / f"{url[-6:]}.log").exists():
-        time.sleep(0.02)
-    started[1].kill()
-    assert [process.wait(120) for process in started] == [0, -signal.SIGKILL, 0, 0]
-    for process in started:
-        process.stdout.close()
-    expected = {one.name: one.read_bytes() for one in (tmp_path / "alone").iterdir()}
-    for name in ("first", "second"):
-        assert {one.name: one.read_bytes() for one in (tmp_path / name).iterdir()} == expected
-    assert len(texts(alone)) == len(set(texts(alone)))
-    assert set(texts(url)) == set(texts(alone))
-    assert len(texts(url)) <= len(texts(alone)) + 2 * 32 * 4  # the batch of the killed one again
-
-
-def test_broken_and_vanished_files_stop_no_shared_work(url, files, monkeypatch):
-    """They fail as they do without other writers, and the other files are live."""
-    (files / "00.pdf").write_bytes(b"%PDF-1.4 broken")
-    offer = SharedResults.offer
-
-    def offer_and_delete(self: SharedResults, batches: list[str]) -> None:
-        offer(self, batches)
-        (files / "5.txt").unlink(missing_ok=True)
-
-    monkeypatch.setattr(SharedResults, "offer", offer_and_delete)
-    with ThreadPoolExecutor(1) as threads, opened(url, files, launcher=threads) as docs:
-        with pytest.warns(IngestionWarning, match="00.pdf"):
-            docs.activate_group("line", embed_keys=["dense"])
-        assert [one.id for one in docs.documents(status="FAILED")] == ["00.pdf"]
-        assert len(docs.documents(status="SUCCESS")) == 11
 
 
 def test_kills(tmp_path):

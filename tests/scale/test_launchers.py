@@ -11,8 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
 
-from lazyrag import Document, Retriever
-from lazyrag.cli.commands import run
+from lazyrag import Document
 from lazyrag.errors import ConfigError, IngestionError, MissingDependencyError
 from lazyrag.launchers.executors import Results, pack, perform
 from tests.scale import scale_work
@@ -70,19 +69,6 @@ def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, 
     assert bool(others) == isinstance(launcher, int)
 
 
-def test_shards_use_a_launcher(folder, tmp_path, log):
-    """A sharded Document sends its work, too, and finds what one without a launcher finds."""
-    found = []
-    with ThreadPoolExecutor(2) as executor:
-        for launcher in (None, executor):
-            with Document(folder(FILES), scale_work.embed, launcher=launcher, shards=2) as docs:
-                docs.add_reader("*.noted", scale_work.read_noted)
-                hits = Retriever(docs, "FineChunk", similarity="cosine", topk=5)("tea 3")
-                found.append([(node.path, node.score) for node in hits])
-    assert found[0] == found[1]
-    assert len(found[0]) == 5
-
-
 @pytest.mark.slow
 def test_work_that_kills_its_process_fails_alone(folder, log):
     """A transform that ends its process for one file fails that file; the others are in."""
@@ -107,17 +93,6 @@ def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(fold
         with pytest.raises(ConfigError, match=r"transform of 'local' is .*<lambda>"):
             docs.activate_group("local", embed_keys=docs.embed_keys)
     assert not (log / "embed").exists()
-
-
-def test_shards_share_the_processes(folder, log):
-    """Two shards with one process have one."""
-    with Document(folder(FILES), scale_work.embed, launcher=1, shards=2) as docs:
-        docs.add_reader("*.noted", scale_work.read_noted)
-        docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
-        assert all(shard.status().documents for shard in docs.shards)
-    pids = {line.split()[0] for kind in ("load", "embed") for line in (log / kind).read_text().splitlines()}
-    assert len(pids) == 1
-    assert str(os.getpid()) not in pids
 
 
 class Recorder(Executor):
@@ -258,7 +233,7 @@ def test_a_torn_result_is_not_read(tmp_path):
 def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
     """A Document with processes imports neither dask nor ray; naming one that is missing says what installs it."""
     program = (
-        "import sys\nfrom lazyrag import Document\nimport lazyrag.launchers.work, lazyrag.launchers.ranks\n"
+        "import sys\nfrom lazyrag import Document\nimport lazyrag.launchers.work\n"
         "Document(launcher=2).close()\n"
         "assert not {'dask', 'distributed', 'ray'} & sys.modules.keys()\n"
     )
@@ -268,33 +243,3 @@ def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
     for launcher, extra in (("dask://127.0.0.1:1", "dask"), ("ray", "ray")):
         with pytest.raises(MissingDependencyError, match=rf"lazyrag\[{extra}\]"):
             Document(folder(FILES), launcher=launcher)
-
-
-@pytest.mark.slow
-def test_ranks_give_what_one_program_gives(folder, tmp_path, capsys, monkeypatch):
-    """Two ranks, one of them killed and one started twice; a merge before they have finished names the one missing."""
-    path = folder({f"{number}.md": f"# Tea {number}\n\nGreen.\n\n## Leaf\n\nOolong {number}." for number in range(8)})
-    out, plain, merged = tmp_path / "out", tmp_path / "plain", tmp_path / "merged"
-    assert run(["index", str(path), "--store", str(plain)]) == 0
-    arguments = ["worker", str(path), "--rank", "0", "--of", "2", "--out", str(out)]
-    program = KILLED.format("True", "import lazyrag.cli.commands as cli\ncli.run(sys.argv[1:])")
-    assert subprocess.run([sys.executable, "-c", program, *arguments], check=False).returncode == -signal.SIGKILL
-    [kept] = [(one, one.stat().st_mtime_ns) for one in (out / "results").iterdir()]
-    assert not list((out / "finished").iterdir())
-    assert run(arguments) == 0
-    assert kept[0].stat().st_mtime_ns == kept[1]  # it was not done again
-    assert run(["merge", str(out), "--store", str(merged)]) == 1
-    assert "--rank 1 --of 2" in capsys.readouterr().err
-    for skipped in (0, 1):
-        assert run(["worker", str(path), "--rank", "1", "--of", "2", "--out", str(out)]) == 0
-        assert f"in 1 batches, {skipped} of them before" in capsys.readouterr().out
-    monkeypatch.setattr("lazyrag.launchers.work.load_file", None)  # all is in the folder
-    monkeypatch.setattr("lazyrag.launchers.work.run_transforms", None)
-    assert run(["merge", str(out), "--store", str(merged)]) == 0
-    for store in (plain, merged):
-        assert run(["export", "--store", str(store), f"{store}-export"]) == 0
-    first, second = (
-        {one.name: one.read_bytes() for one in tmp_path.glob(f"{name}-export/*")} for name in ("plain", "merged")
-    )
-    assert first == second
-    assert len(first) > 2

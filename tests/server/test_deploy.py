@@ -1,9 +1,8 @@
-"""The files of deploy/: four shards and a gateway that docker compose starts."""
+"""The files of deploy/: the service that docker compose starts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -98,22 +97,10 @@ def test_what_it_names_is_there(composed):
         assert (f"{config}:ro" in "".join(service["volumes"]), host) == (True, "0.0.0.0")  # noqa: S104  it has a token
 
 
-def test_the_gateway_reads_all_shards(composed, monkeypatch):
-    """Each shard once, at the address that its service has, with the token of the environment."""
-    services = composed["services"]
-    for number in range(4):
-        assert f"LAZYRAG_TOKEN_{number}" in services["gateway"]["environment"]
-        monkeypatch.setenv(f"LAZYRAG_TOKEN_{number}", f"lrg_{number}")
-    gateway = read_config(DEPLOY / "gateway.toml").sets["notes"]
-    addresses = [urlsplit(one) for one in gateway.url]
-    shards = []
-    for address in addresses:
-        service = services[address.hostname]
-        assert str(address.port) in service["expose"]
-        [file] = [one.partition(":")[0] for one in service["volumes"] if one.startswith("./shard")]
-        config = read_config(DEPLOY / file)
-        assert config.server.allowed_hosts == [address.hostname]
-        shards.append(config.sets["notes"].shard)
-    assert shards == [f"{number}/{len(shards)}" for number in range(len(shards))]
-    assert len(shards) == 4
-    assert gateway.secret == ["lrg_0", "lrg_1", "lrg_2", "lrg_3"]
+def test_the_configuration_is_that_of_the_volumes(composed):
+    """The set's files, index and state are in what the service mounts."""
+    config = read_config(DEPLOY / "serve.toml")
+    [volumes] = [service["volumes"] for service in composed["services"].values()]
+    targets = [Path(volume.split(":")[1]) for volume in volumes]
+    for path in (config.server.state, config.sets["notes"].path, config.sets["notes"].store):
+        assert any(path.is_relative_to(target) for target in targets), path

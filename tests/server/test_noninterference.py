@@ -19,13 +19,10 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import DataType, DocField, Document
-from lazyrag.data.segment import root_uid
-from lazyrag.document.remote import encode_vector
 from lazyrag.server.access import Access
 from lazyrag.server.app import create_app
 from lazyrag.server.service import Service
@@ -39,9 +36,7 @@ LABELS = ("guest", "staff", "board")
 FIELDS = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR), "year": DocField(DataType.INT32)}
 GROUPS = ("lazyllm_root", "MediumChunk", "FineChunk")
 IGNORED = ("date", "x-request-id")
-READS = ("rank", "rank", "walk", "scan", "statistics", "metrics", "find", "nodes", "vectors", "parents", "root")
-READS += ("together", "children", "children_up_to", "related", "windows")
-SEARCHES = ("search", "search", "search", "why-not", "grep", "answers", "_read", "_read", "_read")
+SEARCHES = ("search", "search", "search", "why-not", "grep", "answers")
 WRITES = ("feedback", "golden", "evaluations", "delete", "metadata", "rollback", "texts", "uploads", "sync", "verify")
 
 _ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # spreads numbers over all bits
@@ -183,8 +178,7 @@ class Requests:
 
     def post(self, name: str) -> tuple[str, str, dict[str, Any]]:
         """A request with a body."""
-        path = self.bodies.get("_{method}" if name == "_read" else name, "/missing")
-        path = path.replace("{method}", self.draw.choice(READS))
+        path = self.bodies.get(name, "/missing")
         return "POST", re.sub("{(set|name)}", "notes", path), {"json": self.body(name)}
 
     def value(self, parameter: dict[str, Any]) -> Any:
@@ -212,9 +206,6 @@ class Requests:
         search: dict[str, Any] = {"query": query, "topk": draw.randint(1, 6), "group": draw.choice(GROUPS)}
         search["retriever"] = draw.choice(["default", "hybrid", "vector", "bm25", "bm25_chinese", "cosine", "unknown"])
         search["filters"] = draw.choice([None, None, {"year": [2001, 2002]}, {"labels": ["board"]}, {"unknown": 1}])
-        places = [(draw.choice(GROUPS), root_uid(draw.choice(self.ids))) for _ in range(draw.choice((1, 1, 1, 2)))]
-        places = [(group, uid, draw.choice([uid, *self.uids]), None, draw.randint(0, 2), None) for group, uid in places]
-        vector = {"by": draw.choice(["terms", "vectors"]), "vector": encode_vector(np.float32(dense(query)))}
         judged = {"query": query, "good": True, "hit": draw.choice(self.uids)}
         bodies: dict[str, dict[str, Any]] = {
             "search": {**search, "explain": draw.random() < 0.5},
@@ -228,25 +219,6 @@ class Requests:
             "rollback": {"document": draw.choice(self.ids), "version": draw.randint(1, 2)},
             "texts": {"texts": {draw.choice(self.ids): query}},
             "uploads": {"name": draw.choice(self.ids), "size": 10},
-            "_read": {
-                **{name: search[name] for name in ("topk", "group", "filters")},
-                "terms": query.split(),
-                "uid": draw.choice(self.uids),
-                "nodes": places,
-                "embed_key": "default",
-                "embed_keys": ["default"],
-                "before": 1,
-                "after": 1,
-                "most": 2,
-                "load": True,
-                **vector,
-                "calls": [
-                    {"group": search["group"], "filters": search["filters"], "terms": query.split(), **vector},
-                    {"group": search["group"], "route": "statistics", "terms": query.split()},
-                ],
-                "scope": draw.choice([None, None, {"year": [2001, 2002]}, {"labels": ["board"]}]),
-                "mode": draw.choice(["exact", "exact", "native"]),
-            },
             "sync": {},
             "verify": {},
             "evaluations": {"a": {"retriever": "bm25"}, "b": {"retriever": search["retriever"]}},

@@ -416,6 +416,9 @@ def test_rerank_as_jina_and_cohere(served, model):
     ranked = served.post("/v1/rerank", {**body, "model": "bm25", "documents": ["ink", "green tea"]}).json()
     assert [one["index"] for one in ranked["results"]] == [1]
     assert 0 < ranked["results"][0]["relevance_score"] < 1
+    every = {"model": "bm25", "query": "tea", "documents": ["ink", "green tea", "paper"]}
+    scores = {one["index"]: one["relevance_score"] for one in served.post("/v1/rerank", every).json()["results"]}
+    assert scores[0] == scores[2] == 0 < scores[1]
     assert served.post("/v2/rerank", {**body, "model": "no"}).json()["message"].startswith("The model 'no'")
     assert served.post("/v1/rerank", {**body, "query": " "}).json()["error"]["param"] == "query"
 

@@ -136,6 +136,20 @@ def test_names_that_are_accepted(name):
     assert checked_name(name) == name
 
 
+def test_a_mac_and_another_system_upload_one_document(client, docs, run_jobs):
+    """The spellings of one name are one document, in uploads, metadata, texts and deletions."""
+    composed, decomposed = "caf\u00e9.txt", "cafe\u0301.txt"
+    post(client, (composed, b"green tea"))
+    run_jobs()
+    metadata = {"metadata": json.dumps({composed: {"author": "Mei"}})}
+    assert post(client, (decomposed, b"black tea"), data=metadata).json()["files"][0]["id"] == composed
+    run_jobs()
+    assert [one.path for one in docs.documents() if one.path.startswith("caf")] == [composed]
+    assert docs.read(composed) == "black tea"
+    assert [node.metadata.get("author") for node in docs.get_nodes() if node.path == composed] == ["Mei"]
+    assert client.get(f"{SET}/documents/{decomposed}").json()["id"] == composed
+
+
 def test_names_are_never_paths(client, service, run_jobs):
     """Files are stored under digests; only a plain suffix of the name is used, in lower case."""
     post(client, ("CON.PDF.Md", b"one"), ("tea.p?p", b"two"), (".bashrc", b"three"), ("a.tar.GZ", b"four"))

@@ -295,37 +295,6 @@ def test_peers_are_pinned():
     assert [one for one in pinned if one.count("==") != 1] == []
 
 
-def test_simulated_queries_take_the_time_of_the_slowest_shard():
-    """Gateway, slowest shard and network, in each of two rounds; queries that come at once wait for one another."""
-    import numpy as np
-    from scale_model import Simulation
-
-    def demands() -> np.ndarray:
-        return np.full((2, 2, 3), [0.010, 0.020, 0.005])
-
-    options = {"gateway_cores": 1, "gateway_s": 0.002, "network": [0.001]}
-    alone = Simulation(3, cores=1, **options).run([0.0, 10.0], demands)
-    assert alone.tolist() == pytest.approx([2 * (0.002 + 0.020 + 0.001)] * 2)
-    both = Simulation(3, cores=1, **options).run([0.0, 0.0], demands)
-    assert max(both) > 1.5 * alone[0]
-    more_cores = Simulation(3, cores=2, **options).run([0.0, 0.0], demands)
-    assert max(more_cores) < 0.8 * max(both)
-
-
-def test_a_hedged_request_hides_a_straggler():
-    """A replica is asked after a while, and its answer counts; in the second round the shard is still busy."""
-    import numpy as np
-    from scale_model import Simulation
-
-    def demands() -> np.ndarray:
-        return np.array([[[0.200], [0.010]], [[0.010], [0.010]]])
-
-    options = {"cores": 1, "gateway_cores": 1, "gateway_s": 0.0, "network": [0.0]}
-    [slow] = Simulation(1, **options).run([0.0], demands)
-    [hedged] = Simulation(1, replicas=2, hedge_s=0.015, **options).run([0.0], demands)
-    assert (slow, hedged) == pytest.approx((0.210, 2 * (0.015 + 0.010)))
-
-
 @pytest.mark.slow
 def test_the_corpus_at_scale_is_the_same_everywhere():
     """Documents of 100 lines; a block does not depend on those before it."""

@@ -165,7 +165,7 @@ def test_json_is_one_object_with_a_schema(run):
 def test_where_filters_files(condition: str, found: list[str], run):
     """Operators of filters with values of the field's type."""
     run("index")
-    told = json.loads(run("search", "tea 茶", "--where", condition, "--json")[1])
+    told = json.loads(run("search", "tea 茶", "--filters", condition, "--json")[1])
     assert [hit["source"] for hit in told["result"]["hits"]] == found
 
 
@@ -179,9 +179,9 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("index", "notes", "tea.md"), 2, "index takes one folder; got 2 paths."),
         (("index", "--group", "Fine"), 1, "Did you mean 'FineChunk'?"),
         (("index", "--embed", "none/model"), 1, "'none/model' is not on this machine"),
-        (("search", "tea", "--where", "file_type"), 1, "--where must be FIELD OPERATOR VALUE"),
-        (("search", "tea", "--where", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
-        (("search", "tea", "--where", "file_size > big"), 1, "compares file_size with a number"),
+        (("search", "tea", "--filters", "file_type"), 1, "--filters must be FIELD OPERATOR VALUE"),
+        (("search", "tea", "--filters", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
+        (("search", "tea", "--filters", "file_size > big"), 1, "compares file_size with a number"),
         (("search", "tea", "--group", "FineChunk"), 1, "Run: lazyrag index --group FineChunk"),
         (("search", "tea", "--retriever", "vector"), 1, "needs embeddings"),
         (("search",), 2, "Missing argument"),
@@ -493,7 +493,7 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
     told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])["result"]
     assert told["answer"] == "At 80 degrees [1]."
     assert [one["source"] for one in told["citations"]] == ["tea.md"]
-    status, output, errors = run("ask", "tea", "--model", "m", "--where", "file_name = none")
+    status, output, errors = run("ask", "tea", "--model", "m", "--filters", "file_name = none")
     assert (status, errors) == (0, "")  # nothing found: no model is called
     assert len(model.bodies) == 2
 
@@ -676,8 +676,8 @@ def test_messages_of_groups_and_filters(run):
     status, _, errors = run("search", "tea", "--group", "lazyllm_root")
     assert status == 1
     assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, image, table.\n")
-    assert run("search", "tea", "--where", "file_size > 9000")[1] == (
-        "Nothing found for 'tea' in those of 2 files that --where allows.\n"
+    assert run("search", "tea", "--filters", "file_size > 9000")[1] == (
+        "Nothing found for 'tea' in those of 2 files that --filters allows.\n"
     )
 
 

@@ -160,11 +160,11 @@ def test_pictures_follow_their_file(folder):
         docs.get_nodes("image")[0].image()
 
 
-@pytest.mark.parametrize("options", [{"shards": 2}, pytest.param({"processes": 1}, marks=pytest.mark.slow)])
-def test_pictures_in_shards_and_by_processes(folder, tmp_path, options):
-    """Shards find and read pictures as one Document; processes that load files find the same ones."""
+@pytest.mark.slow
+def test_pictures_by_processes(folder, tmp_path):
+    """Processes that load files find the same pictures."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
-    with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, **options) as docs:
+    with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, processes=1) as docs:
         with pytest.warns(match="Skipped 1 of"):
             hits = Retriever(docs, "image", similarity="bm25", topk=9)("figure kettle young cup")
         assert {(hit.path, hit.text, hit.location, hit.metadata["media_type"]) for hit in hits} <= FOUND

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Retriever
+from lazyrag import Document, Retriever
 from lazyrag.document import term_index
-from lazyrag.errors import LazyRAGError, StoreError
+from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores.sqlite import StoreFile
@@ -498,3 +498,12 @@ def test_a_store_that_was_emptied(shelf):
     dump = shelf.build()
     shelf.store.write_bytes(b"")
     assert shelf.build() == dump
+
+
+def test_a_store_of_several_shards_names_the_release_that_joins_it(tmp_path):
+    """Nothing is written beside it."""
+    (tmp_path / "store.db.shards").write_text('{"shards": 2}')
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with pytest.raises(ConfigError, match=r"lazyrag reshard --shards 1.* that release"):
+        Document(store_conf=conf)
+    assert [path.name for path in tmp_path.iterdir()] == ["store.db.shards"]

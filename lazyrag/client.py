@@ -1,0 +1,471 @@
+"""`connect`: use a set of a service (`lazyrag serve`) from another program, over its HTTP API.
+
+`Client` and `AsyncClient` have the same methods. Each makes a `Call`, a request with a function that reads the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import mimetypes
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
+
+import lazyrag.errors as all_errors
+from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
+from lazyrag.errors import (
+    AccessError,
+    ConfigError,
+    LazyRAGError,
+    StoreConnectionError,
+    StoreError,
+    known_names,
+    missing_package,
+)
+from lazyrag.validation import require, validate_text
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import httpx2
+
+R = TypeVar("R")
+Files: TypeAlias = Iterable[str | Path] | Mapping[str, str | Path | bytes]
+"""Paths, or names with paths or bytes."""
+
+TIMEOUT_S = 60.0
+PAGE = 1_000  # documents in a request
+
+
+class Record(dict[str, Any]):
+    """An object of the service: a dict whose entries are attributes, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        msg = f"The record has no {name!r}. {known_names(name, list(self))}"
+        raise AttributeError(msg)
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """A request to a set, and how its answer is read.
+
+    Args:
+        method: Of HTTP.
+        path: Below the set.
+        decode: Makes the result of the answer's JSON.
+        params: The query of the URL; None leaves a parameter out.
+        body: The JSON of the request.
+        files: Files of a multipart request.
+    """
+
+    method: str
+    path: str
+    decode: Callable[[Any], R] = lambda answer: answer
+    params: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    files: Sequence[tuple[str, tuple[str, bytes, str]]] = ()
+
+
+def as_error(status: int, answer: Any, url: str) -> LazyRAGError:
+    """The error of a problem (RFC 9457) that a service answered with, of the class that it has there."""
+    problem = answer if isinstance(answer, dict) else {}
+    parts = [problem.get("detail"), problem.get("remedy")]
+    text = " ".join(str(part) for part in parts if part)
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        text = problem.get("detail") or f"The service refuses the request ({status})."
+        return AccessError(f"{text} Pass a token that allows it: token='lrg_...'. (service at {url})")
+    kind = getattr(all_errors, str(problem.get("error")), None)
+    if isinstance(kind, type) and issubclass(kind, LazyRAGError):
+        return kind(text)
+    if not text:
+        return StoreConnectionError(f"{url} answers with status {status}, and not as a service of lazyrag does.")
+    return StoreError(text) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError(text)
+
+
+def files_of(files: Files) -> list[tuple[str, tuple[str, bytes, str]]]:
+    """The parts of a multipart request for paths, or for names with paths or bytes."""
+    pairs = files.items() if isinstance(files, Mapping) else [(Path(path).name, path) for path in files]
+    parts: list[tuple[str, tuple[str, bytes, str]]] = []
+    for name, content in pairs:
+        data = content if isinstance(content, bytes) else Path(content).read_bytes()
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        parts.append(("file", (name, data, kind)))
+    return parts
+
+
+def _search(query: str, options: Mapping[str, Any]) -> Call[list[Record]]:
+    return Call("POST", "search", lambda answer: answer["hits"], body={"query": query, **options})
+
+
+def _answer(question: str, options: Mapping[str, Any]) -> Call[Record]:
+    return Call("POST", "answers", body={"question": question, **options})
+
+
+def _grep(text: str, options: Mapping[str, Any]) -> Call[list[Record]]:
+    return Call("POST", "grep", body={"text": text, **options})
+
+
+def _documents(after: str | None, filters: Mapping[str, Any] | None) -> Call[Record]:
+    where = None if filters is None else json.dumps(filters)
+    return Call("GET", "documents", params={"after": after, "limit": PAGE, "where": where})
+
+
+def _read(document: str) -> Call[str]:
+    path = f"nodes/{root_uid(validate_text('document', document))}"
+    return Call("GET", path, lambda answer: answer["text"], {"group": LAZY_ROOT_NAME})
+
+
+def _related(uid: str, limit: int) -> Call[list[Record]]:
+    path = f"nodes/{quote(validate_text('uid', uid))}/related"
+    return Call("GET", path, lambda answer: answer["nodes"], {"limit": limit})
+
+
+def _versions(document: str) -> Call[list[Record]]:
+    path = f"versions/{quote(validate_text('document', document))}"
+    return Call("GET", path, lambda answer: answer["versions"])
+
+
+def _diff(document: str, before: int, after: int) -> Call[Record]:
+    path = f"diffs/{quote(validate_text('document', document))}"
+    return Call("GET", path, params={"before": before, "after": after})
+
+
+def _upload(files: Files) -> Call[Record]:
+    return Call("POST", "documents", files=files_of(files))
+
+
+def _jobs(state: str | None) -> Call[list[Record]]:
+    return Call("GET", "jobs", lambda answer: answer["jobs"], {"state": state})
+
+
+def _job(job: str) -> Call[Record]:
+    return Call("GET", f"jobs/{quote(validate_text('job', job))}")
+
+
+class _Service:
+    """Where the set of a client is, and how its requests and answers are written.
+
+    Args:
+        url: Of the service.
+        token: An access token; None where the service needs none.
+        name: Of the set; None for the only one that the token may read.
+    """
+
+    def __init__(self, url: str, token: str | None, name: str | None) -> None:
+        parts = urlsplit(validate_text("url", url))
+        is_http = parts.scheme in ("http", "https") and parts.hostname is not None
+        require(is_http, "url", url, "the address of a service, such as 'http://127.0.0.1:8400'")
+        self.url = url.rstrip("/")
+        self.name = None if name is None else validate_text("name", name)
+        self.headers: dict[str, str] = {}
+        if token is not None:
+            self.headers["Authorization"] = f"Bearer {validate_text('token', token)}"
+
+    def open(self, kind: str) -> Any:
+        """The client of httpx2 of a kind.
+
+        Raises:
+            MissingDependencyError: If httpx2 is not installed.
+        """
+        try:
+            import httpx2
+        except ModuleNotFoundError as exc:
+            raise missing_package("lazyrag.connect", exc, "openai") from exc
+        return getattr(httpx2, kind)(timeout=TIMEOUT_S)
+
+    def request(self, call: Call[Any], name: str | None) -> dict[str, Any]:
+        """The arguments of the request of a call to a set; without a set, of the request for their list."""
+        path = "sets" if name is None else f"sets/{quote(name, safe='')}/{call.path}"
+        request: dict[str, Any] = {
+            "method": call.method,
+            "url": f"{self.url}/api/v1/{path}",
+            "headers": {**self.headers, "Idempotency-Key": uuid.uuid4().hex},
+            "params": {key: value for key, value in call.params.items() if value is not None},
+        }
+        if call.files:
+            request["files"] = call.files
+        elif call.body is not None:
+            request["json"] = {key: value for key, value in call.body.items() if value is not None}
+        return request
+
+    def read(self, response: Any) -> Any:
+        """The JSON of an answer, with objects as `Record`.
+
+        Raises:
+            LazyRAGError: The error that the service reports, of its class.
+        """
+        try:
+            answer = json.loads(response.content, object_hook=Record)
+        except ValueError:
+            raise as_error(response.status_code, None, self.url) from None
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            raise as_error(response.status_code, answer, self.url)
+        return answer
+
+    def choose(self, answer: Any) -> str:
+        """The name of the only set in the service's list.
+
+        Raises:
+            ConfigError: If there are none or several.
+        """
+        names = [entry["name"] for entry in answer["sets"]]
+        if len(names) != 1:
+            raise ConfigError(f"{self.url} has {len(names)} sets. Pass name=, one of: {', '.join(names)}.")
+        return str(names[0])
+
+    def as_connection_error(self, exc: Exception) -> StoreConnectionError:
+        """The error of a service that does not answer."""
+        reason = str(exc) or type(exc).__name__
+        advice = "Check the address, and that `lazyrag serve` runs."
+        return StoreConnectionError(f"The service at {self.url} does not answer: {reason}. {advice}")
+
+
+class Client:
+    """A set of a service. Threads may share it; `connect` makes one.
+
+    Results are plain objects of the HTTP API: dicts whose entries are attributes, too, such as ``hit.path`` and
+    ``hit["score"]``. All methods raise `AccessError` for a token that does not allow the call, `StoreConnectionError`
+    if the service does not answer, and the error that the service reports, of its class.
+
+    Args:
+        url: Of the service: ``"http://127.0.0.1:8400"``.
+        token: An access token; None where the service needs none.
+        name: Of the set; None for the only one.
+
+    Example:
+        >>> Client("http://127.0.0.1:8400", name="notes")
+        <Client: 'notes' at http://127.0.0.1:8400>
+    """
+
+    def __init__(self, url: str, token: str | None = None, name: str | None = None) -> None:
+        self._service = _Service(url, token, name)
+        self._http: httpx2.Client = self._service.open("Client")
+
+    def search(
+        self, query: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[Record]:
+        """Search a node group.
+
+        Args:
+            query: The query.
+            topk: Number of hits, at least 1.
+            filters: A filter as JSON, such as ``{"file_type": [".pdf"]}``.
+            options: ``group``, ``retriever``, ``embed_keys``, ``target``: see docs/service.md.
+        """
+        return self._send(_search(query, {"topk": topk, "filters": filters, **options}))
+
+    def answer(
+        self, question: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+    ) -> Record:
+        """Answer a question: ``text`` with ``citations``, and the ``hits`` that it was made from.
+
+        Args:
+            question: The question.
+            topk: Number of passages, at least 1.
+            filters: As for `search`.
+            options: As for `search`, and ``history``: earlier turns.
+        """
+        return self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
+
+    def grep(self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100) -> list[Record]:
+        """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
+        return self._send(_grep(text, {"filters": filters, "limit": limit}))
+
+    def documents(self, filters: Mapping[str, Any] | None = None) -> Iterator[Record]:
+        """List the documents in order of their ids, page by page."""
+        after: str | None = None
+        while True:
+            page = self._send(_documents(after, filters))
+            yield from page.documents
+            after = page.next
+            if after is None:
+                return
+
+    def read(self, document: str) -> str:
+        """The text of a document."""
+        return self._send(_read(document))
+
+    def related(self, uid: str, *, limit: int = 10) -> list[Record]:
+        """The nodes that are most similar to a node."""
+        return self._send(_related(uid, limit))
+
+    def versions(self, document: str) -> list[Record]:
+        """The stored versions of a document."""
+        return self._send(_versions(document))
+
+    def diff(self, document: str, before: int, after: int) -> Record:
+        """Compare two versions of a document, given their numbers."""
+        return self._send(_diff(document, before, after))
+
+    def status(self) -> Record:
+        """What is built, and what failed."""
+        return self._send(Call("GET", "status"))
+
+    def upload(self, files: Files) -> Record:
+        """Send files; ``job`` of the result ingests them.
+
+        Args:
+            files: Paths, or names with paths or bytes.
+        """
+        return self._send(_upload(files))
+
+    def jobs(self, state: str | None = None) -> list[Record]:
+        """The latest jobs, perhaps of one state, such as ``"WORKING"``."""
+        return self._send(_jobs(state))
+
+    def job(self, job: str) -> Record:
+        """The state of a job."""
+        return self._send(_job(job))
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._http.close()
+
+    def _send(self, call: Call[R]) -> R:
+        if self._service.name is None:
+            answer = self._exchange(Call("GET", ""), None)
+            self._service.name = self._service.choose(answer)
+        return call.decode(self._exchange(call, self._service.name))
+
+    def _exchange(self, call: Call[Any], name: str | None) -> Any:
+        import httpx2
+
+        try:
+            response = self._http.request(**self._service.request(call, name))
+        except httpx2.HTTPError as exc:
+            raise self._service.as_connection_error(exc) from exc
+        return self._service.read(response)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._service.name!r} at {self._service.url}>"
+
+
+class AsyncClient:
+    """`Client` for asynchronous programs, with the same methods.
+
+    Example:
+        >>> AsyncClient("http://127.0.0.1:8400", name="notes")
+        <AsyncClient: 'notes' at http://127.0.0.1:8400>
+    """
+
+    def __init__(self, url: str, token: str | None = None, name: str | None = None) -> None:
+        self._service = _Service(url, token, name)
+        self._http: httpx2.AsyncClient = self._service.open("AsyncClient")
+
+    async def search(
+        self, query: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[Record]:
+        """See `Client.search`."""
+        return await self._send(_search(query, {"topk": topk, "filters": filters, **options}))
+
+    async def answer(
+        self, question: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+    ) -> Record:
+        """See `Client.answer`."""
+        return await self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
+
+    async def grep(self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100) -> list[Record]:
+        """See `Client.grep`."""
+        return await self._send(_grep(text, {"filters": filters, "limit": limit}))
+
+    async def documents(self, filters: Mapping[str, Any] | None = None) -> AsyncIterator[Record]:
+        """See `Client.documents`."""
+        after: str | None = None
+        while True:
+            page = await self._send(_documents(after, filters))
+            for document in page.documents:
+                yield document
+            after = page.next
+            if after is None:
+                return
+
+    async def read(self, document: str) -> str:
+        """See `Client.read`."""
+        return await self._send(_read(document))
+
+    async def related(self, uid: str, *, limit: int = 10) -> list[Record]:
+        """See `Client.related`."""
+        return await self._send(_related(uid, limit))
+
+    async def versions(self, document: str) -> list[Record]:
+        """See `Client.versions`."""
+        return await self._send(_versions(document))
+
+    async def diff(self, document: str, before: int, after: int) -> Record:
+        """See `Client.diff`."""
+        return await self._send(_diff(document, before, after))
+
+    async def status(self) -> Record:
+        """See `Client.status`."""
+        return await self._send(Call("GET", "status"))
+
+    async def upload(self, files: Files) -> Record:
+        """See `Client.upload`."""
+        return await self._send(await asyncio.to_thread(_upload, files))
+
+    async def jobs(self, state: str | None = None) -> list[Record]:
+        """See `Client.jobs`."""
+        return await self._send(_jobs(state))
+
+    async def job(self, job: str) -> Record:
+        """See `Client.job`."""
+        return await self._send(_job(job))
+
+    async def close(self) -> None:
+        """See `Client.close`."""
+        await self._http.aclose()
+
+    async def _send(self, call: Call[R]) -> R:
+        if self._service.name is None:
+            answer = await self._exchange(Call("GET", ""), None)
+            self._service.name = self._service.choose(answer)
+        return call.decode(await self._exchange(call, self._service.name))
+
+    async def _exchange(self, call: Call[Any], name: str | None) -> Any:
+        import httpx2
+
+        try:
+            response = await self._http.request(**self._service.request(call, name))
+        except httpx2.HTTPError as exc:
+            raise self._service.as_connection_error(exc) from exc
+        return self._service.read(response)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    __repr__ = Client.__repr__
+
+
+def connect(url: str, token: str | None = None, name: str | None = None) -> Client:
+    """Connect to a set of a service; `AsyncClient` has the same arguments.
+
+    Args:
+        url: Of the service: ``"http://127.0.0.1:8400"``.
+        token: An access token; None where the service needs none.
+        name: Of the set; None for the only one.
+
+    Raises:
+        ConfigError: If the URL is none of HTTP.
+        MissingDependencyError: If httpx2 is not installed.
+
+    Example:
+        >>> connect("http://127.0.0.1:8400", name="notes")
+        <Client: 'notes' at http://127.0.0.1:8400>
+    """
+    return Client(url, token, name)

@@ -1,1 +1,0 @@
-"""Sets on several machines: gateways to shards, shards, and replicas."""
