@@ -11,7 +11,7 @@
     ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   ├── NoReaderError                    a picture, sound or film, and no function that finds text in it
+    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a folder skips it
     │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
     ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
@@ -101,15 +101,18 @@ class LoadError(LazyRAGError):
 
 
 class NoReaderError(LoadError):
-    """A file is an image, audio or video, and there is no media reader for it."""
+    """A file has no text, or is of a kind that nothing reads. In a folder it is skipped; it has not failed.
 
-    @property
-    def reason(self) -> str:
-        """Why it is skipped, for reports."""
-        if self.loader == "ScanLoader":
-            return "image in which OCR found no text"
-        kind = self.loader.removesuffix("Loader").lower() or "media"
-        return f"{kind} without a media reader (register_media_reader)"
+    Args:
+        message: As of `LoadError`.
+        reason: Why it is skipped, in a few words for reports.
+        path: The file.
+        loader: Name of the loader, "" where none could be chosen.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", path: str = "", loader: str = "") -> None:
+        super().__init__(message, path=path, loader=loader)
+        self.reason = reason
 
 
 class LoaderEndedError(LoadError):
@@ -213,17 +216,15 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
     Args:
         what: What needs it: ``"OnnxEmbedder"``.
         missing: What the import raised.
-        extra: The extra of this package that brings it.
+        extra: The extra of this package that brings it; "" for a package that every installation has.
 
     Example:
         >>> print(str(missing_package("This", ModuleNotFoundError(name="httpx"), "openai")).replace(". ", ".\n"))
         This needs the package 'httpx', which is not installed.
         Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
     """
-    msg = (
-        f"{what} needs the package {missing.name!r}, which is not installed. "
-        f'Install it with: pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
-    )
+    command = f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")' if extra else "pip install lazyrag"
+    msg = f"{what} needs the package {missing.name!r}, which is not installed. Install it with: {command}"
     return MissingDependencyError(msg, name=missing.name)
 
 
@@ -347,7 +348,7 @@ def preview(text: str, length: int = 60) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-_CARRIED = ("path", "loader", "uid", "group", "embed_key")  # attributes that pass between processes
+_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")  # attributes that pass between processes
 
 
 def describe_error(error: Exception, **more: str) -> dict[str, Any]:

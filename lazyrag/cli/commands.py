@@ -115,7 +115,7 @@ class _Command(click.Command):
 def _message(exc: Exception) -> str:
     """An error in one line."""
     if isinstance(exc, LazyRAGError):
-        return str(exc)
+        return output.at_command_line(str(exc))
     if isinstance(exc, OSError) and exc.strerror:
         return f"{exc.strerror}: {exc.filename}" if exc.filename else exc.strerror
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
@@ -576,7 +576,7 @@ def status(store: Path | None, duplicates: bool) -> Output:
         found = docs.status()
         changes = docs.sync(dry_run=True)
         alike = [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
-    failed = [{"path": path, "stage": stage} for path, stage in found.failed]
+    failed = [output.failure_dict(*step, error) for step, error in zip(found.failed, found.errors, strict=True)]
     result = {
         "folder": str(project.folder),
         "store": str(project.store),
@@ -602,12 +602,13 @@ def status(store: Path | None, duplicates: bool) -> Output:
     )
     if found.writer:
         lines += terminal.wrapped(f"Written now by {found.writer}.", terminal.width())
-    for path, stage in found.failed[:5]:
-        lines += terminal.wrapped(f"failed: {terminal.printable(path)} ({stage})", terminal.width(), rest="  ")
-    if len(found.failed) > 5:
-        lines.append(f"and {len(found.failed) - 5} more failed steps")
-    if found.failed:
-        lines.append("Each sync tries these files again, and says what is wrong with them.")
+    for one in failed[:5]:
+        text = terminal.printable(f"failed: {one['path']} ({one['stage']}): {one['message']}")
+        lines += terminal.wrapped(text, terminal.width(), rest="  ")
+    if len(failed) > 5:
+        lines.append(f"and {len(failed) - 5} more failed steps: lazyrag status --json")
+    if failed:
+        lines.append("Each sync tries these files again.")
     for paths in alike[:20]:
         lines += terminal.wrapped(
             f"nearly the same: {terminal.printable(', '.join(paths))}", terminal.width(), rest="  "

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from lazyrag.data.encoding import ErrorInfo
-from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
+from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
@@ -149,7 +149,7 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
     if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
-        if row.id or info.error is not None:
+        if (row.id and row.status != "skipped") or info.error is not None:
             return info
     raise DatasetPathError(f"There is no document {identity!r}. See documents().")
 
@@ -230,8 +230,16 @@ def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[
     metadata: dict[str, Any] = {}
     for text in texts:
         metadata.update(_parsed(text))
-    found = {name: check_value(name, schema[name], metadata.get(name)) for name in names}
+    found = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
     return {name: schema[name].default_value if value is None else value for name, value in found.items()}
+
+
+def _fitting_value(name: str, field: DocField, value: Any) -> FieldValue:
+    """A value by the type of its field; None for one of a file that does not fit, which was noted."""
+    try:
+        return parse_value(name, field, value)
+    except ConfigError:
+        return None
 
 
 @functools.lru_cache(maxsize=4_096)

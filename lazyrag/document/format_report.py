@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from lazyrag.errors import LoadError, MissingDependencyError
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError
 from lazyrag.loaders.base import Reading, find_reader, loaders
-from lazyrag.loaders.media import SUFFIXES
+from lazyrag.loaders.media import SUFFIXES, without_reader
 
 if TYPE_CHECKING:
     from lazyrag.document.load_files import Loading
@@ -31,8 +31,8 @@ How: TypeAlias = Literal[
 ]
 """Ways to read a file."""
 
-COUNTED: tuple[How, ...] = ("text", "text layer")
-"""What a plan may load to count tokens. The rest is slow, costs money, or has no text yet."""
+CALLED: tuple[How, ...] = ("ocr", "program", "media reader", "own reader")
+"""What a plan does not load: it is slow, or costs money."""
 
 _LOOK_S = 2.0  # at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
@@ -49,7 +49,7 @@ class PlannedFormat:
         how: ``"text"``: the text of the file; ``"text layer"``: of a PDF, judged by three of its pages; ``"ocr"``;
             ``"program"``: through an outside program; ``"media reader"``: by a registered function; ``"own reader"``:
             of `Document.add_reader` or a registered loader; ``"unknown until read"``; ``"not readable"``: the file
-            would fail; ``"skipped"``.
+            would fail; ``"skipped"``: hidden, excluded, empty, or of a kind that nothing reads.
         files: Their number.
         bytes: Their size; 0 for files that are skipped by name.
         why: What reads them, what is unknown, or why they are not read; "" if there is no more to say.
@@ -87,24 +87,31 @@ def merge_formats(found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, s
     return tuple(sums[key] for key in sorted(sums))
 
 
+def with_error(planned: PlannedFormat, error: Exception) -> PlannedFormat:
+    """A file that was loaded, and could not be read."""
+    if isinstance(error, NoReaderError):
+        return replace(planned, how="skipped", why=error.reason)
+    is_known = planned.how == "not readable" and planned.why
+    return replace(planned, how="not readable", why=is_known or str(error).partition(". ")[0])
+
+
 def _kind(path: str) -> str:
     return Path(path).suffix.lower()
 
 
 def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
-    path, size, most = file.path, 0, loading.limits.bytes
-    how: How
+    path, most = file.path, loading.limits.bytes
+    planned = PlannedFormat(_kind(path.name), "not readable", 1, 0)
     try:
-        size = path.stat().st_size
-        if not size or (most is not None and size > most):
-            how, why = "not readable", f"larger than {most:,} bytes" if size else "empty"
-        else:
-            how, why = _way(loading, file, path)
-    except (LoadError, MissingDependencyError) as exc:
-        how, why = "not readable", str(exc).partition(". ")[0]
+        planned = replace(planned, bytes=path.stat().st_size)
+        if most is not None and planned.bytes > most:
+            return replace(planned, why=f"larger than {most:,} bytes")
+        how, why = _way(loading, file, path)
+    except (LoadError, MissingDependencyError) as exc:  # of a text format without its package, a plan finds the text
+        return with_error(planned, exc)
     except OSError as exc:
-        how, why = "not readable", exc.strerror or str(exc)
-    return PlannedFormat(_kind(path.name), how, 1, size, why)
+        return replace(planned, why=exc.strerror or str(exc))
+    return replace(planned, how=how, why=why)
 
 
 def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
@@ -119,7 +126,7 @@ def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
     elif not reader.built_in:
         found = "own reader", reader.name
     elif reader.of in _MEDIA:
-        found = "skipped", f"{given.kind} without a media reader (register_media_reader)"
+        found = "skipped", without_reader(given.kind)
     elif reader.name == "OldOfficeLoader":
         from lazyrag.loaders.old_office import programs_for  # rarely needed
 

@@ -488,7 +488,7 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
-        skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
+        skipped = sorted({*report.skipped, *indexer.failures.skipped()})
         return replace(report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt))
     added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
+from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value, parse_value
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures
 from lazyrag.data.segment import (
@@ -43,6 +43,7 @@ from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
+    IngestionWarning,
     LazyRAGError,
     LoaderEndedError,
     LoadError,
@@ -53,6 +54,7 @@ from lazyrag.errors import (
     TransformError,
     sentence,
     set_stop_event,
+    warn_user,
 )
 from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
@@ -72,6 +74,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D", bound=Hashable)
 
+MISFIT = "value left out: "
+"""Beginning of the note of a value that does not fit its declared field."""
 _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
@@ -97,6 +101,15 @@ class Outcome(NamedTuple):
     flipped: bool
     is_new_version: bool
     notes: tuple[str, ...] = ()
+
+
+def _unread(loaded: Mapping[str, Any]) -> Iterator[str]:
+    """Notes of the parts of a file that its loader could not read."""
+    for name, parts in loaded.items():
+        if "unread" in name.split("_") and isinstance(parts, Mapping) and parts:
+            first, reason = next(iter(parts.items()))
+            kind = name.replace("unread", "").strip("_")
+            yield f"{kind} left out: {len(parts)}, such as {first}: {reason}"
 
 
 @dataclass(slots=True, eq=False)
@@ -144,11 +157,12 @@ class PendingVersion:
 
     def notes(self) -> tuple[str, ...]:
         """What the loader noted of the new version, such as a guessed encoding; pictures that are left out."""
-        found = json.loads(self.row.loaded).get("notes") if self.is_new_version else None
-        return (*map(str, found if isinstance(found, list) else ()), *self.noted)
+        loaded = json.loads(self.row.loaded) if self.is_new_version else {}
+        found = loaded.get("notes")
+        return (*map(str, found if isinstance(found, list) else ()), *_unread(loaded), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
-        """Failures without media files that nothing reads: those are skipped."""
+        """Failures without files that have no text, or that nothing reads: those are skipped."""
         return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
 
     @property
@@ -279,6 +293,7 @@ class IngestionEngine:
             IngestionError: If one fails and ``stop`` is set.
         """
         done: list[Outcome] = []
+        misfits: list[tuple[str, str]] = []
         if not count:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
@@ -299,11 +314,16 @@ class IngestionEngine:
                 done += [Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in some]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
                     meter.reach(nodes or len(done))
+                misfits += ((one.row.identity, note) for one in some for note in one.notes() if note.startswith(MISFIT))
                 failed = [failure for one in some for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
                     raise IngestionError(f"{msg} ({self.failures.where})") from error
+        if misfits:
+            path, note = misfits[0]
+            problem = f"Values in files do not fit their declared fields: {len(misfits)}. The first, of {path}: {note}"
+            warn_user(f"{problem} ({self.failures.where}: last_report.notes lists all)", IngestionWarning)
         return done
 
     def record_failures(self) -> None:
@@ -313,6 +333,10 @@ class IngestionEngine:
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
         failed = [(one.row.identity, str(step), error) for one in batch for step, error in one.real_failures()]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
+        if errors:  # what their documents said before is no longer in the files
+            self.ledger.documents.tombstone([row.id for one, _ in errors for row in one.sources], "deleted")
+            self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""
@@ -1071,7 +1095,7 @@ def file_root(
         loaded = load(file)
         if signature_of(file.raw_path) == before:
             break
-    from_loader, from_user = check_metadata(loaded.metadata), check_metadata(user_metadata)
+    from_loader, from_user = check_metadata(_typed_metadata(loaded, schema)), check_metadata(user_metadata)
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
     unchanged = signature_of(file.raw_path) == file.signature  # else it may have been another while it was read
@@ -1082,6 +1106,22 @@ def file_root(
         user_metadata=json.dumps(dict(from_user)) if from_user else "{}",
     )
     return Root(segment, row)
+
+
+def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
+    """Metadata of a loader, with its values of declared fields parsed; those that do not fit are noted."""
+    metadata, misfits = dict(loaded.metadata), list[str]()
+    for name, declared in schema.items():
+        value = metadata.pop(name, None) if name in metadata else loaded.fields.get(name)
+        if value is None or name in BUILT_IN_FIELDS:
+            continue
+        try:
+            metadata[name] = parse_value(name, declared, value)
+        except ConfigError as exc:
+            misfits.append(f"{MISFIT}{exc}")
+    if misfits:
+        metadata["notes"] = [*metadata.get("notes", ()), *misfits]
+    return metadata
 
 
 def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: int) -> Root:
@@ -1115,7 +1155,8 @@ def renewed_root(
     """
     known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
     built_in = known if file is None else _file_system_metadata(file)
-    loaded = LoadedFile(str(before.content), before.locations)
+    loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
+    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))  # the fields may have changed
     return Root(root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row)
 
 

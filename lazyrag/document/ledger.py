@@ -22,7 +22,7 @@ from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
-Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]
+Status: TypeAlias = Literal["new", "live", "skipped", "deleted", "excluded"]
 
 DOCUMENT_COLUMNS = (
     "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
@@ -39,8 +39,8 @@ class DocumentRow:
         uid: Uid of its root node.
         identity: Path relative to the dataset, or the user's id.
         origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind only.
-        status: ``"new"``: nothing is live yet; ``"live"``; ``"deleted"``; ``"excluded"``: deleted by the user, though
-            its file may still be there.
+        status: ``"new"``: nothing is live yet; ``"live"``; ``"skipped"``: a file without text, or that nothing reads;
+            ``"deleted"``; ``"excluded"``: deleted by the user, though its file may still be there.
         signature: Of its file, when it was read; None for a text.
         seen_ns: When the signature was taken, in nanoseconds since 1970.
         content_hash: Digest of the file's bytes.
@@ -753,6 +753,15 @@ class DocumentTable(_Table):
                 "WHERE id = ?",
                 [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
             )
+
+    def note_skipped(self, pairs: Sequence[tuple[DocumentRow, str]]) -> None:
+        """Remember files without text, or that nothing reads, and why; they have no live document."""
+        with self._db.writing() as connection:
+            connection.executemany(
+                "UPDATE document SET status = 'skipped', loaded = ? WHERE id = ?",
+                [(json.dumps({"skipped": why}), row.id) for row, why in pairs],
+            )
+        self.note_files(row for row, _ in pairs)
 
     def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""

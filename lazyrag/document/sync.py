@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
+from lazyrag.data.progress_bar import Work
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
 from lazyrag.document.build_plan import BuildPlan, GroupTarget, index_step
 from lazyrag.document.changes import (
@@ -28,7 +29,7 @@ from lazyrag.document.changes import (
     is_of_store,
     validate_user_metadata,
 )
-from lazyrag.document.format_report import COUNTED, PlannedFormat, merge_formats, plan_formats
+from lazyrag.document.format_report import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
 from lazyrag.document.groups import LOADING, TEXT_MARK, NodeGroup, Step, model_identity
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.ingest import (
@@ -54,13 +55,14 @@ from lazyrag.errors import (
     LazyRAGError,
     LoaderEndedError,
     LoadError,
+    NoReaderError,
     StoreError,
     TransformError,
     known_names,
     sentence,
     warn_user,
 )
-from lazyrag.loaders.base import loaders
+from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.storage.database import batches_reaching
@@ -189,7 +191,8 @@ def ingest_changes(
     quarantined = {} if retry else indexer.ledger.documents.quarantined()
     versions, count = _pending_versions(indexer, compared, plan, quarantined)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
-    indexer.report = replace(_final_report(compared, done), repaired=repaired)
+    skipped = {name for name, _ in indexer.failures.skipped()}
+    indexer.report = replace(_final_report(compared, done, skipped), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
@@ -227,13 +230,21 @@ def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
-    """Report keys of file_metadata that match no file: probably misspelt."""
+    """Report keys of file_metadata that match no file."""
     indexer.failures.misnamed.clear()
-    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
-    for name in indexer.dataset.unused_names(known):
-        error = ConfigError(f"file_metadata names a file that does not exist. {known_names(name, known)}")
-        failure = indexer.failures.misnamed[name] = Failure(name, "metadata", error)
+    for failure in _misnamed(indexer, listing):
+        indexer.failures.misnamed[failure.path] = failure
         warn_user(f"{indexer.where}: {failure}", IngestionWarning)
+
+
+def _misnamed(indexer: Indexer, listing: Listing) -> list[Failure]:
+    """Return keys of file_metadata that match no file: probably misspelt."""
+    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
+    what = "file_metadata names a file that does not exist."
+    return [
+        Failure(name, "metadata", ConfigError(f"{what} {known_names(name, known)}"))
+        for name in indexer.dataset.unused_names(known)
+    ]
 
 
 # Comparing files with the ledger
@@ -284,6 +295,16 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
     reasons = {normal_name(row.identity): reason for row in rows.values() if (reason := _skip_reason(row))}
+    for file in found:
+        row = rows.get(file.identity)
+        if (
+            row is None
+            or row.status != "skipped"
+            or (row.signature, row.config_hash) != (file.signature, config_hash(file))
+        ):
+            continue
+        if not _known_file(row, has_root=True).racy or _hash_if_readable(file) == row.content_hash:
+            reasons[file.identity] = json.loads(row.loaded)["skipped"]
     store = indexer.ledger.file.path
     if store is not None:
         own = [file.identity for file in found if is_of_store(os.fspath(file.raw_path), str(store))]
@@ -295,16 +316,17 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
     left_out = {one.identity for one in known if listing.leaves_out(one.identity)}  # chosen, so never withheld
-    changes = compare(
-        [file for file in found if file.identity not in reasons],
-        [one for one in known if one.identity not in left_out],
-        unlisted=listing.unreadable,
-        content_hash=lambda file: hash_file(file.path),
-        config_hash=config_hash,
-        max_deleted=max_deleted,
-        settled=len(settled),
-        withholds=indexer.dataset.withholds,
-    )
+    with Work("compare", len(found), "file") as work:
+        changes = compare(
+            [file for file in found if file.identity not in reasons],
+            [one for one in known if one.identity not in left_out],
+            unlisted=listing.unreadable,
+            content_hash=lambda file: hash_file(file.path),
+            config_hash=work.counted(config_hash),
+            max_deleted=max_deleted,
+            settled=len(settled),
+            withholds=indexer.dataset.withholds,
+        )
     if left_out:
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
@@ -503,13 +525,13 @@ def _lacking(indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *
 def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
     """Return why known files are done again."""
     changes, rows = compared.changes, compared.rows
-    found = {row.identity: "missing" for row in incomplete}
+    found = {row.identity: "incomplete" for row in incomplete}
     known = ((one, rows[one.file.identity]) for one in (*changes.added, *changes.changed) if one.file.identity in rows)
     for one, row in known:
         # An earlier failure; a root node, or all of it, that a store has lost.
         same = row.content_hash == one.content_hash and row.signature is not None
         if row.status in ("new", "live"):
-            found[row.identity] = "missing" if row.status == "new" or same or not row.content_hash else "bytes"
+            found[row.identity] = "incomplete" if row.status == "new" or same or not row.content_hash else "bytes"
     for one in changes.reconfigured:
         name = one.file.identity
         metadata = compared.metadata.get(name, EMPTY)
@@ -549,10 +571,25 @@ def _unread(indexer: Indexer, compared: Comparison) -> list[Failure]:
     return failed
 
 
-def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
-    """Return what a sync would report if nothing failed."""
+def _expected_report(
+    indexer: Indexer, compared: Comparison, errors: Mapping[str, LazyRAGError] = EMPTY
+) -> IngestReport:
+    """Return what a sync would report if no step after loading failed.
+
+    Args:
+        indexer: Of the Document.
+        compared: Its files.
+        errors: By identity, why files could not be loaded.
+    """
     changes = compared.changes
+    failed = _unread(indexer, compared)
+    failed += [Failure(name, str(LOADING), error) for name, error in errors.items()]
+    failed += _misnamed(indexer, compared.listing)
+    skipped = {one.path: one.error.reason for one in failed if isinstance(one.error, NoReaderError)}
+    failed = [one for one in failed if not isinstance(one.error, NoReaderError)]
+    again = _identities(changes.changed) + _identities(changes.reconfigured)
     touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
+    dated = {one.file.identity for one in touched}
     files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     incomplete = []
@@ -560,17 +597,21 @@ def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
         busy = {one.file.identity for one in files}
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
     return replace(
-        _common_report(compared),
-        added=_identities(changes.added),
-        failed=tuple(_unread(indexer, compared)),
-        updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
-        unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
-        moved=_moved(changes),
+        _common_report(compared, skipped),
+        added=tuple(name for name in _identities(changes.added) if name not in errors),
+        failed=tuple(sorted(failed, key=lambda one: (one.path, one.stage))),
+        skipped=tuple(sorted({*compared.skipped, *skipped.items()})),
+        updated=tuple(sorted(set(again) - errors.keys())),
+        unchanged=tuple(
+            sorted({*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)} - dated)
+        ),
+        touched=tuple(name for name in _identities(changes.touched) if name in dated),
+        moved=tuple((old, new) for old, new in _moved(changes) if new not in errors),
         reasons=_reasons(compared, incomplete),
     )
 
 
-def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
+def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
@@ -579,7 +620,7 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     noted = set(touched) - {one.identity for one in done}
     same = (live | noted) - renewed
     return replace(
-        _common_report(compared),
+        _common_report(compared, skipped),
         added=tuple(name for name in _identities(changes.added) if name in live),
         updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
         touched=tuple(name for name in touched if name in renewed),
@@ -592,11 +633,12 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     )
 
 
-def _common_report(compared: Comparison) -> IngestReport:
+def _common_report(compared: Comparison, skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
+    deleted = [one.identity for one in changes.deleted]
     return IngestReport(
         skipped=compared.skipped,
-        deleted=tuple(one.identity for one in changes.deleted),
+        deleted=tuple(sorted([*deleted, *(old for old, new in _moved(changes) if new in skipped)])),
         withheld=tuple(one.identity for one in changes.withheld),
     )
 
@@ -650,9 +692,18 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
-            versions.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
+            make = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
+            versions.append(PendingVersion(row, functools.partial(_never_skipped, make)))
             indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
+
+
+def _never_skipped(make_root: MakeRoot, build: int) -> Root:
+    """Load a file that the user named: one without text has failed."""
+    try:
+        return make_root(build)
+    except NoReaderError as exc:
+        raise LoadError(str(exc), path=exc.path, loader=exc.loader) from exc
 
 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
@@ -739,7 +790,7 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
         ConfigError: If there is no such document.
     """
     rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
-    never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+    never = [one for one in names if (rows[one].status in ("new", "skipped") if one in rows else one in failed)]
     gone = live_rows(indexer, [one for one in names if one not in never])
     return never, gone + [rows[one] for one in never if one in rows]
 
@@ -942,7 +993,6 @@ def _stored_version(identity: str, row: DocumentRow, versions: list[Version], nu
 # Plans
 
 _BYTES_PER_TOKEN = 3  # of the default counter
-_SAMPLED = 50  # files of a kind that are loaded to count tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -1037,11 +1087,12 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
     """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
-    files = [one.file for one in (*changes.added, *changes.changed, *changes.reconfigured)]
-    formats = plan_formats(indexer.loading, files)
-    tokens = _count_tokens(indexer, files, formats)
+    to_load = [*changes.added, *changes.changed, *changes.reconfigured]
+    moved = [one for one in changes.moved if one.known is not None and one.config_hash != one.known.config_hash]
+    formats, tokens, errors = _try_loading(indexer, compared, [*to_load, *moved])
+    files = [one.file for one in to_load if one.file.identity not in errors]
     size = sum(file.signature.size for file in files if file.signature is not None)
-    report = _expected_report(indexer, compared)
+    report = _expected_report(indexer, compared, errors)
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
@@ -1060,30 +1111,44 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
-    formats = plan_formats(indexer.loading, found)
-    tokens, size = _count_tokens(indexer, found, formats), sum(file.path.stat().st_size for file in found)
+    compared = Comparison(Listing(), Changes(), {}, {}, ())
+    formats, tokens, _ = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found])
+    size = sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
     report = IngestReport(added=tuple(file.identity for file in found))
     steps = (load, *_planned_steps(indexer, len(found), size, tokens, []))
     return SyncPlan(report, steps, tuple(_unseen(indexer)), formats=merge_formats(formats.values()))
 
 
-def _count_tokens(indexer: Indexer, files: Sequence[FoundFile], formats: Mapping[str, PlannedFormat]) -> int:
-    """Estimate the tokens of the files whose text is at hand: of many of a kind, some are loaded."""
-    counter, total = token_counters["utf8"], 0.0
-    kinds: dict[tuple[str, str], list[tuple[FoundFile, int]]] = {}
-    for file in files:
-        one = formats[file.identity]
-        if one.how in COUNTED:
-            kinds.setdefault((one.kind, one.how), []).append((file, one.bytes))
-    for some in kinds.values():
-        sample, tokens, size = some[:: -(-len(some) // _SAMPLED)], 0, 0
-        with indexer.loading.running(len(sample)):
-            for file, count in sample:
-                with suppress(LazyRAGError):
-                    tokens, size = tokens + counter.count(indexer.loading.load(file).text), size + count
-        total += tokens / max(1, size) * sum(count for _, count in some) if len(sample) < len(some) else tokens
-    return round(total)
+def _try_loading(
+    indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile]
+) -> tuple[dict[str, PlannedFormat], int, dict[str, LazyRAGError]]:
+    """Load files as a sync would, but those that a function of a user's, OCR or an outside program reads.
+
+    Returns:
+        How they would be read, by identity; the tokens of those that load; why others do not, by identity.
+    """
+    formats = plan_formats(indexer.loading, [one.file for one in files])
+    errors: dict[str, LazyRAGError] = {}
+    tokens = 0
+    is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
+    called = CALLED if is_plain else (*CALLED, "unknown until read")  # an archive may hold a file for a function
+    with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
+        for number, one in enumerate(files, start=1):
+            name = one.file.identity
+            if formats[name].how in called:
+                continue
+            row = _file_row(compared.rows.get(name) or _new_row(name), one, compared.listing.seen_ns)
+            try:
+                root = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))(0)
+                tokens += token_counters["utf8"].count(content_text(root.segment.content))
+                if formats[name].how == "not readable":  # for want of a package
+                    formats[name] = replace(formats[name], how="text", why="as .txt")
+            except LazyRAGError as exc:
+                errors[name] = exc
+                formats[name] = with_error(formats[name], exc)
+            work.reach(number)
+    return formats, tokens, errors
 
 
 def _planned_steps(

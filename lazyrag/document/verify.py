@@ -8,11 +8,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.document.build_plan import index_step
 from lazyrag.document.groups import Step
@@ -76,6 +77,7 @@ class DocumentStatus:
         failed: Pairs (document, stage) that failed at the last attempt.
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
+        errors: Why each of ``failed`` failed, and what to do, in the same order.
     """
 
     name: str
@@ -84,6 +86,7 @@ class DocumentStatus:
     failed: tuple[tuple[str, str], ...]
     waiting: int
     writer: str
+    errors: tuple[ErrorInfo, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
@@ -95,6 +98,8 @@ class DocumentStatus:
                 *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
+        failures = zip(self.failed, self.errors, strict=False)
+        lines += [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
         return "\n".join(lines)
 
 
@@ -119,9 +124,20 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         )
         for name, group in sorted(tree.groups.items())
     ]
-    failed = tuple((identity, stage) for identity, stage, _, _ in indexer.ledger.documents.failures())
-    waiting = len(indexer.ledger.builds.dead(float("inf")))
-    return DocumentStatus(indexer.name, len(tree.documents), tuple(groups), failed, waiting, indexer.ledger.writer())
+    failures = indexer.ledger.documents.failures()
+    return DocumentStatus(
+        indexer.name,
+        len(tree.documents),
+        tuple(groups),
+        tuple((identity, stage) for identity, stage, _, _ in failures),
+        len(indexer.ledger.builds.dead(float("inf"))),
+        indexer.ledger.writer(),
+        tuple(_with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures),
+    )
+
+
+def _with_remedy(error: ErrorInfo) -> ErrorInfo:
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lazyrag.data.progress_bar import Work
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoaderEndedError, LoadError, sentence
 from lazyrag.loaders import base
@@ -127,24 +128,26 @@ class PdfLoader:
         return PdfFile(path, ("", *self._passwords), self.max_objects, max_seconds or self.max_seconds)
 
     def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
-        from tqdm import tqdm  # slow to import
-
         numbers = sorted(read.textless + read.unusable)
-        # Shown in terminals, after two seconds.
-        for number in tqdm(numbers, "OCR", unit="page", delay=2, leave=False, disable=None):
-            try:
-                found = self.recognize(file, number)
-            except TimeoutError as exc:
-                read.unread[number] = str(exc)
-                continue
-            finally:
-                base.page_recognized()
-            text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
-            before = read.texts[number - 1]
-            if text and (is_garbled(before) or len(text) > len(before)):
-                read.texts[number - 1] = text
-                read.by_ocr.append(number)
+        with Work("OCR", len(numbers), "page") as work:
+            for done, number in enumerate(numbers):
+                work.reach(done)
+                self._recognize_page(file, read, number)
         read.textless = [number for number in read.textless if number not in {*read.by_ocr, *read.unread}]
+
+    def _recognize_page(self, file: PdfFile, read: Pages, number: int) -> None:
+        try:
+            found = self.recognize(file, number)
+        except TimeoutError as exc:
+            read.unread[number] = str(exc)
+            return
+        finally:
+            base.page_recognized()
+        text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
+        before = read.texts[number - 1]
+        if text and (is_garbled(before) or len(text) > len(before)):
+            read.texts[number - 1] = text
+            read.by_ocr.append(number)
 
     def recognize(self, file: PdfFile, number: int) -> str | tuple[list[OcrWord], tuple[int, ...]]:
         """Recognize a page: its text, or its words and the shape of the image.
@@ -202,8 +205,8 @@ def _no_text(read: Pages) -> LoadError:
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    hint = "they need text recognition (OCR): lazyrag.loaders.scans.add_ocr(docs), or lazyrag index --ocr."
-    return LoadError(f"The PDF has no text layer on any page{scanned}; {hint}")
+    hint = "Call lazyrag.loaders.scans.add_ocr(docs), which reads them by text recognition (OCR)."
+    return LoadError(f"The PDF has no text layer on any page{scanned}. {hint}")
 
 
 def _numbered(numbers: Sequence[int]) -> str:

@@ -269,8 +269,10 @@ def _caption_near(paragraph: Element | None) -> str:
     """The caption of a picture: of its own paragraph, of the one below, or of the one above."""
     if paragraph is None:
         return ""
-    around = [paragraph, *list(paragraph.itersiblings())[:1], *list(paragraph.itersiblings(preceding=True))[:1]]
-    for one in around:
+    reading().spend(sum(1 for _ in paragraph.iter()))
+    for one in (paragraph, paragraph.getnext(), paragraph.getprevious()):
+        if one is None or not isinstance(one.tag, str):
+            continue
         text = " ".join("".join(_words(one)).split())
         style = next(
             (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")), attribute(one, "style-name")
@@ -340,11 +342,16 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
 
     page = parse_html(decode(path.read_bytes()))
     found = []
+    captions: dict[Element, str | None] = {}
     for image in page.iter("img"):
         figure = next(image.iterancestors("figure"), None)
-        caption = None if figure is None else figure.find(".//figcaption")
-        words = image.get("title") or "" if caption is None else "".join(map(str, caption.itertext()))
-        found.append((image.get("src") or "", words, image.get("alt") or ""))
+        if figure is not None and figure not in captions:
+            caption = figure.find(".//figcaption")
+            captions[figure] = None if caption is None else "".join(map(str, caption.itertext()))[:_MAX_CAPTION]
+        words = None if figure is None else captions[figure]
+        found.append(
+            (image.get("src") or "", image.get("title") or "" if words is None else words, image.get("alt") or "")
+        )
     return found
 
 

@@ -149,7 +149,9 @@ class ImageFile(PdfFile):
 
     def no_text(self, read: Any) -> LoadError:  # noqa: ARG002
         """An image without words is skipped."""
-        return NoReaderError("OCR found no text in the image.", loader="ScanLoader")
+        return NoReaderError(
+            "OCR found no text in the image.", reason="image in which OCR found no text", loader="ScanLoader"
+        )
 
     def close(self) -> None:
         """Nothing is open between two pages."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib
+import itertools
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,12 +24,15 @@ DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
 ROOT_PATH = r"(?:/[\w.~-]+)+"
 
-_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", r"^\w[\w.-]*$"
+SET_NAME = r"\w(?:[\w. -]*[\w.-])?"
+"""Name of a set: no space begins or ends it."""
+
+_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", f"^{SET_NAME}$"
 _CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
 _EXPECTED = {
     _ROOT_PATH: "must be a path such as '/rag'",
     _FUNCTION: "must be 'module:function'",
-    _SET: "must be letters, digits, '_', '-' and '.'",
+    _SET: "must be letters, digits, '_', '-', '.' and spaces within",
     _CHAT: "must be 'openai:NAME' or 'module:attribute'",
     "path_type": "must be a path",
     "model_type": "must be an object",
@@ -149,12 +154,37 @@ class SetConfig(_Section):
             raise ValueError("must have a name only with store_conf")
         return self
 
+    def label_overlaps(self) -> Iterator[str]:
+        """A sentence for each pair of patterns with different labels that can match the same file."""
+        rules = self.labels.items() if isinstance(self.labels, dict) else ()
+        for (first, labels), (second, others) in itertools.combinations(rules, 2):
+            if set(labels) != set(others) and _can_match_both(_any_letter(first), _any_letter(second)):
+                yield (
+                    f"A file that matches {first!r} and {second!r} has the labels of both: "
+                    f"{', '.join(sorted({*labels, *others}))}. A token with any of them sees it. To restrict it, let "
+                    "only one of the patterns match."
+                )
+
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
         name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
         found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
         return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+_any_letter = functools.partial(re.compile(r"\[!?\]?[^\]]*\]").sub, "?")  # in place of brackets
+
+
+@functools.cache
+def _can_match_both(first: str, second: str) -> bool:
+    """Whether there is a name that two patterns of `*`, `?` and letters match."""
+    if not first or not second:
+        return not (first + second).strip("*")
+    if "*" in (first[0], second[0]):
+        return _can_match_both(first[1:], second) or _can_match_both(first, second[1:])
+    is_equal = first[0] == second[0] or "?" in (first[0], second[0])
+    return is_equal and _can_match_both(first[1:], second[1:])
 
 
 class Config(_Section):

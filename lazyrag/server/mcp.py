@@ -38,7 +38,7 @@ from lazyrag.server.config import open_set, read_config
 from lazyrag.server.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.routes_documents import Texts, submit_texts
 from lazyrag.server.routes_search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
-from lazyrag.server.service import Principal, Service
+from lazyrag.server.service import Principal, Service, passage_url
 from lazyrag.server.uploads import Call
 from lazyrag.validation import require
 
@@ -101,15 +101,17 @@ class Caller:
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: Scope, path: str, metadata: Mapping[str, Any]) -> str:
-        """The address of a document: its own on the web, else that of its file."""
-        if str(metadata.get("url", "")).startswith(("https://", "http://")):
-            return str(metadata["url"])
-        quoted = f"{quote(scope.name)}/files/{quote(path.encode('utf-8', 'replace'))}"
+    def url(self, scope: Scope, node: Mapping[str, Any]) -> str:
+        """The address of a document: its own on the web, that of the page with the node marked, or that of its file."""
+        path, url = node["path"], str(node["global_metadata"].get("url", ""))
+        if url.startswith(("https://", "http://")):
+            return url
         if self.request is not None:
-            return f"{self.request.base_url}api/v1/sets/{quoted}"
+            return passage_url(self.request, scope.name, path, node.get("uid", ""))
         file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
-        return f"lazyrag:{quoted}" if file is None else file.path.absolute().as_uri()
+        if file is None:
+            return f"lazyrag:{quote(scope.name)}/files/{quote(path, errors='replace')}"
+        return file.path.absolute().as_uri()
 
     def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
         """Nodes as results of a search."""
@@ -123,7 +125,7 @@ class Caller:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
-        return {"title": title, "url": self.url(scope, node["path"], node["global_metadata"])}
+        return {"title": title, "url": self.url(scope, node)}
 
 
 # Tools

@@ -266,7 +266,8 @@ async def create_vector_store(call: openai.Administration, wanted: NewStore) -> 
     def create() -> str:
         for file_id in wanted.file_ids:
             known_file(call, file_id)
-        name = re.sub(r"[^\w.-]+", "-", wanted.name or "").strip("_.-")[:80] or f"store-{secrets.token_hex(4)}"
+        allowed = re.sub(r"[^\w. -]+", "-", wanted.name or "").strip("_.- ")[:80].rstrip()
+        name = allowed or f"store-{secrets.token_hex(4)}"
         try:
             made = create_set(call.service, name, call.principal)
         except ProblemError as problem:
@@ -437,8 +438,8 @@ def _described(store: Store, status: str, metadata: Mapping[str, Any], error: Er
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
     error = public_error(error, is_operator=store.call.principal.may("admin"))
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
-    if error is not None and error.type in ("LoadError", "LoaderEndedError", "NoReaderError"):
-        is_unknown = error.type == "NoReaderError" or error.detail.startswith("No loader")
+    if error is not None and error.type in ("LoadError", "LoaderEndedError"):
+        is_unknown = error.detail.startswith(("No loader", "No text extractor"))
         code = "unsupported_file" if is_unknown else "invalid_file"
     return {
         "object": "vector_store.file",

@@ -101,7 +101,9 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
 def status_of(call: Call) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
     if call.principal.labels is None:
-        return {**to_dict(call.docs.status()), "name": call.name}
+        status = to_dict(call.docs.status())
+        del status["errors"]  # documents have them
+        return {**status, "name": call.name}
     failed: list[tuple[str, str]] = []
     count, groups = count_nodes(call.docs, failed)
     return {"name": call.name, "documents": count, "groups": groups, "failed": failed}
@@ -319,8 +321,11 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for given in wanted.texts:
-        ids[given], own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
-        metadata |= {ids[given]: own} if own else {}
+        identity, own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
+        if identity in ids.values():
+            raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
+        ids[given] = identity
+        metadata |= {identity: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
     return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 

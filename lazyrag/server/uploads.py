@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
@@ -58,6 +59,8 @@ _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10}){1,2}$")
+_ESCAPED = re.compile("%(?:22|0A|0D)")
+"""What browsers send for a quotation mark and line breaks in the name of a file; they escape no ``%``."""
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that let a name look like another one."""
 
@@ -83,7 +86,7 @@ _METADATA = TypeAdapter(dict[str, Nested])
 
 
 def checked_name(name: str) -> str:
-    """The name of a file, if it can be the id of a document.
+    """The name of a file as the id of a document, in composed characters (NFC): a Mac sends decomposed ones.
 
     Raises:
         ProblemError: 422 if it leads elsewhere, or has characters that no name needs.
@@ -92,6 +95,7 @@ def checked_name(name: str) -> str:
         >>> checked_name("teas/green.md")
         'teas/green.md'
     """
+    name = normal_name(name)
     shown = ascii(name[:80])
     remedy = "Use a relative name of at most 255 bytes with forward slashes."
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
@@ -195,10 +199,11 @@ class Form:
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
-        file = FileResult(name=options[b"filename"].decode("utf-8", "replace"))
+        sent = options[b"filename"].decode("utf-8", "replace")
+        file = FileResult(name=_ESCAPED.sub(lambda match: unquote(match.group()), sent))
         self.files.append(file)
         try:
-            checked_name(file.name)
+            file.name = checked_name(file.name)
         except ProblemError as problem:
             file.refuse(problem)
             return
@@ -576,10 +581,11 @@ async def receive_form(
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        return _METADATA.validate_json(text)
+        by_name = _METADATA.validate_json(text)
     except ValidationError as exc:
         remedy = 'Such as {"tea.pdf": {"year": 2025}}.'
         raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
+    return {normal_name(name): metadata for name, metadata in by_name.items()}
 
 
 async def add_files(
@@ -594,15 +600,14 @@ async def add_files(
     given: dict[str, dict[str, Any]] = {}
 
     def arrange(file: FileResult) -> None:
-        identity, own = call.owned(file.name, named.get(normal_name(file.name), {}), key)
+        identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
             raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
         file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
 
-    named = {normal_name(name): about for name, about in metadata.items()}
-    require_named(named, {normal_name(file.name) for file in files}, "files")
+    require_named(metadata, {file.name for file in files}, "files")
     for file in files:
         try:
             if file.problem is None:
@@ -719,7 +724,7 @@ def _too_large(limit: int) -> ProblemError:
 @router.post("/sets/{set}/uploads", status_code=201)
 async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     """Begin an upload in parts of ``part_size`` bytes; the last part is smaller."""
-    checked_name(upload.name)
+    upload = upload.model_copy(update={"name": checked_name(upload.name)})
     if upload.size > call.service.upload_bytes:
         raise _too_large(call.service.upload_bytes)
     if -(-upload.size // upload.part_size) > MOST_PARTS:

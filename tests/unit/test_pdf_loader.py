@@ -98,7 +98,7 @@ def test_a_loader_with_a_password_reads_a_folder(folder):
 
 def test_scanned_pages_are_named(written):
     """A file of scanned pages fails and names them; the metadata of a mixed one name them; empty pages are no scans."""
-    with pytest.raises(LoadError, match=r"no text layer on any page: only pictures on pages 1, 3; they need text"):
+    with pytest.raises(LoadError, match=r"no text layer on any page: only pictures on pages 1, 3. Call"):
         PdfLoader().load(written(pages("#", "", "#")))
     loaded = PdfLoader().load(written(pages("tea", "#", "", "#", "water")))
     assert loaded.metadata["pages_without_text"] == [2, 4]
