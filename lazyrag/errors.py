@@ -11,7 +11,8 @@
     ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   └── NoReaderError                    .reason; a file without text, or that nothing reads: a folder skips it
+    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a folder skips it
+    │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
     ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
@@ -112,6 +113,13 @@ class NoReaderError(LoadError):
     def __init__(self, message: str, *, reason: str = "", path: str = "", loader: str = "") -> None:
         super().__init__(message, path=path, loader=loader)
         self.reason = reason
+
+
+class LoaderEndedError(LoadError):
+    """The process that loaded a file crashed, or exceeded its memory or time."""
+
+    quarantine = ""
+    """What has to change before a sync reads the file again, as a digest; "" for nothing."""
 
 
 class TransformError(LazyRAGError):
@@ -338,3 +346,23 @@ def preview(text: str, length: int = 60) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")  # attributes that pass between processes
+
+
+def describe_error(error: Exception, **more: str) -> dict[str, Any]:
+    """An error as JSON, for `remade_error`."""
+    own = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
+    return {"type": type(error).__name__, "message": str(error), "own": own | more}
+
+
+def remade_error(stored: dict[str, Any]) -> Exception:
+    """The error that `describe_error` described; one of another package has its name and message."""
+    known = globals().get(stored["type"])
+    is_known = isinstance(known, type) and issubclass(known, LazyRAGError)
+    kind: Any = known if is_known else type(stored["type"], (Exception,), {})
+    made: Exception = kind(stored["message"])
+    for name, value in stored["own"].items():
+        setattr(made, name, value)
+    return made

@@ -154,6 +154,11 @@ _launcher = click.option(
     callback=lambda _, __, given: int(given) if str(given).isdecimal() else given,
     help="Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or ray://HOST:PORT.",
 )
+_loading = click.option(
+    "--loading",
+    metavar="LIMITS",
+    help="How the child processes read files: processes=1,time_s=300,memory_bytes=4294967296; processes=0 for none.",
+)
 _plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
 
 
@@ -172,6 +177,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
+@_loading
 @_plan
 def index(
     path: tuple[Path, ...],
@@ -183,6 +189,7 @@ def index(
     gitignore: bool | None,
     ocr: bool | None,
     launcher: int | str | None,
+    loading: str | None,
     plan: bool,
 ) -> Output:
     """Index the folder PATH.
@@ -196,6 +203,7 @@ def index(
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    chosen["loading"] = loading
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -264,32 +272,45 @@ def _reported(docs: Document, project: Project) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@click.option("--retry", is_flag=True, help="Read files again that ended their loading process.")
 @_launcher
+@_loading
 @_plan
 @click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
-def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: bool, diff: bool) -> Output:
+def sync(
+    store: Path | None,
+    delete: bool,
+    retry: bool,
+    launcher: int | str | None,
+    loading: str | None,
+    plan: bool,
+    diff: bool,
+) -> Output:
     """Ingest what changed since the last time."""
     from lazyrag.document.sync import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:
-        return _planned(project, diff=diff)
-    with project.open(write=True, launcher=launcher) as docs:
+        return _planned(project, diff=diff, loading=loading)
+    with project.open(write=True, launcher=launcher, loading=loading) as docs:
         try:
             docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
         except IngestionError:
             if not docs.last_report.failed:
                 raise
+        if retry:
+            docs.retry_failed()
         return _built(docs, project)
 
 
-def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
+def _planned(project: Project, *, loading: str | None, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
+    from lazyrag.document.load_files import parse_loading
 
     is_new = not project.exists
-    new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
-    with new or project.open(write=True, **chosen) as docs:
+    new = project.with_readers(Document(project.folder, **parse_loading(loading), **chosen)) if is_new else None
+    with new or project.open(write=True, loading=loading, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
@@ -329,8 +350,9 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--poll", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Scan at this interval.")
+@_loading
 @click.pass_context
-def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
+def watch(ctx: click.Context, store: Path | None, poll: float | None, loading: str | None) -> Output:
     """Keep the index in sync until Ctrl-C. With --json, one object for each sync."""
     project = find_project(store)
     as_json: bool = ctx.obj
@@ -346,7 +368,7 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
         failed.set()
         _complain(f"Error: {_message(exc)}")
 
-    with project.open(write=True) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
+    with project.open(write=True, loading=loading) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
         if not as_json:
             output.write([f"Watching {terminal.home(project.folder)}. Ctrl-C ends it."])
         with suppress(KeyboardInterrupt):

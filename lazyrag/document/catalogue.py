@@ -273,7 +273,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=ErrorInfo.from_message(kind, read_text(message)) if failed else None,
+                error=ErrorInfo.from_message(kind.partition(" ")[0], read_text(message)) if failed else None,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups={name: _group(name, own.get(groups[name]), stages) for name in shown},

@@ -34,7 +34,7 @@ from lazyrag.document.groups import (
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.lease import WAIT_S
 from lazyrag.document.ledger import Ledger
-from lazyrag.document.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.document.load_files import AddReader, Readers, add_reader
 from lazyrag.document.model_identity import check_probes, find_identities, next_identity
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
@@ -48,6 +48,7 @@ from lazyrag.document.sync import (
 )
 from lazyrag.errors import ConfigError, IngestionWarning, count, warn_user
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.loaders.process import resident_bytes
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
 from lazyrag.stores.config import StoreConf
@@ -137,8 +138,8 @@ class Document:
         workers: Threads that call loaders, transforms and embed functions of one text, when a call takes more than a
             moment; None means one per core, at most four, and for embed functions four more, at most 32. Pass 1 for
             functions that are not thread-safe.
-        processes: Processes that load files, for many PDF or docx files. Loaders that cannot be imported by name run in
-            this process. As with all multiprocessing, start the program under ``if __name__ == "__main__":``.
+        processes: Processes that load files, within limits of time and memory. Loaders that cannot be imported by name
+            run in this process. PDF files are always read in another one.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
         follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,

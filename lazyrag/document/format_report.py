@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ How: TypeAlias = Literal[
 CALLED: tuple[How, ...] = ("ocr", "program", "media reader", "own reader")
 """What a plan does not load: it is slow, or costs money."""
 
-_LOOK_S = 2.0  # of the processor, at one PDF
+_LOOK_S = 2.0  # at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
 _MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
 _ORDER = get_args(How)
@@ -149,38 +148,15 @@ def _program(names: tuple[str, ...]) -> tuple[How, str]:
 def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     """Look at the first, the middle and the last page of a PDF."""
     try:
-        layers = _layers(loader, path)
-    except TimeoutError:
-        return "unknown until read", "too large to look at"
+        with closing(loader.open(path, _LOOK_S)) as file:
+            layers = file.layers()
     except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
         if isinstance(exc, LoadError) and "password" in str(exc):
             raise
-        return "unknown until read", "damaged"
-    if layers is None:
-        return "unknown until read", "encrypted, opens without a password"
+        return "unknown until read", "too large to look at" if "took longer" in str(exc) else "damaged"
     if False not in layers:
         return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
     if loader.ocr is not None:
         return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
     missing = "needs OCR: lazyrag index --ocr, add_ocr()"
     return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
-
-
-def _layers(loader: PdfLoader, path: Path) -> set[bool] | None:
-    """Whether pages have a text layer, without empty pages; None for a file whose streams cannot be checked before."""
-    from lazyrag.loaders.pdf_streams import count_objects
-
-    until, found = time.thread_time() + _LOOK_S, set[bool]()
-
-    def check_time() -> None:
-        if time.thread_time() > until:
-            raise TimeoutError
-
-    count_objects(path, loader.max_objects, check_time)  # pdfium has no limits of its own
-    with closing(loader.open(path)) as file:
-        if file.is_encrypted:
-            return None
-        for at in {0, file.count // 2, file.count - 1} & {*range(file.count)}:
-            glyphs, has_drawings = file.page(at)
-            found |= {not has_drawings} if glyphs or has_drawings else set()
-    return found

@@ -136,6 +136,7 @@ class Indexer:
                 close()
             if self.options.launcher is not None:
                 self.options.launcher.close()
+            self.loading.close()
 
     @property
     def graph(self) -> GroupGraph:

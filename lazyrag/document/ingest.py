@@ -49,6 +49,7 @@ from lazyrag.errors import (
     IngestionError,
     IngestionWarning,
     LazyRAGError,
+    LoaderEndedError,
     LoadError,
     NoReaderError,
     StaleNodeError,
@@ -368,15 +369,10 @@ class IngestionEngine:
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self.failures]
-        self.ledger.documents.set_failures(None, failed)
+        self.ledger.documents.set_failures(None, [(one.path, one.stage, one.error) for one in self.failures])
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
-        failed = [
-            (one.row.identity, str(step), type(error).__name__, str(error))
-            for one in batch
-            for step, error in one.real_failures()
-        ]
+        failed = [(one.row.identity, str(step), error) for one in batch for step, error in one.real_failures()]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
         errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
         if errors:  # what their documents said before is no longer in the files
@@ -454,7 +450,13 @@ class IngestionEngine:
         is_alone = self.options.launcher is not None or any(one.beside for one in versions)
         return nullcontext() if is_alone else self.turns.aside()
 
+    def quarantine_key(self, row: DocumentRow) -> str:
+        """What has to change before a file that ended its loader is read again: its bytes, reader or limits."""
+        return digest([row.content_hash, row.config_hash, repr(self.loading.limits)])
+
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
+        if isinstance(error, LoaderEndedError):
+            error.quarantine = self.quarantine_key(version.row)
         version.failures[step] = error
         self.failures.add(step, version.row.identity, error)
 

@@ -817,14 +817,18 @@ class DocumentTable(_Table):
         )
         return dict(self._db.select_in(query, numbers))
 
-    def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
+    def set_failures(self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]) -> None:
         """Replace the failures of some documents.
 
         Args:
             identities: Of the documents that were tried; None for all.
-            failures: Identity, stage, class of the error and message of each that failed.
+            failed: Identity, stage and error of each that failed.
         """
-        failures, now = list(failures), time.time()
+        now = time.time()
+        failures = [
+            (identity, stage, f"{type(error).__name__} {getattr(error, 'quarantine', '')}".rstrip(), str(error))
+            for identity, stage, error in failed
+        ]
         if not failures:
             table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
             if not (self._db.select(table, (self._db.id,)) if identities is None else self._may_have_failures):
@@ -843,11 +847,19 @@ class DocumentTable(_Table):
 
     def failures(self) -> list[tuple[str, str, str, str]]:
         """Identity, stage, class of the error and message of all failures at the last try."""
+        return [(identity, stage, kind.partition(" ")[0], text) for identity, stage, kind, text in self._failures()]
+
+    def quarantined(self) -> dict[str, tuple[str, str]]:
+        """For each file that ended its loader: `LoaderEndedError.quarantine`, and the message."""
+        found = ((identity, kind.partition(" ")[2], text) for identity, _, kind, text in self._failures())
+        return {identity: (key, text) for identity, key, text in found if key}
+
+    def _failures(self) -> Iterator[tuple[str, str, str, str]]:
         rows = self._db.select(
             "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
             (self._db.id,),
         )
-        return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
+        return ((read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows)
 
 
 class GroupTable(_Table):

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
 from lazyrag.data.progress_bar import Work
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
@@ -53,6 +53,7 @@ from lazyrag.errors import (
     IngestionError,
     IngestionWarning,
     LazyRAGError,
+    LoaderEndedError,
     LoadError,
     NoReaderError,
     StoreError,
@@ -96,8 +97,12 @@ def sync(
     max_calls: int | None = None,
     wait_s: float = WAIT_S,
     first: Callable[[Indexer], object] | None = None,
+    retry: bool = False,
 ) -> IngestReport:
-    """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`."""
+    """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`.
+
+    With ``retry``, files that ended their loader are read again, too.
+    """
     validate_choice("on_error", on_error, get_args(OnError))
     validate_number("wait_s", wait_s, "a number of seconds >= 0", lambda seconds: seconds >= 0)
     if validate_boolean("dry_run", dry_run):
@@ -108,7 +113,7 @@ def sync(
         indexer.is_synced = True
         if first is not None:
             first(indexer)
-        report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
+        report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise", retry=retry)
         indexer.retry()
     return report_of(indexer) or report
 
@@ -125,7 +130,7 @@ def retry_failed(indexer: Indexer) -> None:
     """Sync once more; failures are reported, not raised. The report accumulates earlier results."""
     before = indexer.report or IngestReport()
     with suppress(IngestionError):  # the report contains the failures
-        sync(indexer)
+        sync(indexer, retry=True)
     now = indexer.report or IngestReport()
     added = {*before.added, *now.added} - {*now.deleted, *(old for old, _ in now.moved)}
     updated = {*before.updated, *now.updated} - {*now.deleted} - added
@@ -142,7 +147,12 @@ def retry_failed(indexer: Indexer) -> None:
 
 
 def ingest_changes(
-    indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False, repairs: bool = True
+    indexer: Indexer,
+    *,
+    max_deleted: float = MAX_DELETED,
+    stop: bool = False,
+    repairs: bool = True,
+    retry: bool = False,
 ) -> IngestReport:
     """Ingest what changed in the dataset. The caller holds the lease.
 
@@ -151,6 +161,7 @@ def ingest_changes(
         max_deleted: Share of the known files that may disappear at once.
         stop: Raise the first failure instead of reporting all of them.
         repairs: Rebuild first what a store on this machine has lost.
+        retry: Read files again that ended their loader.
 
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
@@ -178,7 +189,8 @@ def ingest_changes(
     plan = indexer.planner.plan_first(indexer.first_steps)
     if indexer.first_steps:
         indexer.discard_old_failures([one.id for one in plan.groups], plan)
-    versions, count = _pending_versions(indexer, compared, plan)
+    quarantined = {} if retry else indexer.ledger.documents.quarantined()
+    versions, count = _pending_versions(indexer, compared, plan, quarantined)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
     skipped = {name for name, _ in indexer.failures.skipped()}
     indexer.report = replace(_final_report(compared, done, skipped), repaired=repaired)
@@ -369,7 +381,9 @@ def _json_default(value: object) -> object:
 # What is to be ingested
 
 
-def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -> tuple[Iterator[PendingVersion], int]:
+def _pending_versions(
+    indexer: Indexer, compared: Comparison, plan: BuildPlan, quarantined: Mapping[str, tuple[str, str]]
+) -> tuple[Iterator[PendingVersion], int]:
     """Return the documents to ingest, in order of identity, and their count; made lazily, as there may be many."""
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
@@ -391,7 +405,8 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
         row = _file_row(known or _new_row(one.file.identity), one, seen_ns)
         if known is not None and known.status != "live":
             row = replace(row, updates="{}")  # those of a deleted document
-        return PendingVersion(row, _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY)))
+        metadata = compared.metadata.get(one.file.identity, EMPTY)
+        return PendingVersion(row, _load_root(indexer, one.file, row, metadata, quarantined))
 
     def touch(files: Iterable[ComparedFile]) -> Iterator[PendingVersion]:
         """Renew the dates of files; their content is the same."""
@@ -472,9 +487,23 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
     )
 
 
-def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: UserMetadata) -> MakeRoot:
-    """Return a function that loads a file into a root node."""
+def _load_root(
+    indexer: Indexer,
+    file: FoundFile,
+    row: DocumentRow,
+    metadata: UserMetadata,
+    quarantined: Mapping[str, tuple[str, str]] = EMPTY,
+) -> MakeRoot:
+    """Return a function that loads a file into a root node, unless it is quarantined as it is."""
+    key, why = quarantined.get(row.identity, ("", ""))
+    if key == indexer.engine.quarantine_key(row):
+        return functools.partial(_quarantine, file, why)
     return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
+
+
+def _quarantine(file: FoundFile, why: str, _build: int) -> NoReturn:
+    """Fail as at the last try, without reading the file."""
+    raise LoaderEndedError(why, path=str(file.path))
 
 
 def _incomplete_documents(

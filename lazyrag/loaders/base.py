@@ -13,13 +13,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, TABLE, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.data.segment import EMPTY, TABLE, Location, check_metadata
+from lazyrag.errors import LoaderEndedError, LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 from lazyrag.storage.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
@@ -39,8 +40,8 @@ MAX_NESTING = 5
 class LoadLimits:
     """Limits for loading one file. A file that exceeds one fails with an error that names the limit.
 
-    ``time_s`` and ``memory_bytes`` need ``Document(processes=...)``: only another process can be limited. Loaders that
-    another process cannot import are called without these two.
+    ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are, other files with
+    ``Document(processes=...)``. Loaders that another process cannot import are called without these two.
 
     Args:
         bytes: Size of a file. 0 or None removes a limit, here and below.
@@ -314,6 +315,23 @@ class LoadedFile:
                 object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
 
 
+def packed_file(loaded: LoadedFile) -> list[Any]:
+    """A loaded file as JSON, for `unpacked_file`.
+
+    Raises:
+        ConfigError: If its metadata are no JSON values.
+    """
+    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` tells them apart
+    locations = [[one.start, one.end, one.kind, one.label] for one in places]
+    return [loaded.text, locations, check_metadata(loaded.metadata)]
+
+
+def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
+    """The loaded file that `packed_file` packed."""
+    text, locations, metadata = packed
+    return LoadedFile(text, tuple(starmap(Location, locations)), metadata)
+
+
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
 """Return types of loaders: parts (pages, sheets) are joined to one text, and each part becomes a place."""
 
@@ -440,7 +458,8 @@ def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str 
     loader = (exc.loader if isinstance(exc, LoadError) else "") or loader
     if isinstance(exc, NoReaderError):
         return NoReaderError(str(exc), reason=exc.reason, path=path, loader=loader)
-    return LoadError(str(exc), path=path, loader=loader)
+    error = LoaderEndedError if isinstance(exc, LoaderEndedError) else LoadError
+    return error(str(exc), path=path, loader=loader)
 
 
 _STEPS_PER_BYTE = 2

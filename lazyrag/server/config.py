@@ -50,6 +50,13 @@ Located = Annotated[Path, AfterValidator(_located)]
 """A path that is relative to the configuration file."""
 
 
+def _checked_loading(text: str) -> str:
+    from lazyrag.document.load_files import parse_loading
+
+    parse_loading(text)
+    return text
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -118,6 +125,8 @@ class SetConfig(_Section):
     """Name of the Document in ``store_conf``; by default the same one."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
+    loading: Annotated[str, AfterValidator(_checked_loading)] = ""
+    """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for none."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -297,6 +306,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     """
     import lazyrag.document.project as projects
     from lazyrag.document import Document
+    from lazyrag.document.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
@@ -309,7 +319,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
-        docs: Document = project.open(write=write, files=path is not None, **more)
+        docs: Document = project.open(write=write, files=path is not None, loading=chosen.loading, **more)
         if write:
             project.save()
     else:
@@ -318,6 +328,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         conf = chosen.store_conf or projects.Project(folder, folder).store_conf
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
+        more |= parse_loading(chosen.loading)
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
         docs = Document(path, embed, **more)
     if chosen.setup:

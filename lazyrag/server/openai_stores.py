@@ -438,7 +438,7 @@ def _described(store: Store, status: str, metadata: Mapping[str, Any], error: Er
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
     error = public_error(error, is_operator=store.call.principal.may("admin"))
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
-    if error is not None and error.type == "LoadError":
+    if error is not None and error.type in ("LoadError", "LoaderEndedError"):
         is_unknown = error.detail.startswith(("No loader", "No text extractor"))
         code = "unsupported_file" if is_unknown else "invalid_file"
     return {
