@@ -134,6 +134,7 @@ _REMEDIES = (
     (r"Raise it with Document\(limits=.*", "Split it, or leave it out: lazyrag index --exclude PATTERN"),
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
     (r"then call retry_failed\(\)", "then run lazyrag sync"),
+    (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
     (r"lazyrag\.loaders\.loaders\. Add a reader.*", "docs/formats.md. Save it in one of these formats."),
     (r" Pass Document\(processes=0\)\.", ""),
     (r"call sync\(\)", "run lazyrag sync"),

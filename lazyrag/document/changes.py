@@ -96,9 +96,12 @@ class Dataset:
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""
-        if self.folder is not None and (self.folder / identity).exists():
-            return FoundFile(identity, self.folder / identity)
-        return next((file for file in self.list_files().found if file.identity == identity), None)
+        place = None if self.folder is None else self.folder / identity
+        if place is None or not place.exists():  # its name may be written in another normal form
+            listed = [file for file in self.list_files().found if file.identity == identity]
+            if listed or place is None:
+                return next(iter(listed), None)
+        return FoundFile(identity, place)
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.

@@ -104,7 +104,8 @@ def acquired(lock: Any, timeout_s: float = -1) -> Iterator[bool]:
         timeout_s: How long to wait; -1 for as long as it takes.
 
     Example:
-        >>>         >>> lock = threading.Lock()
+        >>> import threading
+        >>> lock = threading.Lock()
         >>> with acquired(lock), acquired(lock, 0.01) as is_free:
         ...     is_free
         False

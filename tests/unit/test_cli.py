@@ -367,7 +367,7 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
         "old.xls": 'Install it with: pip install "lazyrag[office]" (in a checkout: ".[office]")',
         "scan.pdf": "Run lazyrag index --ocr, which reads them by text recognition (OCR).",
     }
-    status, output, _ = run("index", "--json")
+    status, output, _ = run("index", "--json", "--loading", "processes=0")
     report = json.loads(output)["result"]["report"]
     assert status == 1
     assert {one["path"]: one["remedy"] for one in report["failed"]} == remedies
@@ -377,8 +377,8 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
         path: ("load", "LoadError", remedy) for path, remedy in remedies.items()
     }
     assert shown["changes"]["skipped"] == report["skipped"]
-    for command in ("sync", "status"):
-        lines = " ".join(run(command)[1].split())
+    for command in (("sync", "--loading", "processes=0"), ("status",)):
+        lines = " ".join(run(*command)[1].split())
         assert all(remedy in lines for remedy in remedies.values())
         assert "add_ocr" not in lines
     with find_project().open() as docs:
