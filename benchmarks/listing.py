@@ -103,9 +103,9 @@ def main() -> None:
                 "status FAILED": lambda after: docs.documents(after, LIMIT, status="FAILED"),
                 "status SUCCESS": lambda after: docs.documents(after, LIMIT, status="SUCCESS"),
                 "status WAITING": lambda after: docs.documents(after, LIMIT, status="WAITING"),
-                "where a label of 10 %": lambda after: docs.documents(after, LIMIT, where={"labels": "rare"}),
+                "where a label of 10 %": lambda after: docs.documents(after, LIMIT, filters={"labels": "rare"}),
                 "restricted to 10 %": lambda after: rare.documents(after, LIMIT),
-                "where a label of none": lambda after: docs.documents(after, LIMIT, where={"labels": "none"}),
+                "where a label of none": lambda after: docs.documents(after, LIMIT, filters={"labels": "none"}),
             }
             for name, page in kinds.items():
                 took, count = pages(page)

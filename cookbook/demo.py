@@ -92,7 +92,7 @@ def search(docs: Document, how: str) -> None:
     for query in ("What ratio of petrol and oil goes into a brush cutter?", "采摘工采一公斤单芽能拿多少钱？"):
         show(query, docs.search(query, topk=2), how)
     query = "dryer temperature"
-    show(query, docs.search(query, topk=2, where={"file_type": [".pdf"]}), f"{how}, only PDF files")
+    show(query, docs.search(query, topk=2, filters={"file_type": [".pdf"]}), f"{how}, only PDF files")
 
     docs.create_node_group("section", transform=lambda text: text.split("\n\n"))
     docs.create_node_group("sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0)

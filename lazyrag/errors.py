@@ -11,7 +11,8 @@
     ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   └── NoReaderError                    a picture, sound or film, and no function that finds text in it
+    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a folder skips it
+    │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
     ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
@@ -100,15 +101,25 @@ class LoadError(LazyRAGError):
 
 
 class NoReaderError(LoadError):
-    """A file is an image, audio or video, and there is no media reader for it."""
+    """A file has no text, or is of a kind that nothing reads. In a folder it is skipped; it has not failed.
 
-    @property
-    def reason(self) -> str:
-        """Why it is skipped, for reports."""
-        if self.loader == "ScanLoader":
-            return "image in which OCR found no text"
-        kind = self.loader.removesuffix("Loader").lower() or "media"
-        return f"{kind} without a media reader (register_media_reader)"
+    Args:
+        message: As of `LoadError`.
+        reason: Why it is skipped, in a few words for reports.
+        path: The file.
+        loader: Name of the loader, "" where none could be chosen.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", path: str = "", loader: str = "") -> None:
+        super().__init__(message, path=path, loader=loader)
+        self.reason = reason
+
+
+class LoaderEndedError(LoadError):
+    """The process that loaded a file crashed, or exceeded its memory or time."""
+
+    quarantine = ""
+    """What has to change before a sync reads the file again, as a digest; "" for nothing."""
 
 
 class TransformError(LazyRAGError):
@@ -205,17 +216,15 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
     Args:
         what: What needs it: ``"OnnxEmbedder"``.
         missing: What the import raised.
-        extra: The extra of this package that brings it.
+        extra: The extra of this package that brings it; "" for a package that every installation has.
 
     Example:
         >>> print(str(missing_package("This", ModuleNotFoundError(name="httpx"), "openai")).replace(". ", ".\n"))
         This needs the package 'httpx', which is not installed.
         Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
     """
-    msg = (
-        f"{what} needs the package {missing.name!r}, which is not installed. "
-        f'Install it with: pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
-    )
+    command = f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")' if extra else "pip install lazyrag"
+    msg = f"{what} needs the package {missing.name!r}, which is not installed. Install it with: {command}"
     return MissingDependencyError(msg, name=missing.name)
 
 
@@ -337,3 +346,23 @@ def preview(text: str, length: int = 60) -> str:
     """The beginning of a text, on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")  # attributes that pass between processes
+
+
+def describe_error(error: Exception, **more: str) -> dict[str, Any]:
+    """An error as JSON, for `remade_error`."""
+    own = {name: getattr(error, name) for name in _CARRIED if getattr(error, name, "")}
+    return {"type": type(error).__name__, "message": str(error), "own": own | more}
+
+
+def remade_error(stored: dict[str, Any]) -> Exception:
+    """The error that `describe_error` described; one of another package has its name and message."""
+    known = globals().get(stored["type"])
+    is_known = isinstance(known, type) and issubclass(known, LazyRAGError)
+    kind: Any = known if is_known else type(stored["type"], (Exception,), {})
+    made: Exception = kind(stored["message"])
+    for name, value in stored["own"].items():
+        setattr(made, name, value)
+    return made

@@ -60,13 +60,22 @@ class Project:
             options["url"] = base_url() if options["embed"].startswith("openai:") else ""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
 
-    def open(self, *, write: bool = False, files: bool | None = None, embeds: bool = True, **chosen: Any) -> Document:
+    def open(
+        self,
+        *,
+        write: bool = False,
+        files: bool | None = None,
+        embeds: bool = True,
+        loading: str | None = None,
+        **chosen: Any,
+    ) -> Document:
         """Open the Document, read-only by default.
 
         Args:
             write: Open it for writing; makes the folder of the store.
             files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
+            loading: See `lazyrag.ingest.load_files.parse_loading`.
             chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps, and ``launcher``.
 
         Raises:
@@ -74,6 +83,7 @@ class Project:
             ConfigError: If the embedding model is not on this machine, or its endpoint is not that of the environment.
         """
         from lazyrag.document import Document
+        from lazyrag.ingest.load_files import parse_loading
 
         if embeds and self.url and self.url != base_url():
             msg = f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is {base_url()}. Set "
@@ -89,6 +99,7 @@ class Project:
         if not write and not self.exists:
             msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
             raise StoreError(msg)
+        chosen |= parse_loading(loading) if files else {}
         chosen["doc_fields"] = label_fields() if self.fields else None
         return self.with_readers(
             Document(self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen),

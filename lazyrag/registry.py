@@ -37,9 +37,10 @@ class LazyTarget:
         try:
             return operator.attrgetter(attribute)(importlib.import_module(module_name))
         except ModuleNotFoundError as exc:
-            if self.extra is None or (exc.name or "").startswith("lazyrag"):
+            is_ours = self.extra is not None or module_name.startswith("lazyrag.")
+            if not is_ours or (exc.name or "").startswith("lazyrag"):
                 raise
-            raise missing_package(f"{kind} {name!r}", exc, self.extra) from exc
+            raise missing_package(f"{kind} {name!r}", exc, self.extra or "") from exc
 
 
 class Registry(Generic[T]):

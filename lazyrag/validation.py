@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import numbers
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any, TypeVar, cast
@@ -14,6 +15,7 @@ from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 
 def validate_integer(name: str, value: Any, least: int, most: int | None = None, expected: str = "") -> int:
@@ -177,8 +179,29 @@ def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
         pass
 
 
+def named_filters(arguments: Mapping[str, Any], *, has_filters: bool = False) -> dict[str, Any]:
+    """Return arguments by name, with ``filters`` for its alias ``where``.
+
+    Args:
+        arguments: The arguments.
+        has_filters: Whether ``filters`` was passed by position.
+
+    Raises:
+        ConfigError: If both are passed.
+
+    Example:
+        >>> named_filters({"where": {"year": 1999}})
+        {'filters': {'year': 1999}}
+    """
+    if "where" in arguments and (has_filters or "filters" in arguments):
+        raise ConfigError("filters and where must not both be passed: they are one argument. Pass filters=.")
+    return {"filters" if name == "where" else name: value for name, value in arguments.items()}
+
+
 def known_keywords(function: F) -> F:
     """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare TypeError.
+
+    Where ``filters`` is known, ``where`` is an alias of it.
 
     Example:
         >>> @known_keywords
@@ -201,16 +224,26 @@ def known_keywords(function: F) -> F:
             held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
         return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
 
+    positional = parameters[: code.co_argcount]
+
+    def renamed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The keywords with ``filters`` for its alias ``where``."""
+        if "filters" in names:
+            kwargs = named_filters(kwargs, has_filters="filters" in positional[: len(args)])
+        if not names.issuperset(kwargs):
+            raise refused(args, kwargs)
+        return kwargs
+
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if not names.issuperset(kwargs):
-            raise refused(args, kwargs)
+            kwargs = renamed(args, kwargs)
         return function(*args, **kwargs)
 
     @functools.wraps(function)
     async def awaited(*args: Any, **kwargs: Any) -> Any:  # so that it is seen to be a coroutine function
         if not names.issuperset(kwargs):
-            raise refused(args, kwargs)
+            kwargs = renamed(args, kwargs)
         return await function(*args, **kwargs)
 
     return cast("F", awaited if inspect.iscoroutinefunction(function) else checked)
@@ -295,6 +328,30 @@ def validate_text(name: str, value: Any) -> str:
     """
     require(isinstance(value, str) and bool(value.strip()), name, value, "a string that is not blank")
     return cast("str", value)
+
+
+def normal_name(name: str) -> str:
+    r"""Return a name or id in NFC: a Mac writes é as two characters, other systems as one.
+
+    Example:
+        >>> normal_name("cafe\u0301.txt") == "caf\u00e9.txt"
+        True
+    """
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def with_normal_names(name: str, values: Mapping[str, T]) -> dict[str, T]:
+    """Return a mapping by names or ids with these in NFC.
+
+    Raises:
+        ConfigError: If two of them differ only by their normal form.
+    """
+    spelled: dict[str, str] = {}
+    for key in values:
+        other = spelled.setdefault(normal_name(key), key)
+        if other is not key:
+            raise ConfigError(f"{name} has {other!a} and {key!a}, which are one name. Pass one of them.")
+    return {normal: values[key] for normal, key in spelled.items()}
 
 
 def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:

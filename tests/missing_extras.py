@@ -13,7 +13,7 @@ import numpy as np
 
 import lazyrag
 from lazyrag.errors import MissingDependencyError
-from lazyrag.evaluation import Sample, read_golden
+from lazyrag.evaluation import Sample
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
 from lazyrag.server import load
@@ -44,13 +44,6 @@ def _search(_: str) -> None:
     store.search_approximately("c", np.ones((1, 2), np.float32), 1)
 
 
-def _golden(folder: str) -> None:
-    """Read golden questions in YAML."""
-    path = Path(folder, "golden.yaml")
-    path.write_text("documents: .", encoding="utf-8")
-    read_golden(path)
-
-
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
     "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
@@ -72,16 +65,12 @@ CASES = {
     ),
     "Document.sql": (lambda _: lazyrag.Document().sql("SELECT 1"), "sql"),
     "CodeSplitter(language='python')": (lambda _: lazyrag.transforms.CodeSplitter(language="python"), "code"),
-    "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "The loader of .xls files": (lambda folder: loaders[".xls"]().load(Path(folder, "teas.xls")), "office"),
-    "The loader of .xlsx files": (lambda folder: loaders[".xlsx"]().load(Path(folder, "teas.xlsx")), "office"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.models.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
     "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
-    "a golden file in YAML": (_golden, "yaml"),
-    "YAMLSplitter": (lambda _: lazyrag.transforms.YAMLSplitter(), "yaml"),
     "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpTranscriber": (lambda _: lazyrag.models.HttpTranscriber(_URL, "m"), "openai"),

@@ -33,6 +33,7 @@ class Letters:
     """An embed callable that fails for texts which hold given words, and remembers its calls."""
 
     identity = "letters"
+    probe = False
 
     def __init__(self, *bad, dimension=8):
         """Fail for texts with these words."""

@@ -58,7 +58,7 @@ FORMATS = (
     Format(
         "Word",
         _of(".docx"),
-        "python-docx (MIT)",
+        "lxml (BSD)",
         "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
         "line, alternative texts of pictures; headings, properties; comments, headers and footers if wanted",
         "deletions, pictures, addresses of links",
@@ -89,7 +89,7 @@ FORMATS = (
     Format(
         "Excel",
         _of(".xlsm .xlsx"),
-        "openpyxl (MIT), extra `office`",
+        "openpyxl (MIT)",
         "values with their columns' names, or chosen columns, several tables on a sheet, merged cells, comments, "
         "hidden sheets; sheets, rows, title, author",
         "formulas with a value, charts, styles",
@@ -129,7 +129,7 @@ FORMATS = (
         "every value with its path, or chosen fields; records",
         "brackets and commas",
     ),
-    Format("YAML", _of(".yaml .yml"), "PyYAML (MIT), extra `yaml`", "every value with its path", "comments"),
+    Format("YAML", _of(".yaml .yml"), "PyYAML (MIT)", "every value with its path", "comments"),
     Format("XML", _of(".xml"), "own code (expat)", "text, attributes; elements by XPath", "comments, instructions"),
     Format(
         "Notebooks",

@@ -12,7 +12,7 @@ are plain UTF-8 text and are edited where they lie. This script makes the other 
 * ``handbook/tools-and-vehicles.txt``            house rules (English, CRLF line ends)
 * ``guesthouse/入住须知.txt``                    notes for guests (Chinese, gb18030 bytes)
 
-It needs two packages, of which lazyrag itself installs only python-docx::
+It needs two packages that lazyrag itself does not install::
 
     pip install reportlab python-docx
     python tools/make_corpus.py

@@ -200,7 +200,7 @@ STEPS = (
     ("reranker", "a second model"),
     ("context", "within a token budget"),
     ("chat model", "writes"),
-    ("answer", "citations checked"),
+    ("answer", "with citations"),
 )
 CHINESE_STEPS = (
     ("问题", "改写、嵌入"),
@@ -210,7 +210,7 @@ CHINESE_STEPS = (
     ("重排", "第二个模型"),
     ("上下文", "不超过 token 预算"),
     ("对话模型", "生成"),
-    ("回答", "引用已核对"),
+    ("回答", "带引用"),
 )
 
 

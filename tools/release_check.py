@@ -13,7 +13,8 @@ failed; the others run nevertheless. `--licences` writes the table of licences t
   the demo, and what is said about missing extras; the first also with the oldest allowed versions of what it needs;
 - upgrade: a store that the code of 0.1.0 writes opens with all its builds, and is then refused by that code;
 - uvx: `lazyrag --version` without an installation;
-- container: hadolint finds nothing in deploy/Dockerfile;
+- container: hadolint finds nothing in deploy/Dockerfile, and its pip line installs a service that asks, embeds, speaks
+  MCP and reads workbooks;
 - lowest, highest: tests with the oldest and the newest allowed versions of all extras;
 - licences: those of all that the package and its extra `all` install are known and permissive;
 - audit: no known vulnerability in it, by the database of PyPI.
@@ -28,6 +29,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -335,9 +337,17 @@ class Release:
         )
 
     def container(self) -> str:
-        """The file that a container image is built from, by hadolint."""
-        run(tool("hadolint"), ROOT / "deploy" / "Dockerfile")
-        return "deploy/Dockerfile is clean"
+        """The file that a container image is built from, by hadolint; the service in an environment made by it."""
+        file = ROOT / "deploy" / "Dockerfile"
+        run(tool("hadolint"), file)
+        [line] = re.findall(r"^RUN pip (install .*?) &&", file.read_text(encoding="utf-8"), re.MULTILINE)
+        arguments = [one.replace("/src", str(self.wheel)) for one in shlex.split(line)]
+        folder = OUT / "container"
+        shutil.rmtree(folder, ignore_errors=True)
+        run(self.pythons[min(self.pythons)], "-m", "venv", folder)
+        run(folder / "bin" / "pip", *arguments)
+        said = run(sys.executable, ROOT / "tests" / "server" / "container.py", folder / "bin" / "lazyrag")
+        return f"deploy/Dockerfile is clean; {said.strip()}"
 
     def _tests(self, resolution: str) -> str:
         pinned = resolved(resolution, "test")

@@ -115,7 +115,7 @@ class _Command(click.Command):
 def _message(exc: Exception) -> str:
     """An error in one line."""
     if isinstance(exc, LazyRAGError):
-        return str(exc)
+        return output.at_command_line(str(exc))
     if isinstance(exc, OSError) and exc.strerror:
         return f"{exc.strerror}: {exc.filename}" if exc.filename else exc.strerror
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
@@ -135,8 +135,13 @@ def app() -> None:
 
 _PATH = click.Path(path_type=Path, readable=False)  # the commands say what cannot be read
 _store = click.option("--store", type=_PATH, help="Folder of the index instead of .lazyrag.")
-_where = click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Filter, such as 'file_type in .pdf,.docx'. Repeatable."
+_filters = click.option(
+    "--filters",
+    "--where",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Filter, such as 'file_type in .pdf,.docx'. Repeatable.",
 )
 _topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, metavar="N", help="Number of hits. Default: 6.")
 _group = click.option("--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
@@ -148,6 +153,11 @@ _launcher = click.option(
     metavar="LAUNCHER",
     callback=lambda _, __, given: int(given) if str(given).isdecimal() else given,
     help="Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or ray://HOST:PORT.",
+)
+_loading = click.option(
+    "--loading",
+    metavar="LIMITS",
+    help="How the child processes read files: processes=1,time_s=300,memory_bytes=4294967296; processes=0 for none.",
 )
 _plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
 
@@ -167,6 +177,7 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
 @click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
 @_launcher
+@_loading
 @_plan
 def index(
     path: tuple[Path, ...],
@@ -178,6 +189,7 @@ def index(
     gitignore: bool | None,
     ocr: bool | None,
     launcher: int | str | None,
+    loading: str | None,
     plan: bool,
 ) -> Output:
     """Index the folder PATH.
@@ -191,6 +203,7 @@ def index(
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
     chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    chosen["loading"] = loading
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
@@ -259,32 +272,45 @@ def _reported(docs: Document, project: Project) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@click.option("--retry", is_flag=True, help="Read files again that ended their loading process.")
 @_launcher
+@_loading
 @_plan
 @click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
-def sync(store: Path | None, delete: bool, launcher: int | str | None, plan: bool, diff: bool) -> Output:
+def sync(
+    store: Path | None,
+    delete: bool,
+    retry: bool,
+    launcher: int | str | None,
+    loading: str | None,
+    plan: bool,
+    diff: bool,
+) -> Output:
     """Ingest what changed since the last time."""
     from lazyrag.ingest.sync import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:
-        return _planned(project, diff=diff)
-    with project.open(write=True, launcher=launcher) as docs:
+        return _planned(project, diff=diff, loading=loading)
+    with project.open(write=True, launcher=launcher, loading=loading) as docs:
         try:
             docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
         except IngestionError:
             if not docs.last_report.failed:
                 raise
+        if retry:
+            docs.retry_failed()
         return _built(docs, project)
 
 
-def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
+def _planned(project: Project, *, loading: str | None, diff: bool = False, **chosen: Any) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
+    from lazyrag.ingest.load_files import parse_loading
 
     is_new = not project.exists
-    new = project.with_readers(Document(project.folder, **chosen)) if is_new else None
-    with new or project.open(write=True, **chosen) as docs:
+    new = project.with_readers(Document(project.folder, **parse_loading(loading), **chosen)) if is_new else None
+    with new or project.open(write=True, loading=loading, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
@@ -324,8 +350,9 @@ def _planned(project: Project, *, diff: bool = False, **chosen: Any) -> Output:
 @app.command(cls=_Command)
 @_store
 @click.option("--poll", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Scan at this interval.")
+@_loading
 @click.pass_context
-def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
+def watch(ctx: click.Context, store: Path | None, poll: float | None, loading: str | None) -> Output:
     """Keep the index in sync until Ctrl-C. With --json, one object for each sync."""
     project = find_project(store)
     as_json: bool = ctx.obj
@@ -341,7 +368,7 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None) -> Output:
         failed.set()
         _complain(f"Error: {_message(exc)}")
 
-    with project.open(write=True) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
+    with project.open(write=True, loading=loading) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
         if not as_json:
             output.write([f"Watching {terminal.home(project.folder)}. Ctrl-C ends it."])
         with suppress(KeyboardInterrupt):
@@ -435,7 +462,7 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @_store
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 @click.option("--full", is_flag=True, help="Show complete passages.")
@@ -444,7 +471,7 @@ def search(
     words: tuple[str, ...],
     store: Path | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
     full: bool,
@@ -455,9 +482,9 @@ def search(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
-        explanation = search.explain(query, filters) if explain else None
-        nodes = search(query, filters)
+        condition = output.parse_filters(filters, docs.fields)
+        explanation = search.explain(query, condition) if explain else None
+        nodes = search(query, condition)
         result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
@@ -466,7 +493,7 @@ def search(
                 lines += output.explained_lines(explanation[rank - 1], "   ")
         if explanation is not None:
             result["explanation"] = explanation.to_dict()
-        return Output(result, lines[1:] or _nothing_found(docs, query, where))
+        return Output(result, lines[1:] or _nothing_found(docs, query, filters))
 
 
 def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
@@ -475,9 +502,9 @@ def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
 
 
-def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str]:
+def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[str]:
     count = docs.status().documents
-    among = f"those of {count} files that --where allows" if where else f"{count} files"
+    among = f"those of {count} files that --filters allows" if filters else f"{count} files"
     text = f"Nothing found for {terminal.printable(query)!r} in {among}."
     return terminal.wrapped(text, terminal.width())
 
@@ -487,7 +514,7 @@ def _nothing_found(docs: Document, query: str, where: Sequence[str]) -> list[str
 @_store
 @click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
 @_topk
-@_where
+@_filters
 @_group
 @_retriever
 def ask(
@@ -495,7 +522,7 @@ def ask(
     store: Path | None,
     model: str | None,
     topk: int,
-    where: tuple[str, ...],
+    filters: tuple[str, ...],
     group: str | None,
     retriever: str | None,
 ) -> Output:
@@ -508,14 +535,14 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        filters = output.parse_where(where, docs.fields)
+        condition = output.parse_filters(filters, docs.fields)
         if model:
-            return _answered(search, question, model, topk, filters)
-        nodes = search(question, filters)
+            return _answered(search, question, model, topk, condition)
+        nodes = search(question, condition)
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
-        lines = lines or [*_nothing_found(docs, question, where), ""]
+        lines = lines or [*_nothing_found(docs, question, filters), ""]
         hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
         result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
@@ -549,7 +576,7 @@ def status(store: Path | None, duplicates: bool) -> Output:
         found = docs.status()
         changes = docs.sync(dry_run=True)
         alike = [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
-    failed = [{"path": path, "stage": stage} for path, stage in found.failed]
+    failed = [output.failure_dict(*step, error) for step, error in zip(found.failed, found.errors, strict=True)]
     result = {
         "folder": str(project.folder),
         "store": str(project.store),
@@ -575,12 +602,13 @@ def status(store: Path | None, duplicates: bool) -> Output:
     )
     if found.writer:
         lines += terminal.wrapped(f"Written now by {found.writer}.", terminal.width())
-    for path, stage in found.failed[:5]:
-        lines += terminal.wrapped(f"failed: {terminal.printable(path)} ({stage})", terminal.width(), rest="  ")
-    if len(found.failed) > 5:
-        lines.append(f"and {len(found.failed) - 5} more failed steps")
-    if found.failed:
-        lines.append("Each sync tries these files again, and says what is wrong with them.")
+    for one in failed[:5]:
+        text = terminal.printable(f"failed: {one['path']} ({one['stage']}): {one['message']}")
+        lines += terminal.wrapped(text, terminal.width(), rest="  ")
+    if len(failed) > 5:
+        lines.append(f"and {len(failed) - 5} more failed steps: lazyrag status --json")
+    if failed:
+        lines.append("Each sync tries these files again.")
     for paths in alike[:20]:
         lines += terminal.wrapped(
             f"nearly the same: {terminal.printable(', '.join(paths))}", terminal.width(), rest="  "

@@ -6,13 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.cli import terminal
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, LazyRAGError
 
 if TYPE_CHECKING:
+    from lazyrag.data.encoding import ErrorInfo
     from lazyrag.data.filters import Filter
     from lazyrag.data.node import DocNode
     from lazyrag.data.result import Answer, Hit
@@ -121,21 +122,68 @@ def answer_lines(answer: Answer) -> list[str]:
 
 # Reports
 
+_REMEDIES = (
+    (r"Call lazyrag\.loaders\.scans\.add_ocr\(docs\), which reads", "Run lazyrag index --ocr, which reads"),
+    (
+        r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass follow_links.*",
+        "",
+    ),
+    (r"image without a media reader.*", "image, not read without lazyrag index --ocr"),
+    (r" without a media reader.*", " without a transcript"),
+    (r"Register one with register_media_reader.*", "Put its text into a file."),
+    (r"Raise it with Document\(limits=.*", "Split it, or leave it out: lazyrag index --exclude PATTERN"),
+    (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
+    (r"then call retry_failed\(\)", "then run lazyrag sync"),
+    (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
+    (r"lazyrag\.loaders\.loaders\. Add a reader.*", "docs/formats.md. Save it in one of these formats."),
+    (r" Pass Document\(processes=0\)\.", ""),
+    (r"call sync\(\)", "run lazyrag sync"),
+)
+"""Remedies as Python has them, and as the command line has them."""
+
+
+def at_command_line(text: str) -> str:
+    """A message with the remedy for who stands at the command line.
+
+    Example:
+        >>> at_command_line("The table has 9 pages. Split it, or allow more: PdfLoader(max_pages=9).")
+        'The table has 9 pages. Split it.'
+    """
+    for python, command_line in _REMEDIES:
+        text = re.sub(python, command_line, text)
+    return text
+
+
+def _told(report: IngestReport) -> IngestReport:
+    """A report with the remedies of the command line."""
+    failed = [replace(one, error=LazyRAGError(at_command_line(str(one.error)))) for one in report.failed]
+    skipped = tuple((path, at_command_line(why)) for path, why in report.skipped)
+    return replace(report, failed=tuple(failed), skipped=skipped)
+
+
+def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
+    """A failed step for programs."""
+    from lazyrag.data.encoding import ErrorInfo
+
+    told = ErrorInfo.from_message(error.type, at_command_line(str(error)))
+    remedy = told.remedy or "Fix the cause, then run lazyrag sync."
+    return {"path": path, "stage": stage, "error": error.type, "message": f"{told.detail} {remedy}", "remedy": remedy}
+
 
 def report_dict(report: IngestReport) -> dict[str, Any]:
     """A report for programs."""
+    from lazyrag.data.encoding import ErrorInfo
+
     names = ("added", "updated", "unchanged", "touched", "deleted", "moved", "withheld", "repaired", "skipped")
-    failed = [
-        {"path": one.path, "stage": one.stage, "error": type(one.error).__name__, "message": str(one.error)}
-        for one in report.failed
-    ]
+    failed = [failure_dict(one.path, one.stage, ErrorInfo.of(one.error)) for one in report.failed]
+    report = _told(report)
     return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt", "notes")} | {"failed": failed}
 
 
 def report_lines(report: IngestReport) -> list[str]:
     """A report in a few lines."""
     lines: list[str] = []
-    for line in str(report).splitlines():
+    for line in str(_told(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         lines += terminal.wrapped(terminal.printable(line), terminal.width(), first=indent, rest=indent + "  ")
     if report.withheld:
@@ -152,7 +200,7 @@ def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
     lines = terminal.table(rows, right=(1, 2)) if formats else []
     for at, one in enumerate(formats, start=1):
         first = terminal.padded(lines[at], lines[0].index("read as"))
-        text = terminal.printable(f"{one.how}: {one.why}" if one.why else one.how)
+        text = terminal.printable(f"{one.how}: {at_command_line(one.why)}" if one.why else one.how)
         lines[at] = "\n".join(terminal.wrapped(text, terminal.width(), first=first, rest=" " * len(first)))
     return [line for one in lines for line in one.splitlines()]
 
@@ -247,8 +295,8 @@ _CONDITION = re.compile(
 )
 
 
-def parse_where(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter | None:
-    """The filter of ``--where`` options, all of which must hold; None without any.
+def parse_filters(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter | None:
+    """The filter of ``--filters`` options, all of which must hold; None without any.
 
     Args:
         conditions: Such as ``"file_type in .pdf,.docx"``.
@@ -259,7 +307,7 @@ def parse_where(conditions: Sequence[str], schema: Mapping[str, Any]) -> Filter 
 
     Example:
         >>> from lazyrag.data.fields import BUILT_IN_FIELDS
-        >>> parse_where(["file_size > 1000"], BUILT_IN_FIELDS)
+        >>> parse_filters(["file_size > 1000"], BUILT_IN_FIELDS)
         Condition('file_size', 'gt', 1000)
     """
     made = [_condition(one, schema) for one in conditions]
@@ -275,11 +323,11 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
 
     match = _CONDITION.fullmatch(text)
     if match is None:
-        msg = f"--where must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
-        raise ConfigError(f"{msg}exists. Example: --where 'file_type in .pdf,.docx'")
+        msg = f"--filters must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
+        raise ConfigError(f"{msg}exists. Example: --filters 'file_type in .pdf,.docx'")
     name, op, value = match["field"], " ".join(match["op"].split()), match["value"]
     if name not in schema:
-        raise ConfigError(f"--where names an unknown field {name!r}. {known_names(name, schema)}")
+        raise ConfigError(f"--filters names an unknown field {name!r}. {known_names(name, schema)}")
     op = "==" if op == "=" else op
     kind = schema[name].element_type or schema[name].data_type
     if op == "exists":
@@ -297,5 +345,5 @@ def _value(text: str, kind: str, name: str) -> Any:
         if kind in ("float", "double"):
             return float(text)
     except ValueError as exc:
-        raise ConfigError(f"--where compares {name} with a number; got {text!r}.") from exc
+        raise ConfigError(f"--filters compares {name} with a number; got {text!r}.") from exc
     return text.lower() == "true" if kind == "boolean" else text

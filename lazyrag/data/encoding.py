@@ -61,6 +61,9 @@ class ErrorInfo:
                 return cls(kind, message[: end.start()], message[end.end() :])
         return cls(kind, message)
 
+    def __str__(self) -> str:
+        return f"{self.detail} {self.remedy}".strip()
+
 
 def to_dict(value: Any) -> Any:
     """Convert a value, or a collection of values, to JSON types.

@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -177,6 +178,57 @@ def check_value(name: str, field: DocField, value: Any) -> FieldValue:
     return elements
 
 
+def parse_value(name: str, field: DocField, value: Any) -> FieldValue:
+    """Parse a value of a file by the declared type of its field: files spell numbers, dates and lists as text.
+
+    Args:
+        name: The field's name, for messages.
+        field: Its declaration.
+        value: A text, a list of texts, or a value of the type itself.
+
+    Raises:
+        ConfigError: If the text does not spell a value of the type.
+
+    Example:
+        >>> parse_value("year", DocField(DataType.INT32), " 2002 ")
+        2002
+        >>> parse_value("tags", DocField(DataType.ARRAY, element_type=DataType.VARCHAR), "green, black")
+        ('green', 'black')
+    """
+    if field.element_type is not None:
+        if isinstance(value, str):
+            value = [part for part in map(str.strip, _LIST_MARKS.split(value)) if part]
+        is_list = isinstance(value, (list, tuple))
+        return check_value(name, field, [_parsed(field.element_type, one) for one in value] if is_list else value)
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    return check_value(name, field, _parsed(field.data_type, value))
+
+
+_LIST_MARKS = re.compile(r"[,;，；、]")
+_INTEGER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_DAY = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T\s].*)?", re.ASCII)
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def _parsed(data_type: DataType, value: Any) -> Any:
+    """The value that a text spells; the text itself if it spells none of the type."""
+    if data_type is DataType.VARCHAR and isinstance(value, (bool, int, float)):
+        return str(value)
+    if not isinstance(value, str) or data_type is DataType.VARCHAR:
+        return value
+    text = value.strip()
+    if data_type is DataType.BOOLEAN:
+        return _BOOLEANS.get(text.lower(), value)
+    if data_type is DataType.DATE:
+        day = _DAY.fullmatch(text)
+        return f"{day[1]}-{day[2]:0>2}-{day[3]:0>2}" if day else value
+    if data_type in (DataType.INT32, DataType.INT64):
+        return int(text) if _INTEGER.fullmatch(text) else value
+    return float(text) if _NUMBER.fullmatch(text) else value
+
+
 def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | None = None) -> Scalar:
     """Check a scalar; see `check_value`."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
@@ -184,7 +236,7 @@ def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | 
     convert, expected = _SCALARS[data_type]
     checked: Scalar | None = convert(value)
     if checked is None:
-        msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {expected}"
+        msg = f"Field {name!r} is {data_type.name}; {value!r:.100} ({type(value).__name__}) is not. {expected}"
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
         shown = f"{len(checked)}: {checked[:40]!r}..."

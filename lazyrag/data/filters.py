@@ -33,7 +33,7 @@ from lazyrag.data.fields import (
 )
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.types import Fields, FieldValue
-from lazyrag.validation import require
+from lazyrag.validation import normal_name, require
 
 _SYMBOLS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "in range", "contains", "exists")
@@ -306,7 +306,7 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
         require(
             not isinstance(value, tuple), f"The filter 'contains' on {name!r}", value, f"one {scalar_type.name}", hint
         )
-        return check_scalar(name, scalar_type, value)  # not _bind_scalar: a part of a MIME type is no suffix
+        return _in_normal_form(name, check_scalar(name, scalar_type, value))  # a part of a MIME type is no suffix
     if op in _ORDERINGS or op == "in range":
         is_ordered = (not is_array or op == "in range") and scalar_type is not DataType.BOOLEAN
         require(is_ordered, f"The field of filter {op!r}", field.data_type.name, "ordered", f"It is {name!r}.")
@@ -320,7 +320,11 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
 def _bind_scalar(name: str, data_type: DataType, value: Any) -> Any:
     if name == "file_type" and isinstance(value, str) and "/" not in value:
         return _suffix_as_mime_type(value)
-    return check_scalar(name, data_type, value)
+    return _in_normal_form(name, check_scalar(name, data_type, value))
+
+
+def _in_normal_form(name: str, value: Any) -> Any:
+    return normal_name(value) if name == "file_name" else value
 
 
 def _suffix_as_mime_type(suffix: str) -> str:

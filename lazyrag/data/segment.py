@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import Fields
-from lazyrag.validation import require
+from lazyrag.validation import normal_name, require
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -155,14 +155,14 @@ def root_uid(document: str) -> str:
     """Uid of a document's root node, from the document's identity.
 
     Args:
-        document: The path relative to the dataset, with forward slashes, or the user's id. Never an absolute path:
-            a dataset that moves keeps its uids.
+        document: The path relative to the dataset, with forward slashes, or the user's id; in any normal form. Never an
+            absolute path: a dataset that moves keeps its uids.
 
     Example:
         >>> root_uid("guide/setup.md") == root_uid("guide/setup.md") != root_uid("setup.md")
         True
     """
-    return digest(["root", document])
+    return digest(["root", normal_name(document)])
 
 
 def child_uids(parent: str, group: str, ordinals: Iterable[int]) -> list[str]:

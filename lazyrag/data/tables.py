@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 
 from lazyrag.data.segment import TABLE, Location
 
@@ -63,7 +63,8 @@ class FoundTable:
 
     def location(self, start: int, end: int) -> Location:
         """The table as a location of a document's text."""
-        return Location(start, end, TABLE, json.dumps(astuple(self), ensure_ascii=False, separators=(",", ":")))
+        values = [getattr(self, one.name) for one in fields(self)]
+        return Location(start, end, TABLE, json.dumps(values, ensure_ascii=False, separators=(",", ":")))
 
     @classmethod
     def read(cls, label: str) -> FoundTable:

@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.document.jobs": "Job Jobs Worker",
         "lazyrag.read.marks": "Marks PageBox",
         "lazyrag.maintain.migration": "Migration migrate",
-        "lazyrag.progress": "Progress",
+        "lazyrag.progress.calls": "Progress",
         "lazyrag.ingest.report": "Failure IngestReport Problem",
         "lazyrag.read.versions": "DocumentVersion",
         "lazyrag.ingest.sync": "GroupDiff PlannedStep SyncPlan",

@@ -22,7 +22,7 @@ from lazyrag.maintain.certificate import CheckedPlace as CheckedPlace
 from lazyrag.maintain.certificate import DeletionCertificate as DeletionCertificate
 from lazyrag.maintain.migration import Migration as Migration
 from lazyrag.maintain.migration import migrate as migrate
-from lazyrag.progress import Progress as Progress
+from lazyrag.progress.calls import Progress as Progress
 from lazyrag.read.catalogue import ChangedText as ChangedText
 from lazyrag.read.catalogue import DocumentInfo as DocumentInfo
 from lazyrag.read.catalogue import TextMatch as TextMatch

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
 
 import lazyrag.ingest.sync as syncing
 import lazyrag.read.catalogue as listing
@@ -26,22 +26,23 @@ from lazyrag.groups.node_group import (
     GroupOptions,
     Step,
     built_in_groups,
-    embed_identity,
     group_name,
     make_group,
 )
 from lazyrag.ingest.dataset import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.ingest.indexer import Indexer, report_of
-from lazyrag.ingest.load_files import AddReader, Readers, add_reader, resident_bytes
+from lazyrag.ingest.load_files import AddReader, Readers, add_reader
+from lazyrag.ingest.model_identity import check_probes, find_identities, next_identity
 from lazyrag.ingest.plan import BuildPlanner
 from lazyrag.ingest.report import IngestReport, Options, Problem
 from lazyrag.ingest.sync import MAX_DELETED, OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
+from lazyrag.loaders.process import resident_bytes
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
 from lazyrag.models.protocols import Embedder
-from lazyrag.progress import OnProgress, during_call
+from lazyrag.progress.calls import OnProgress, during_call
 from lazyrag.read.nodes import NodeStore
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
@@ -138,8 +139,8 @@ class Document:
         workers: Threads that call loaders, transforms and embed functions of one text, when a call takes more than a
             moment; None means one per core, at most four, and for embed functions four more, at most 32. Pass 1 for
             functions that are not thread-safe.
-        processes: Processes that load files, for many PDF or docx files. Loaders that cannot be imported by name run in
-            this process. As with all multiprocessing, start the program under ``if __name__ == "__main__":``.
+        processes: Processes that load files, within limits of time and memory. Loaders that cannot be imported by name
+            run in this process. PDF files are always read in another one.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
         follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
@@ -684,10 +685,18 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     @known_keywords
-    def repair(self, *, on_progress: OnProgress | None = None, cancel: Event | None = None) -> tuple[Problem, ...]:
+    def repair(
+        self,
+        *,
+        embed_keys: Sequence[str] = (),
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
+    ) -> tuple[Problem, ...]:
         """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Args:
+            embed_keys: Embed keys whose vectors are embedded again, as their model has changed. Other programs that
+                have the store open must open it again.
             on_progress: As for `sync`.
             cancel: As for `sync`; the next repair does the rest.
 
@@ -705,8 +714,14 @@ class Document:
         """
         from lazyrag.ingest.verify import repair
 
+        keys = validate_texts("embed_keys", embed_keys)
+        indexer = self._unrestricted("repair")
+        if keys:
+            self._reader.embedders(keys)  # raises for an unknown one
         with during_call(on_progress, cancel):
-            return repair(self._unrestricted("repair"))
+            for key in keys:
+                _embed_again(indexer, key)
+            return repair(indexer)
 
     def compact(self) -> None:
         """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
@@ -788,7 +803,7 @@ class Document:
 
     @known_keywords
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, where: FilterLike | None = None
+        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
     ) -> list[DocumentInfo]:
         """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
 
@@ -800,7 +815,7 @@ class Document:
             limit: At most so many documents, at least 1.
             status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
                 ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
-            where: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
+            filters: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
                 root nodes of documents are read, up to the end of the page.
 
         Raises:
@@ -813,7 +828,7 @@ class Document:
             >>> [(one.id, one.status, one.version) for one in docs.documents()]
             [('coffee', 'SUCCESS', 1), ('tea', 'SUCCESS', 1)]
         """
-        return listing.list_documents(self._reader, after, limit, status, where)
+        return listing.list_documents(self._reader, after, limit, status, filters)
 
     def document(self, document: str) -> DocumentInfo:
         """Return the state of one document.
@@ -940,7 +955,7 @@ class Document:
 
     @known_keywords
     def search(
-        self, query: str, topk: int = 6, where: FilterLike | None = None, *, group: str = "MediumChunk"
+        self, query: str, topk: int = 6, filters: FilterLike | None = None, *, group: str = "MediumChunk"
     ) -> list[DocNode]:
         """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
 
@@ -949,7 +964,7 @@ class Document:
         Args:
             query: A question or keywords.
             topk: At most so many nodes, at least 1.
-            where: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
+            filters: A filter: ``{"file_type": [".pdf"]}`` or a `Condition`.
             group: The node group to search.
 
         Raises:
@@ -966,7 +981,7 @@ class Document:
         """
         from lazyrag.retrieval.hybrid import default_retriever  # not needed to ingest
 
-        return list(default_retriever(self, group, topk)(query, filters=where))
+        return list(default_retriever(self, group, topk)(query, filters=filters))
 
     @known_keywords
     def get_nodes(
@@ -1046,13 +1061,15 @@ class Document:
 
     @known_keywords
     def grep(
-        self, text: str, where: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+        self, text: str, filters: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
     ) -> list[TextMatch]:
         """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
 
+        Invisible characters, such as soft hyphens, and the encoding of accents do not count.
+
         Args:
             text: The text, of at most 1,000 characters.
-            where: Only in documents that satisfy this filter.
+            filters: Only in documents that satisfy this filter.
             limit: At most so many matches, from 1 to 1,000.
             ignore_case: Also find it in other cases.
 
@@ -1066,7 +1083,7 @@ class Document:
             >>> docs.grep("dry", ignore_case=True)[0].span
             (9, 12)
         """
-        return listing.grep(self._reader, text, where, limit, ignore_case=ignore_case)
+        return listing.grep(self._reader, text, filters, limit, ignore_case=ignore_case)
 
     def tables(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.
@@ -1361,6 +1378,13 @@ class Document:
     def __enter__(self) -> Self:
         return self
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open stores."""
+        raise ConfigError(
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among threads, make a view "
+            "of it with restricted(filters), or open its stores again with Document(..., read_only=True)."
+        )
+
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
@@ -1496,7 +1520,7 @@ def _open_indexer(
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
+        identities = find_identities(ledger, embedders)
         cached, cache = dict(embedders), None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
@@ -1508,6 +1532,7 @@ def _open_indexer(
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
+        check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.cache = cache
@@ -1537,6 +1562,19 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
     from lazyrag.ingest.verify import repair_lost
 
     return repair_lost(indexer)
+
+
+def _embed_again(indexer: Indexer, key: str) -> None:
+    """Embed again what is embedded with a key."""
+    planner, embedder = indexer.planner, indexer.embedders[key]
+    with indexer.writing():
+        view = indexer.now()
+        steps = [step for name in view.groups if planner.live_index(view, step := Step(name, embed_key=key))]
+        planner.identities[key] = identity = next_identity(embedder)
+        if indexer.cache is not None:
+            planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)
+        for step in steps:
+            indexer.build(step)
 
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:

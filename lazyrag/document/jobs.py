@@ -12,24 +12,26 @@ import datetime as dt
 import functools
 import inspect
 import json
+import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import root_uid
-from lazyrag.errors import CanceledError, ConfigError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.errors import CanceledError, ConfigError, LazyRAGError, NotRegisteredError, StoreBusyError, StoreError
 from lazyrag.ingest.dataset import find_named_files
+from lazyrag.ingest.sync import hide, live_among
 from lazyrag.ledger.jobs import DELETING_KINDS, UNFINISHED, documents_in_work, purge_digest, read_rows
 from lazyrag.ledger.lease import Program
-from lazyrag.ledger.ledger import Ledger
-from lazyrag.progress import Progress, during_call
+from lazyrag.ledger.ledger import HIDDEN, Ledger
+from lazyrag.progress.calls import Progress, during_call
 from lazyrag.types import State
-from lazyrag.validation import require, validate_choice, validate_integer, validate_mapping, validate_text
+from lazyrag.validation import normal_name, require, validate_choice, validate_integer, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from lazyrag.document.document import Document
@@ -65,6 +67,9 @@ DEAD_S = 10.0
 """A worker without a heartbeat for so long is taken for dead, if its process cannot be looked at."""
 
 _STORED_S = 30 * 24 * 3600.0  # finished jobs
+_BESIDE = (("delete_files", "update_metadata"), ("add_texts", "add_files"))  # jobs that run beside a long one
+_BESIDE_BYTES = 1 << 20  # of their arguments and files
+_BESIDE_LOOK_S = 0.03
 _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
 _PAUSE_S = 1.0  # after another program had the right to write
 _TURN_S = 2.0  # that a change of a model works before it lets other jobs go first
@@ -321,7 +326,7 @@ def _number(id: str) -> int:  # noqa: A002
 def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The documents that a job names."""
     named = arguments.get(DOCUMENTS_OF[kind], ())
-    return [named] if isinstance(named, str) else list(map(str, named))
+    return [normal_name(str(one)) for one in ([named] if isinstance(named, str) else named)]
 
 
 def _method(docs: Document, kind: str) -> Any:
@@ -362,10 +367,11 @@ class Worker:
     """Runs the jobs of a Document, one after the other, in the thread that calls `run`.
 
     Any number of workers, in any programs on any machines, may serve one Document: only one of them runs a job at a
-    time. It shows that it runs every two seconds. The job of a worker that died is taken over, at once where its
-    process can be looked at, else after ten seconds without a sign of life: every method is idempotent, so that it does
-    what the first attempt did not. A job whose workers died three times has failed. A job that finds another program
-    writing waits on.
+    time. Beside one that steps aside, it runs deletions, changes of metadata and small additions in threads of its own,
+    if no earlier job names their documents; a deletion hides its documents in any case. It shows that it runs every two
+    seconds. The job of a worker that died is taken over, at once where its process can be looked at, else after ten
+    seconds without a sign of life: every method is idempotent, so that it does what the first attempt did not. A job
+    whose workers died three times has failed. A job that finds another program writing waits on.
 
     Args:
         docs: The Document, not read-only.
@@ -389,6 +395,7 @@ class Worker:
     """
 
     def __init__(self, docs: Document, guard: Guard | None = None) -> None:
+        self._beside: Sequence[str] = ()  # the kinds of jobs that this one runs beside another worker's
         self._docs, self._jobs, self._guard = docs, docs.jobs, guard or (lambda *_: nullcontext())
         require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
         self._program = Program()
@@ -434,7 +441,7 @@ class Worker:
         handed_back = {"state": "WAITING", "attempts": claim.attempts}  # as if it had not begun
         columns: dict[str, Any] = handed_back
         try:
-            with call.attended(), during_call(call.note, call.cancel):
+            with call.attended(), self._accompanied(stop), during_call(call.note, call.cancel):
                 result = _as_result(self._call(claim))
             columns = {"state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS", "result": json.dumps(result)}
         except CanceledError:
@@ -450,6 +457,48 @@ class Worker:
             return self._jobs.get(str(claim.id))
         return None
 
+    @contextmanager
+    def _accompanied(self, stop: threading.Event) -> Iterator[None]:
+        """Run other jobs beside that of the block."""
+        ended = threading.Event()
+        threads = []
+        for kinds in () if self._beside else _BESIDE:
+            other = Worker(self._docs, self._guard)
+            other._beside = kinds
+            threads.append(threading.Thread(target=other._run_beside, args=(ended, stop), daemon=True))
+            threads[-1].start()
+        try:
+            yield
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+
+    def _run_beside(self, ended: threading.Event, stop: threading.Event) -> None:
+        pause = _BESIDE_LOOK_S
+        while not (stop.is_set() or ended.wait(pause)):
+            began = time.monotonic()
+            with suppress(StoreError):  # the next time may be soon enough
+                while not ended.is_set() and (job := self.run_one(stop)) is not None and job.is_finished:
+                    pass
+                if "delete_files" in self._beside:
+                    self._hide()
+            pause = min(max(_BESIDE_LOOK_S, time.monotonic() - began), _LOOK_S)  # to look at many takes long
+
+    def _hide(self) -> None:
+        """Hide what waiting jobs are to delete that cannot be run yet."""
+        query = "state = 'WAITING' AND kind IN (?, ?) AND NOT is_canceled"
+        with self._jobs.file.reading() as connection:
+            waiting = self._jobs._select(connection, query, *DELETING_KINDS)
+        from lazyrag.document.document import indexer_of
+
+        indexer = indexer_of(self._docs)
+        for job in waiting:
+            rows = live_among(indexer, documents_of(job.kind, job.arguments))
+            if rows:
+                with suppress(LazyRAGError), self._guard(job.kind, job.arguments, job.key):  # else the job reports it
+                    hide(indexer, rows, keeps_builds=job.kind == "purge")
+
     def _call(self, claim: _Claim) -> Any:
         """Call the method, without what an earlier attempt may have done."""
         args, keywords = _split(claim.kind, claim.arguments)
@@ -462,10 +511,11 @@ class Worker:
             return self._result(claim, args, keywords)
 
     def _result(self, claim: _Claim, args: list[Any], keywords: dict[str, Any]) -> Any:
-        if claim.begun is not None and claim.kind == "delete_files":
+        if claim.kind == "delete_files":
             known = self._jobs.ledger.documents.named(keywords["documents"])  # purged ones have no row any more
-            live = {name for name, row in known.items() if row.status == "live"}
-            keywords["documents"] = [name for name in keywords["documents"] if name in live]
+            gone = {name for name, row in known.items() if row.status in HIDDEN}
+            gone |= set() if claim.begun is None else {*keywords["documents"]} - known.keys()
+            keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
         if claim.begun and claim.kind == "rollback":
             present = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
             if present.number != claim.begun:
@@ -511,6 +561,8 @@ class Worker:
         where = "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state"
         query = f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
         taken = connection.execute(query, (self._jobs.name,)).fetchall()
+        if self._beside:
+            return self._next_beside(connection)
         if not all(self._is_dead(*row) for row in taken):
             return []
         found = [number for number, *_ in taken]
@@ -518,6 +570,26 @@ class Worker:
             query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"  # noqa: S608
             found += [number for (number,) in connection.execute(query, (self._jobs.name,))]
         return found
+
+    def _next_beside(self, connection: sqlite3.Connection) -> list[int]:
+        """The first job that may be run before those that were submitted earlier."""
+        query = (
+            "SELECT id, kind, state, documents, CASE WHEN length(arguments) < ? THEN arguments END FROM job "
+            "WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) ORDER BY id"
+        )
+        rows = connection.execute(query, (_BESIDE_BYTES, self._jobs.name, *UNFINISHED)).fetchall()
+        waiting: set[str] = set()  # documents of earlier jobs
+        running: set[str] = set()
+        for number, kind, state, documents, arguments in rows:
+            own = set(json.loads(documents))
+            if state != "WAITING":
+                running |= own
+                continue
+            is_free = own.isdisjoint(waiting if kind == "delete_files" else waiting | running)
+            if kind in self._beside and is_free and _is_small(arguments):
+                return [number]
+            waiting |= own
+        return []
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
         """Whether a worker will not go on with a job."""
@@ -554,19 +626,20 @@ class _Call:
     @contextmanager
     def attended(self) -> Iterator[None]:
         """Look at the job's row in a thread until the block ends."""
-        ended = threading.Event()
+        ended = threading.Lock()  # an Event may hang after an interrupt
+        ended.acquire()
         thread = threading.Thread(target=self._attend, args=[ended], name="lazyrag job", daemon=True)
-        thread.start()
         try:
+            thread.start()
             yield
         finally:
-            ended.set()
-            thread.join()
+            ended.release()
+        thread.join()
 
-    def _attend(self, ended: threading.Event) -> None:
+    def _attend(self, ended: threading.Lock) -> None:
         begun = beaten = time.monotonic()
         shown = None
-        while not ended.wait(_LOOK_S):
+        while not ended.acquire(timeout=_LOOK_S):
             if self._stop.is_set():
                 self.cancel.set()
             with suppress(StoreError):  # the next time may be soon enough
@@ -598,6 +671,14 @@ class _Call:
         with self._jobs.writing(durable=durable) as (connection, _):
             where = "id = ? AND worker = ? AND state IN ('WORKING', 'DELETING')"
             _set(connection, values, where, self._claim.id, self._worker)
+
+
+def _is_small(arguments: str | None) -> bool:
+    """Whether a job is done soon, by its arguments as JSON and the files in them; None is too much."""
+    if arguments is None:
+        return False
+    files = json.loads(arguments).get("files", {})
+    return sum(os.stat(path).st_size for path in files.values() if os.path.exists(path)) < _BESIDE_BYTES  # noqa: PTH110, PTH116
 
 
 def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any) -> None:

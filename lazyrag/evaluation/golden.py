@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError, EvaluationError, known_names, missing_package, nearest
+from lazyrag.errors import ConfigError, EvaluationError, known_names, nearest
 from lazyrag.evaluation.answers import mean
 from lazyrag.evaluation.metrics import Comparison, SourceSpan, compare, evaluate, measure, source_span
 from lazyrag.loaders.records import Located, located_json
@@ -287,7 +287,6 @@ def read_golden(path: str | Path) -> Golden:
     Raises:
         ConfigError: If the file cannot be read, or an entry is unknown, missing or invalid; the message begins with the
             file and the line.
-        MissingDependencyError: For YAML, if PyYAML is not installed: ``pip install "lazyrag[yaml]"``.
     """
     path = Path(path)
     try:
@@ -305,10 +304,8 @@ def _located(path: Path, text: str) -> Located:
     validate_choice("suffix", path.suffix, (".json", ".yaml", ".yml"))
     if path.suffix == ".json":
         return located_json(text)
-    try:
-        from lazyrag.loaders.yaml_records import located_yaml  # needs an extra
-    except ModuleNotFoundError as exc:
-        raise missing_package(f"The golden file {path.name!r}", exc, "yaml") from exc
+    from lazyrag.loaders.yaml_records import located_yaml  # slow to import
+
     return located_yaml(text)
 
 

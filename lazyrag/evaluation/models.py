@@ -19,7 +19,7 @@ from lazyrag.groups.node_group import Step
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
 from lazyrag.ledger.ledger import Ledger
-from lazyrag.progress import raise_if_canceled
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import require, validate_integer

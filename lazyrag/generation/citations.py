@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
@@ -11,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from lazyrag.data.result import Citation, Hit
+from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError
 from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, replace_markers, rewritten, scan
 from lazyrag.text.analyzers import english_terms
@@ -57,13 +59,87 @@ def snippet(source: str, claim: str) -> str:
         >>> snippet("Tea is old. Water of 80 degrees is best.", "Pour the water at 80 degrees")
         'Water of 80 degrees is best.'
     """
-    terms = set(english_terms(claim))
-    best, most = "", -1
-    for piece in _pieces(source):
-        shared = len(terms.intersection(english_terms(piece))) if terms else 0
+    start, end = cited_span(source, claim)
+    if start == end:
+        start, end = next(_pieces(source), (0, 0))
+    return source[start:end]
+
+
+def cited_span(source: str, claim: str) -> Span:
+    """Return start and end of the sentence of a source that shares the most content words with a claim.
+
+    If none shares any, the span is empty, before the first letter. Articles, pronouns, auxiliary verbs, single Chinese
+    characters and single digits are no content words.
+
+    Example:
+        >>> cited_span("Tea is old. Water is best.", "It is the best."), cited_span("# Tea is old.", "It is hot.")
+        ((12, 26), (2, 2))
+    """
+    terms = set(filter(_is_content, english_terms(claim)))
+    letter = re.search(r"[^\W_]", source)
+    start = letter.start() if letter else 0
+    best, most = (start, start), 0
+    for span in _pieces(source):
+        shared = len(terms.intersection(english_terms(source[slice(*span)])))
         if shared > most:
-            best, most = piece, shared
+            best, most = span, shared
     return best
+
+
+_FUNCTION_CHARACTERS = frozenset("的了是在和有也就不都这那们与以及或其而但被把于之我你他她它您吗呢吧啊着")
+_FUNCTION_WORDS = (
+    "about above after again all also am any because been before being below between both can could did do does doing "
+    "down during each few from further had has have having he her here hers him his i its just me more most my nor now "
+    "off once only other our out over own same she should so some than those through too under until up us very we "
+    "were would you your may might must shall"
+)
+
+
+@functools.cache
+def _function_terms() -> frozenset[str]:
+    return frozenset(english_terms(_FUNCTION_WORDS))
+
+
+def _is_content(term: str) -> bool:
+    """Whether a term of a text is a content word, or a number of two digits and more."""
+    return len(term) > 1 and term not in _function_terms() and _FUNCTION_CHARACTERS.isdisjoint(term)
+
+
+_SORRY = r"(?:(?:i'?m |i am |we are )?sorry[,:]? (?:but )?|unfortunately,? )?"
+_MATERIAL = (
+    r"(?:the |these |this )?(?:given |provided |reference |available )*(?:material|source|document|passage|context)s?"
+)
+_SORRY_ZH = r"(?:(?:很?抱歉|对不起|不好意思)[，,]?)?"
+_MATERIAL_ZH = r"(?:在|根据|从)?(?:所?(?:给出|提供)的?|以上|上述|现有)?(?:参考)?(?:资料|材料|文档|上下文)[里中]?[，,]?"
+_UNKNOWN = r"(?:(?:really |just )?(?:do not|don't) know|(?:cannot|can't|couldn't) (?:say|tell|answer|find)|am not sure)"
+_ABOUT_IT = r"(?: (?:the|an|any|it|this|that|your|to|answer|question|information))*"
+_SAY = r"(?:say|state|specify|tell)(?= (?:what|how|when|where|who|why|which|whether|anything|it|this|that)\b)"
+_GIVE = (
+    r"(?:contain|provide|include|give|have)(?= (?:an? |the |any |enough |relevant )*"
+    r"(?:answer|information|details?|anything|it|this|that)\b)"
+)
+_ABSENT_ZH = r"(?:没有?|未)能?(?:提到|提及|说明|给出|包含|涉及|找到|回答|相关|有关|关于|答案|足够)"
+_NO_ANSWER = re.compile(
+    rf"{_SORRY}(?:(?:i|we) {_UNKNOWN}{_ABOUT_IT}|i'm not sure{_ABOUT_IT}"
+    r"|there(?: is|'s) no (?:answer|information)[^,;.]{0,80}"
+    rf"|{_MATERIAL} (?:do|does|did) ?(?:not|n't) (?:answer|mention|{_SAY}|{_GIVE})[^,;.]{{0,80}})"
+    rf"|{_SORRY_ZH}(?:我?们?(?:也|还)?(?:不知道|不清楚|不了解|不确定|无法回答|不能回答|没有答案)(?:这个|该|您的|你的)?(?:问题|答案)?"
+    rf"|{_MATERIAL_ZH}(?:并|也|都)?{_ABSENT_ZH}[^，,；;。]{{0,40}})",
+    re.IGNORECASE,
+)
+
+
+def is_statement(sentence: str) -> bool:
+    """Whether a sentence states something: not a heading of a list, and not that there is no answer.
+
+    Example:
+        >>> [is_statement(one) for one in ("Tea is old [1].", "I don't know.", "不知道。", "The steps are:")]
+        [True, False, False, False]
+    """
+    plain = replace_markers(sentence, "").strip().replace("’", "'")
+    if sum(map(str.isalnum, plain)) < _MIN_LETTERS or plain.endswith((":", "：")):
+        return False
+    return not _NO_ANSWER.fullmatch(plain.strip(' .。!！*_…~“”"'))
 
 
 def cited_with(
@@ -109,16 +185,62 @@ def cited_with(
     return found
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _pieces(text: str) -> Iterator[Span]:
     """Split a text into stripped sentences, long ones into pieces."""
     for start, end in sentence_spans(text):
         at = start
         while at < end:
             cut = end if end - at <= _MAX_SNIPPET_LENGTH else last_break(text, at, at + _MAX_SNIPPET_LENGTH)
-            piece = text[at:cut].strip()
-            if piece:
-                yield piece
+            piece = text[at:cut]
+            if piece.strip():
+                yield at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())
             at = cut
+
+
+# Markers that stand in the sources
+
+_TOKEN = re.compile(rf"[{CJK_LETTERS}]|[^\W_{CJK_LETTERS}]+")
+_AROUND = 200
+_WORDS = 4
+
+
+def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[Hit]) -> list[Marker]:
+    """Return the markers of an answer that are not copied from a source, such as a reference of a paper.
+
+    Example:
+        >>> from lazyrag import Hit
+        >>> text = "As Lu showed [1], tea is old [1]."
+        >>> [marker.start for marker in citing_markers(text, scan(text).markers, [Hit("n", "As Lu showed [1].", 1.0)])]
+        [29]
+    """
+    texts = [hit.text for hit in sources]
+    citing = []
+    for marker in markers:
+        before = response[max(0, marker.start - _AROUND) : marker.start]
+        if not is_copied(marker, before, response[marker.end : marker.end + _AROUND], texts):
+            citing.append(marker)
+    return citing
+
+
+def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) -> bool:
+    """Whether a text has a marker after the same words, or before the same ones where the marker begins a line.
+
+    Args:
+        marker: The marker.
+        before: The answer before it.
+        behind: The answer after it.
+        texts: Those of the sources.
+    """
+    words = _words_of_line(before)
+    pieces = (
+        [*words[-_WORDS:], marker.text] if words else [marker.text, *_TOKEN.findall(behind.partition("\n")[0])[:_WORDS]]
+    )
+    pattern = re.compile(r"\W{0,9}".join(map(re.escape, pieces)), re.IGNORECASE)
+    return len(pieces) > 2 and any(map(pattern.search, texts))  # noqa: PLR2004  two words
+
+
+def _words_of_line(before: str) -> list[str]:
+    return _TOKEN.findall(before[-_AROUND:].rpartition("\n")[2])
 
 
 # Quotations
@@ -135,6 +257,7 @@ _ELISION = re.compile(r"\[\s*(?:\.{3,}|…+)\s*\]|\(\s*(?:\.{3,}|…+)\s*\)|（\
 _CJK = re.compile(f"[{CJK_LETTERS}]")
 _WORD = re.compile(r"\w+")
 _MIN_WORDS = 3
+_MIN_LETTERS = 2
 _MIN_CJK = 4
 _DASHES = frozenset("‐‑‒–—−")
 
@@ -322,12 +445,13 @@ class ResolvedCitations:
 def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
     """Match the markers of an answer with its sources; see `CitationManager.resolve`."""
     scanned = scan(response)
+    markers = citing_markers(response, scanned.markers, sources)
     seen: set[int] = set()
     citations: list[Citation] = []
-    for marker in scanned.markers:
+    for marker in markers:
         before = response[max(0, marker.start - CLAIM_CHARACTERS) : marker.start]
         citations += new_citations(marker, before, sources, seen)
-    problems = [problem for marker in scanned.markers if (problem := marker_problem(marker, len(sources)))]
+    problems = [problem for marker in markers if (problem := marker_problem(marker, len(sources)))]
     problems += [check.problem for check in quote_checks(response, scanned, sources) if not check.ok]
     return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(problems)))
 
@@ -374,7 +498,8 @@ def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> lis
     """Check each quotation whose sentence cites a source, except names of files and titles."""
     spans = [span for span in quotations(response) if not _within(span[0], scanned.code)]
     starts = [marker.start for marker in scanned.markers]
-    cited = cited_with(response, scanned.markers, spans, sources=len(sources))
+    markers = citing_markers(response, scanned.markers, sources)
+    cited = cited_with(response, markers, spans, sources=len(sources))
     texts: dict[int, QuotedText] = {}
     names: set[str] | None = None
     checks = []
@@ -457,6 +582,7 @@ class CitationStream:
 
     def __init__(self, sources: Sequence[Hit]) -> None:
         self._sources = _validate_sources(sources)
+        self._texts = [hit.text for hit in self._sources]
         self._pieces: list[str] = []
         self._scanner = MarkerScanner()
         self._tail = ""  # the end of the text, for claims
@@ -502,6 +628,10 @@ class CitationStream:
         for marker in markers:
             at = marker.start - self._tail_begins
             before = self._tail[max(0, at - CLAIM_CHARACTERS) : at]
+            # What follows a marker that begins a line decides whether it is copied.
+            is_undecided = not _words_of_line(before) and any(marker.text in text for text in self._texts)
+            if is_undecided or is_copied(marker, before, "", self._texts):
+                continue
             found += new_citations(marker, before, self._sources, self._seen)
         return tuple(found)
 

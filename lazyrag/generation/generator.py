@@ -257,9 +257,8 @@ class _Characters:
 
     def _cleaned(self, text: str) -> str:
         if _SURROGATE.search(text):
-            before = text.count("\ufffd")
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-            self._halves += text.count("\ufffd") - before
+        self._halves += text.count("\ufffd")  # a model behind an endpoint has replaced them already
         text, controls = _CONTROLS.subn("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", ""))
         self._controls += controls
         return text

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, errors_of, known_names, warn_user
@@ -24,7 +24,7 @@ from lazyrag.models.rerank import (
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
 from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
-from lazyrag.text.analyzers import term_function
+from lazyrag.text.analyzers import matching_function, query_terms, term_spans
 from lazyrag.text.sentences import is_boundary, resolve_language, sentence_spans
 from lazyrag.text.structure import markdown_headings
 from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
@@ -58,12 +58,13 @@ def scores_of(query: str, texts: Sequence[str], model: RerankModel | RerankCalla
 _TEXT_FLOOR, _SENTENCE_FLOOR = 0.3, 0.2  # of the best sentence; measured by benchmarks/refine.py
 
 
-def relevant(
+def supports_of(
     query: str, numbers: Sequence[int], texts: Sequence[str], scores: Sequence[float], model: Any
-) -> list[bool]:
-    """Whether sentences are relevant beside the best one.
+) -> list[list[int]]:
+    """For each sentence, the relevant sentences that speak for it: itself, else its neighbours.
 
-    They are if the best of their text reaches 0.3 of it, and they or a neighbour 0.2.
+    A sentence is relevant if it reaches 0.2 of the best one, and the best of its text 0.3. A neighbour explains a
+    relevant sentence, and is of use only where that one is selected.
 
     Args:
         query: The query.
@@ -72,12 +73,15 @@ def relevant(
         scores: Their scores; below the lowest one, or 0, there is nothing.
         model: The model of the scores; None: BM25, which scores a sentence without common terms above 0.
 
+    Returns:
+        The numbers of sentences, [] for an irrelevant one.
+
     Example:
-        >>> relevant("tea", [0, 0, 0, 1], ["Tea.", "It is hot.", "Cats.", "Dogs."], [1.0, 0.0, 0.0, 0.0], None)
-        [True, True, False, False]
+        >>> supports_of("tea", [0, 0, 0, 1], ["Tea.", "It is hot.", "Cats.", "Dogs."], [1.0, 0.0, 0.0, 0.0], None)
+        [[0], [0], [], []]
     """
     lowest = min(scores, default=0.0)
-    terms_of = term_function(resolve_language("auto", query))
+    terms_of = matching_function(resolve_language("auto", query), query)
     if model is not None or (texts and not {*terms_of(query)}.isdisjoint(terms_of(texts[scores.index(lowest)]))):
         lowest = min(0.0, lowest)
     gains = [score - lowest for score in scores]
@@ -85,9 +89,16 @@ def relevant(
     by_text: dict[int, float] = {}
     for number, gain in zip(numbers, gains, strict=True):
         by_text[number] = max(gain, by_text.get(number, 0.0))
-    reaches = {at for at, gain in enumerate(gains) if gain >= _SENTENCE_FLOOR * best}
-    near = {at + step for at in reaches for step in (-1, 0, 1) if numbers[at + step : at + step + 1] == [numbers[at]]}
-    return [at in near and by_text[number] >= _TEXT_FLOOR * best for at, number in enumerate(numbers)]
+    is_relevant = [
+        gain >= _SENTENCE_FLOOR * best and by_text[number] >= _TEXT_FLOOR * best
+        for gain, number in zip(gains, numbers, strict=True)
+    ]
+    supports = [[at] if relevant else [] for at, relevant in enumerate(is_relevant)]
+    for at, number in enumerate(numbers):
+        if not is_relevant[at]:
+            near = [other for other in (at - 1, at + 1) if numbers[max(other, 0) : other + 1] == [number]]
+            supports[at] = [other for other in near if is_relevant[other]]
+    return supports
 
 
 def cut(text: str, limit: int, counter: TokenCounter) -> str:
@@ -108,6 +119,98 @@ def cut(text: str, limit: int, counter: TokenCounter) -> str:
     return text[: sentences[-1] if sentences else end].rstrip()
 
 
+_CUT_FLOOR = 0.25  # of the budget; measured by benchmarks/refine.py
+_MAX_TERMS = 500
+_INSIDE_WORD = re.compile(r"(?<=[^\W\u1100-\U0010ffff])[^\W\u1100-\U0010ffff]")  # of words that spaces divide
+
+
+def passage(text: str, terms: frozenset[str], limit: int, counter: TokenCounter) -> tuple[int, int]:
+    """Find the span of at most a number of tokens that has the most distinct terms; the first of several.
+
+    Example:
+        >>> from lazyrag.text.tokens import token_counters
+        >>> text = "Far up in the hills green tea grows."
+        >>> text[slice(*passage(text, query_terms("green tea"), 4, token_counters["utf8"]))].strip()
+        'green tea'
+    """
+    counting = with_fit_methods(counter)
+    spans = term_spans(text, terms)[:_MAX_TERMS]
+    most, first, last = 0, 0, 0
+    for _, end, _ in spans:
+        start = _word_boundary(text, counting.fit_backward(text, end, limit), 1)
+        count = len({term for begin, stop, term in spans if start <= begin and stop <= end})
+        if count > most:
+            most, first = count, start
+    if most:
+        last = _word_boundary(text, counting.fit_forward(text, first, limit), -1)
+    return (first, last) if last > first else (0, len(cut(text, limit, counter)))
+
+
+def _word_boundary(text: str, position: int, step: int) -> int:
+    while not is_boundary(text, position) or _INSIDE_WORD.match(text, position):
+        position += step
+    return position
+
+
+class _Piece(NamedTuple):
+    """A selected part: its number among the parts of all texts, plus 0.5 if it is cut, and its text."""
+
+    order: float
+    text: str
+
+
+class _Selection:
+    """Pieces of texts within a budget of tokens.
+
+    Args:
+        query: The query.
+        texts: Number of texts.
+        budget: Maximum number of tokens.
+        counter: Counts the tokens.
+        join: Makes one text of the pieces of a text.
+    """
+
+    def __init__(
+        self, query: str, texts: int, budget: int, counter: TokenCounter, join: Callable[[Sequence[_Piece]], str]
+    ) -> None:
+        self.pieces: list[list[_Piece]] = [[] for _ in range(texts)]
+        self._terms = query_terms(query)
+        self._budget = budget
+        self._counter = counter
+        self._join = join
+        self._tokens = [0] * texts
+
+    def add(self, at: int, others: Sequence[_Piece], piece: _Piece, *, may_cut: bool) -> bool:
+        """Select a piece beside others of its text; whether it is selected.
+
+        A piece that does not fit is cut, while a quarter of the budget is left.
+        """
+        if self._replace(at, [*others, piece]):
+            return True
+        limit = self._budget - sum(self._tokens)
+        if not may_cut or limit < _CUT_FLOOR * self._budget:
+            return False
+        for fewer in range(limit, 0, -1):  # the tokens of two texts do not add up to those of both
+            start, end = passage(piece.text, self._terms, fewer, self._counter)
+            excerpt = _Piece(piece.order + 0.5, piece.text[start:end].strip())
+            if excerpt.text and self._replace(at, [*others, excerpt]):
+                return True
+        return False
+
+    def texts(self) -> list[str]:
+        """What is selected of each text."""
+        return list(map(self._join, self.pieces))
+
+    def _replace(self, at: int, pieces: Sequence[_Piece]) -> bool:
+        tried = sorted(pieces)
+        count = self._counter.count(self._join(tried))
+        if sum(self._tokens) - self._tokens[at] + count > self._budget:
+            return False
+        self.pieces[at] = tried
+        self._tokens[at] = count
+        return True
+
+
 # Sentences
 
 
@@ -119,10 +222,11 @@ def refine_by_sentences(
     counter: TokenCounter,
     model: RerankModel | RerankCallable | None = None,
 ) -> list[str]:
-    """Select the best sentences of all texts that fit together, in their original order.
+    """Select the best sentences of all texts, best first, and return them in their original order.
 
-    Sentences that do not fit, or are not relevant beside the best one, are skipped. If none fits, the best
-    one is cut.
+    While a quarter of the budget is left, a sentence that does not fit is cut to the passage with most of the query's
+    terms; later ones are skipped. Sentences that are not relevant beside the best one are left out. A neighbour of a
+    relevant sentence is selected only beside that sentence.
 
     Args:
         query: The query.
@@ -135,33 +239,32 @@ def refine_by_sentences(
         One text for each, "" if no sentence is left.
     """
     spans = [(at, span) for at, text in enumerate(texts) for span in sentence_spans(text) if text[slice(*span)].strip()]
-    sentences = [texts[at][slice(*span)].strip() for at, span in spans]
-    scores = scores_of(query, sentences, model)
-    kept = relevant(query, [at for at, _ in spans], sentences, scores, model)
-    best_first = sorted(range(len(spans)), key=lambda at: (not kept[at], -scores[at], at))
-    chosen: list[list[tuple[int, int]]] = [[] for _ in texts]
-    tokens = [0] * len(texts)
-    for number in best_first[: sum(kept)]:
-        at, span = spans[number]
-        tried = sorted([*chosen[at], span])
-        count = counter.count(_joined(texts[at], tried))
-        if sum(tokens) - tokens[at] + count <= budget:
-            chosen[at], tokens[at] = tried, count
-    if spans and not any(chosen):
-        at, _ = spans[best_first[0]]
-        return [cut(sentences[best_first[0]], budget, counter) if number == at else "" for number in range(len(texts))]
-    return [_joined(text, spans_of_text) for text, spans_of_text in zip(texts, chosen, strict=True)]
+    sentences = [texts[at][slice(*span)] for at, span in spans]
+    stripped = [sentence.strip() for sentence in sentences]
+    scores = scores_of(query, stripped, model)
+    supports = supports_of(query, [at for at, _ in spans], stripped, scores, model)
+    selection = _Selection(query, len(texts), budget, counter, _join_sentences)
+    taken: set[int] = set()
+    for number in sorted(range(len(spans)), key=lambda one: (one not in supports[one], -scores[one], one)):
+        if number in supports[number] or not taken.isdisjoint(supports[number]):
+            at, _ = spans[number]
+            piece = _Piece(number, sentences[number])
+            if selection.add(at, selection.pieces[at], piece, may_cut=number in supports[number]):
+                taken.add(number)
+    return selection.texts()
 
 
-def _joined(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Join spans of a text: neighbours unchanged, others on separate lines."""
-    runs: list[tuple[int, int]] = []
-    for start, end in spans:
-        if runs and runs[-1][1] == start:
-            runs[-1] = runs[-1][0], end
+def _join_sentences(pieces: Sequence[_Piece]) -> str:
+    """Join neighbours unchanged, others as separate lines."""
+    runs: list[str] = []
+    last = -1.0
+    for piece in pieces:
+        if runs and piece.order == last + 1:
+            runs[-1] += piece.text
         else:
-            runs.append((start, end))
-    return "\n".join(text[start:end].strip() for start, end in runs)
+            runs.append(piece.text)
+        last = piece.order
+    return "\n".join(run.strip() for run in runs)
 
 
 # Excerpts of a chat model
@@ -282,7 +385,10 @@ def register_refiner(func: RefineFunction | None = None, *, name: str | None = N
 
 
 class Refiner:
-    """Shortens texts by a registered function. Texts that fit together stay unchanged.
+    """Shortens texts by a registered function.
+
+    ``"tree"`` and ``"extractive"`` leave out what is irrelevant beside the best sentence, also of texts that fit. The
+    others return texts that fit together unchanged.
 
     Args:
         name: Name of a registered refiner: ``"tree"``, ``"long_refiner"``, ``"extractive"``, ``"chat"``.
@@ -336,7 +442,8 @@ class Refiner:
         checked_query(query)
         given, _ = checked_documents(texts, None)
         before = [self.counter.count(text) for text in given]
-        refined = given if sum(before) <= self.budget else self._refined(query, given)
+        unchanged = sum(before) <= self.budget and self._function not in (refine_by_parts, refine_by_sentences)
+        refined = given if unchanged else self._refined(query, given)
         after = [self.counter.count(text) for text in refined]
         if sum(after) > self.budget:
             raise GenerationError(f"The refiner {self.name!r} gave {sum(after)} tokens; the budget is {self.budget}.")
@@ -438,8 +545,10 @@ class TreeRefiner:
 
     Leaves are scored, the score of a part is the mean of its parts', and all scores are normalised to [0, 1]. The share
     of the query's terms in a part's own heading is added. Parts are selected by score, the best first; a part replaces
-    those of its own parts that are selected, if it fits; parts that do not fit, or are not relevant beside
-    the best leaf, are skipped. A part is never selected together with one of its own parts.
+    those of its own parts that are selected, if it fits. While a quarter of the budget is left, a leaf that does not
+    fit is cut to the passage with most of the query's terms. Parts that are not relevant beside the best leaf are left
+    out; a neighbour of a relevant leaf is selected only beside that leaf. A part is never selected together with one of
+    its own parts.
 
     Args:
         model: Scores the leaves: a `RerankModel` or a callable ``(query, documents=[...], top_n=n)``; None: BM25.
@@ -492,66 +601,66 @@ class TreeRefiner:
         counter = resolve_counter(counter)
         require(is_list_of(trees, Part), "trees", trees, "a list of results of part_of_text or part_of_node")
         chosen = self.choose(query, trees, budget=budget, counter=counter)
-        if not any(chosen):
-            return self._cut(query, trees, budget, counter)
         return ["\n".join(part.text for part in parts) for parts in chosen]
 
     def choose(self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter) -> list[list[Part]]:
-        """Return the selected parts of each tree, in order; none contains another."""
+        """Return the selected parts of each tree, in order; none contains another. A leaf may be cut."""
         rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number)]
-        scores, kept = self._scores(query, rows)
-        taken: list[list[int]] = [[] for _ in trees]
-        tokens = [0] * len(trees)
-        for at in sorted((at for at in range(len(rows)) if kept[at]), key=lambda at: (-scores[at], at)):
+        scores, supports = self._scores(query, rows)
+        selection = _Selection(query, len(trees), budget, counter, _join_parts)
+        for at in sorted(range(len(rows)), key=lambda one: (one not in supports[one], -scores[one], one)):
             row = rows[at]
-            own = taken[row.tree]
-            if not row.part.text.strip() or any(rows[number].first <= row.first < rows[number].last for number in own):
-                continue  # a part that contains it is selected
-            first = at - row.first
-            remaining = [number for number in own if not at <= number < first + row.last]
-            tried = sorted([*remaining, at])
-            count = counter.count("\n".join(rows[number].part.text for number in tried))
-            if sum(tokens) - tokens[row.tree] + count <= budget:
-                taken[row.tree], tokens[row.tree] = tried, count
-        return [[rows[number].part for number in own] for own in taken]
+            pieces = selection.pieces[row.tree]
+            taken = [rows[int(piece.order)] for piece in pieces]
+            supported = at in supports[at] or any(rows[one].is_in(taken) for one in supports[at])
+            if not supported or not row.part.text.strip() or row.is_in(taken):
+                continue
+            others = [piece for piece in pieces if not at <= piece.order < at + row.last - row.first]
+            may_cut = at in supports[at] and not row.part.parts
+            selection.add(row.tree, others, _Piece(at, row.part.text), may_cut=may_cut)
+        return [
+            [rows[int(piece.order)].part if piece.order % 1 == 0 else Part(piece.text) for piece in pieces]
+            for pieces in selection.pieces
+        ]
 
-    def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[bool]]:
-        """The scores of parts, and whether they are relevant: of inner parts, whether half of theirs are."""
+    def _scores(self, query: str, rows: Sequence[_Row]) -> tuple[list[float], list[list[int]]]:
+        """The scores of parts, and the rows that speak for them, see `supports_of`.
+
+        An inner part speaks for itself if half of its parts do.
+        """
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         texts = [rows[at].part.text for at in leaves]
         listed = scores_of(query, texts, self.model)
         found = dict(zip(leaves, listed, strict=True))
-        fit = relevant(query, [rows[at].tree for at in leaves], texts, listed, self.model)
-        kept = dict(zip(leaves, fit, strict=True))
+        of_leaves = supports_of(query, [rows[at].tree for at in leaves], texts, listed, self.model)
+        supports: dict[int, list[int]] = {}
+        for at, numbers in zip(leaves, of_leaves, strict=True):
+            supports[at] = [leaves[number] for number in numbers]
         scores: dict[int, float] = {}
         for at in reversed(range(len(rows))):  # the parts of a part follow it
             below = [at + 1 + step for step in rows[at].steps]
             scores[at] = math.fsum(scores[one] for one in below) / len(below) if below else found[at]
-            kept[at] = 2 * sum(kept[one] for one in below) >= len(below) if below else kept[at]
-        terms_of = term_function(resolve_language("auto", query))
-        query_terms = {*terms_of(query)}
+            if below:
+                supports[at] = [at] if 2 * sum(one in supports[one] for one in below) >= len(below) else []
+        terms_of = matching_function(resolve_language("auto", query), query)
+        terms = {*terms_of(query)}
         common = dict(min_max(list(scores.items())))
-        titled = [len(query_terms & {*terms_of(row.part.title)}) / max(1, len(query_terms)) for row in rows]
+        titled = [len(terms & {*terms_of(row.part.title)}) / max(1, len(terms)) for row in rows]
         made = [common[at] + self.heading_weight * titled[at] for at in range(len(rows))]
         if self.chat is not None:
             is_global, sections = _selected_sections(self.chat, query, rows)
             within = {one for at in sections for one in range(at, at + rows[at].last - rows[at].first)}
             for one, row in enumerate(rows):
                 if not is_global and row.part.parts:
-                    kept[one] = False
+                    supports[one] = []
                 elif one in within:
-                    made[one], kept[one] = made[one] + 1, True
-        return made, [kept[at] for at in range(len(rows))]
+                    made[one] += 1
+                    supports[one] = [one]
+        return made, [supports[at] for at in range(len(rows))]
 
-    def _cut(self, query: str, trees: Sequence[Part], budget: int, counter: TokenCounter) -> list[str]:
-        """Return the beginning of the best leaf, if no part fits."""
-        rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number) if not row.part.parts]
-        scores = scores_of(query, [row.part.text for row in rows], self.model)
-        best = max(range(len(rows)), key=lambda at: (bool(rows[at].part.text.strip()), scores[at], -at), default=None)
-        texts = [""] * len(trees)
-        if best is not None:
-            texts[rows[best].tree] = cut(rows[best].part.text, budget, counter)
-        return texts
+
+def _join_parts(pieces: Sequence[_Piece]) -> str:
+    return "\n".join(piece.text for piece in pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,6 +672,10 @@ class _Row:
     first: int
     last: int
     steps: tuple[int, ...]  # from the next row to each of its parts
+
+    def is_in(self, others: Sequence[_Row]) -> bool:
+        """Whether it is one of other rows of its tree, or below one."""
+        return any(other.first <= self.first < other.last for other in others)
 
 
 def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:

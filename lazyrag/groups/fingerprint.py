@@ -245,19 +245,21 @@ class Fingerprint:
         return any(name != other_name or obj is not other_obj for (name, obj), (other_name, other_obj) in pairs)
 
 
-def fingerprint(transform: Any, *parts: str) -> Fingerprint:
-    """Return the fingerprint of a transform.
+def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerprint:
+    """Return the fingerprint of a transform, or of an embed function.
 
     Args:
         transform: A function, an instance, a partial, a bound method.
         parts: Further strings that affect its result.
+        is_model: Leave out what calls of a model change, such as counters and lists, and what gives access to it, such
+            as keys: none of them makes another model.
 
     Example:
         >>> fingerprint(lambda d: d.split("a")).value == fingerprint(lambda d: d.split("b")).value
         False
     """
     innermost = _innermost(transform)
-    describer = _Describer(_top(innermost.__module__))
+    describer = _Describer(_top(innermost.__module__), is_model=is_model)
     try:
         description = describer.describe("transform", transform)
     except RecursionError:  # deeper than Python's stack
@@ -267,6 +269,9 @@ def fingerprint(transform: Any, *parts: str) -> Fingerprint:
 
 
 _MAX_REASONS = 3
+_CREDENTIAL = re.compile(
+    r"(?:^|[._])(?:api_?)?(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$", re.IGNORECASE
+)
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
 _SETTINGS = "settings"  # all of them: for those that no public attribute shows
 _SECRET = re.compile("key|secret|pass|pwd|cred|auth|token|bearer|dsn|ur[il]|conn", re.IGNORECASE)
@@ -307,6 +312,40 @@ def _kind_of(value: Any) -> str:
     return "model" if is_model else "parameter"
 
 
+def _assigned_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the variables outside of it that a function and its inner functions assign, such as counters."""
+    for instruction in _instructions(code):
+        if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
+            yield str(instruction.argval)
+    for inner in _inner(code):
+        yield from _assigned_names(inner)
+
+
+def _without_credentials(name: str, value: Any) -> Any:
+    if isinstance(value, (str, bytes, dict)) and _CREDENTIAL.search(name):
+        return "credential"
+    if type(value) is dict:
+        return {key: held for key, held in value.items() if not _CREDENTIAL.search(str(key))}
+    return value
+
+
+_STATEFUL_MODULES = ("asyncio", "collections", "concurrent", "logging", "multiprocessing", "queue", "threading")
+_NO_MODEL = ("probe", "batch_size")  # attributes of models that affect no vector
+_STATE = (int, float, complex, dt.date, dt.time, dt.timedelta, list, dict, set)
+
+
+def _settings(attributes: Mapping[str, Any], cls: type | None = None) -> dict[str, Any]:
+    """Return the attributes of a model without those that its calls may change, unless they are parameters."""
+    code = getattr(getattr(cls, "__init__", None), "__code__", None)
+    parameters = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name not in _NO_MODEL
+        and (isinstance(value, bool) or not isinstance(value, _STATE) or name.lstrip("_") in parameters)
+    }
+
+
 class _CannotSee(Exception):  # noqa: N818  no error: a library's object is unseen as a whole
     """Raised instead of listing an unseen object."""
 
@@ -318,9 +357,11 @@ class _Describer:
 
     Args:
         home: The transform's own top-level package, whose code is included even if it is installed.
+        is_model: See `fingerprint`.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, *, is_model: bool = False) -> None:
+        self._is_model = is_model
         self.unseen: list[tuple[str, Any]] = []
         self.parts: dict[str, str] = {}
         self._home = home
@@ -329,6 +370,8 @@ class _Describer:
         self._collections: dict[int, tuple[str, Any]] = {}
 
     def describe(self, name: str, value: Any) -> str:
+        if self._is_model:
+            value = _without_credentials(name, value)
         plain = _immutable(value)
         if plain is not None:
             self._note(name, plain, repr(value))
@@ -345,6 +388,8 @@ class _Describer:
 
     def _plain(self, name: str, value: Any) -> str:
         """Describe a value, which may be a list or a mapping of plain values."""
+        if self._is_model:
+            value = _without_credentials(name, value)
         plain = _plain(value)
         if plain is None:
             return self.describe(name, value)
@@ -457,14 +502,20 @@ class _Describer:
         parts.append(self._parameters(f"{name} default", dict(enumerate(defaults)), labels))
         parts.append(self._parameters(f"{name} default", function.__kwdefaults__ or {}))
         own = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
+        own = _settings(own) if self._is_model else own
         parts.append(self._parameters(name, own))
+        assigned = {*_assigned_names(code)} if self._is_model else set()
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            if variable in assigned:
+                continue
             try:
                 parts.append(self.describe(variable, cell.cell_contents))
             except ValueError:  # an empty cell
                 parts.append("empty")
         read = dict(
-            self._resolved(path, function.__globals__) for path in names_read(code) if path[0] in function.__globals__
+            self._resolved(path, function.__globals__)
+            for path in names_read(code)
+            if path[0] in function.__globals__ and path[0] not in assigned
         )
         parts += [self.describe(variable, value) for variable, value in sorted(read.items(), key=lambda item: item[0])]
         for module in sorted({*imports(code)}):
@@ -494,6 +545,8 @@ class _Describer:
             *(self.describe(base.__name__, base) for base in (*cls.__bases__, type(cls))),
         ]
         skipped = {*_NOT_ITS_OWN}
+        if self._is_model:
+            skipped |= vars(cls).keys() - _settings(vars(cls), cls).keys()
         if vars(cls).get("forward") is vars(cls).get("transform"):
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
@@ -532,6 +585,10 @@ class _Describer:
         attributes = _attributes(value)
         if attributes is None:
             return self._list(name, value)
+        if self._is_model:
+            if _top(type(value).__module__) in _STATEFUL_MODULES:
+                return self._list(name, value)
+            attributes = _settings(attributes, type(value))
         if not self._is_library(type(value).__module__):
             return digest(["instance", self.describe(name, type(value)), self._parameters(name, attributes)])
         # A library's object is described completely or not at all.

@@ -10,7 +10,7 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
 from lazyrag.groups.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.ledger.tree import LiveGroup, Tree
+from lazyrag.progress.blocks import acquired, contextmanager
 from lazyrag.stores.protocol import collection_name
 from lazyrag.transforms.base import (
     AdaptiveTransform,
@@ -343,17 +344,12 @@ class GroupGraph:
         """Return the graph, its base, that one's base and so on."""
         return [self, *(self._base.line_of_bases() if self._base is not None else ())]
 
-    def locks(self) -> list[Any]:
-        """Return the locks of this graph and its bases; holding all of them prevents definitions."""
-        return [graph.lock for graph in self.line_of_bases()]
-
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Prevent other threads from defining groups."""
-        with ExitStack() as stack:
-            for lock in sorted(self.locks(), key=id):
-                stack.enter_context(lock)
-            yield
+    def locked(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Prevent other threads from defining groups; yields False, and may prevent none, after a timeout."""
+        above = nullcontext(True) if self._base is None else self._base.locked(timeout_s)
+        with acquired(self.lock, timeout_s) as is_free, above as are_free:
+            yield is_free and are_free
 
     def define(self, group: NodeGroup, *, replace: bool) -> None:
         """Add a definition. Repeating one has no effect.
@@ -634,8 +630,17 @@ def schema_digest(schema: Schema) -> str:
     return digest([json.dumps(fields, sort_keys=True, default=str)])
 
 
+TEXT_MARK = " text="
+"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
+
+
+def model_identity(identity: str) -> str:
+    """Return the identity of the model or analyser of an index."""
+    return identity.partition(TEXT_MARK)[0]
+
+
 def embed_identity(embedder: object, identity: str) -> str:
-    """Return the identity of an embedding model: its own, or its name and code, never its closure.
+    """Return the identity of an embedding model: its own, or its name, code and fingerprint.
 
     Args:
         embedder: The user's embed callable.
@@ -647,12 +652,14 @@ def embed_identity(embedder: object, identity: str) -> str:
     """
     if identity:
         return identity
-    while isinstance(embedder, functools.partial):
-        embedder = embedder.func
-    function = getattr(embedder, "__func__", embedder)
+    function = embedder
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004  its code is wanted
-    return f"code:{digest([name, code_text(code) if code is not None else ''])}"
+    text = code_text(code) if code is not None else ""
+    return f"code:{digest([name, text])}/{fingerprint(embedder, is_model=True).value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,6 +675,13 @@ class Step:
     group: str
     analyser: str | None = None
     embed_key: str | None = None
+
+    @property
+    def activation(self) -> str:
+        """The call that does the step."""
+        more = "" if self.analyser is None else f", analysers={[self.analyser]}"
+        more = more if self.embed_key is None else f", embed_keys={[self.embed_key]}"
+        return f"activate_group({self.group!r}{more})"
 
     def __str__(self) -> str:
         if self.analyser is not None:

@@ -30,6 +30,7 @@ from lazyrag.indexes.postings import (
 from lazyrag.indexes.rare_terms import Peaks, RareTerms
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, unload
+from lazyrag.text.stop_words import STOP_MARK
 from lazyrag.types import Fields, Ranking
 from lazyrag.validation import validate_choice, validate_number
 
@@ -128,6 +129,11 @@ _MAX_CACHE_DRIFT = 2.0**-8
 _BATCH_SIZE = (
     1 << 15
 )  # postings whose contributions are computed together, so that temporary arrays stay in the CPU cache
+
+
+def _mean_length(tokens: int, rows: int) -> float:
+    return max(1, tokens) / rows  # rows of stop words alone have no tokens
+
 
 Ranges: TypeAlias = "list[list[tuple[int, int]]]"
 """For each part, for each of a query's distinct terms: the range of its postings."""
@@ -305,7 +311,7 @@ class TermPart(RowPart):
 
     Args:
         rows: Keys and fields.
-        lengths: (n,) int32, how many terms each row has, repetitions counted.
+        lengths: (n,) int32, how many terms each row has, repetitions counted; without stop words, see `STOP_MARK`.
         vocabulary: Its distinct terms.
         postings: The rows of each of them.
 
@@ -360,7 +366,11 @@ class TermPart(RowPart):
         postings, distinct = Postings.of_codes(blocks)
         found = [np.bincount(rows, minlength=count).astype(np.int32) for _, rows, count in blocks]
         lengths = np.concatenate([np.zeros(0, np.int32), *found])
-        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(terms(distinct)), postings)
+        vocabulary = terms(distinct)
+        for number in (number for number, term in enumerate(vocabulary) if STOP_MARK in term):
+            some = slice(*postings.starts[number : number + 2].tolist())
+            lengths[postings.rows[some]] -= postings.values[some]
+        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(vocabulary), postings)
 
     @classmethod
     def joined(
@@ -547,7 +557,7 @@ class LexicalState:
             return []
         factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
         weights = [idf * times * factor for idf, times in zip(counted.idf(model), repeats.values(), strict=True)]
-        saturations = self._saturated(model, counted.tokens / counted.rows)
+        saturations = self._saturated(model, _mean_length(counted.tokens, counted.rows))
         rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
         rows.sort()
         scores = self._exact_scores(rows, ranges, weights, saturations)
@@ -648,7 +658,7 @@ class LexicalState:
                 left = np.cumsum(np.append(0, mask[postings.rows])) if mask is not None else None
                 counts = np.diff(postings.starts if left is None else left[postings.starts]).tolist()
                 for term, count in zip(part.vocabulary.terms(), counts, strict=True):
-                    if count:
+                    if count and not term.startswith(STOP_MARK):
                         total[term] += count
             self._vocabulary.append(total)
         return self._vocabulary[0]
@@ -662,7 +672,7 @@ class LexicalState:
             shared = (
                 ()
                 if self._restricts is None
-                else self._restricts._saturated(model, self._restricts.tokens / self._restricts.live)
+                else self._restricts._saturated(model, _mean_length(self._restricts.tokens, self._restricts.live))
             )
             found = tuple(near.moved(part.lengths, mean_length) for near, part in zip(shared, self.parts, strict=False))
             found = found or tuple(

@@ -20,6 +20,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
+from lazyrag.progress.bar import Work
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer
@@ -355,8 +356,6 @@ class Graph:
             MissingDependencyError: If faiss is not installed.
             StoreError: If there is no memory for it.
         """
-        from tqdm import tqdm  # see `lazyrag.ingest.report`
-
         faiss = _faiss()
         # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no
         # more of the ten nearest, and took 1.7 and 3.1 times the room.
@@ -365,14 +364,14 @@ class Graph:
         index = faiss.IndexIDMap(graph)
         step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
         index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
-        with tqdm(total=len(matrix), desc="graph of vectors", unit="row", delay=2, leave=False, disable=None) as bar:
+        with Work("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
                 # Vectors without length are equally far from everything: ways that lead to them lead nowhere.
                 there = np.flatnonzero(norms[some])
                 directions = unit_rows(matrix[some][there], norms[some][there])
                 _add(index, start + there, directions.astype(np.float32))
-                bar.update(len(matrix[some]))
+                work.reach(start + len(matrix[some]))
         return cls(index)
 
     def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:

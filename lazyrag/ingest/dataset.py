@@ -18,7 +18,7 @@ from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
 from lazyrag.loaders.directory import IGNORE_FILES, FoundFile, Listing, Selection, Signature, find_files, signature_of
 from lazyrag.storage.arrays import sync_folder
-from lazyrag.validation import require, validate_number, validate_text
+from lazyrag.validation import normal_name, require, validate_number, validate_text, with_normal_names
 
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile
@@ -92,13 +92,16 @@ class Dataset:
         if self.folder is None or not path.absolute().is_relative_to(self.folder):
             return ""
         inside = path.absolute().relative_to(self.folder)
-        return "" if any(part.startswith(".") for part in inside.parts) else inside.as_posix()
+        return "" if any(part.startswith(".") for part in inside.parts) else normal_name(inside.as_posix())
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""
-        if self.folder is not None:
-            return FoundFile(identity, self.folder / identity)
-        return next((file for file in self.list_files().found if file.identity == identity), None)
+        place = None if self.folder is None else self.folder / identity
+        if place is None or not place.exists():  # its name may be written in another normal form
+            listed = [file for file in self.list_files().found if file.identity == identity]
+            if listed or place is None:
+                return next(iter(listed), None)
+        return FoundFile(identity, place)
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.
@@ -152,7 +155,8 @@ def make_dataset(
         raise ConfigError("Document got both dataset_path and doc_files; pass one of them.")
     if isinstance(file_metadata, Mapping):
         own_ids = isinstance(doc_files, Mapping)
-        file_metadata = {_metadata_key(name, own_ids): metadata for name, metadata in file_metadata.items()}
+        named = {_metadata_key(name, own_ids): metadata for name, metadata in file_metadata.items()}
+        file_metadata = with_normal_names("file_metadata", named)
     if doc_files is not None:
         files = find_named_files(doc_files, "doc_files")
         return Dataset("", lambda: _with_signatures(files), file_metadata)
@@ -162,7 +166,7 @@ def make_dataset(
     if path.is_dir():
         listing = _lists_again(path, follow_links=follow_links)
         return Dataset(os.fspath(dataset_path), listing, file_metadata, path, follow_links=follow_links)
-    return Dataset(os.fspath(dataset_path), lambda: _with_signatures([FoundFile(path.name, path)]), file_metadata)
+    return Dataset(os.fspath(dataset_path), lambda: _with_signatures([_single_file(path)]), file_metadata)
 
 
 def _read_selections(store: StoreFile) -> dict[str, Selection]:
@@ -246,12 +250,13 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
     if isinstance(files, Mapping):
         for identity in files:
             validate_text(f"An id of {argument}", identity)
-        found = [FoundFile(name, _existing_path(path, f"{argument}[{name!r}]")) for name, path in files.items()]
+        named = with_normal_names(argument, files)
+        found = [FoundFile(name, _existing_path(path, f"{argument}[{name!r}]")) for name, path in named.items()]
     else:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes, os.PathLike))
         require(is_list, argument, files, "a list of paths or a mapping of ids to paths")
         paths = [_existing_path(path, argument) for path in files]
-        found = [FoundFile(path.name, path) for path in paths]
+        found = [_single_file(path) for path in paths]
     for name, count in Counter(file.identity for file in found).items():
         if count > 1:
             raise ConfigError(f"{argument} has several files named {name!r}. Pass a mapping of ids to paths.")
@@ -260,6 +265,10 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
             msg = f"{argument} contains a folder: {file.path}. Pass single files, or a folder as dataset_path."
             raise ConfigError(msg)
     return sorted(found, key=lambda file: file.identity)
+
+
+def _single_file(path: Path) -> FoundFile:
+    return FoundFile(normal_name(path.name), path)
 
 
 def _existing_path(path: Any, argument: str) -> Path:

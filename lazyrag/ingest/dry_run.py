@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from lazyrag.errors import LoadError, MissingDependencyError
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError
 from lazyrag.loaders.base import Reading, find_reader, loaders
-from lazyrag.loaders.media import SUFFIXES
+from lazyrag.loaders.media import SUFFIXES, without_reader
 
 if TYPE_CHECKING:
     from lazyrag.ingest.load_files import Loading
@@ -32,10 +31,10 @@ How: TypeAlias = Literal[
 ]
 """Ways to read a file."""
 
-COUNTED: tuple[How, ...] = ("text", "text layer")
-"""What a plan may load to count tokens. The rest is slow, costs money, or has no text yet."""
+CALLED: tuple[How, ...] = ("ocr", "program", "media reader", "own reader")
+"""What a plan does not load: it is slow, or costs money."""
 
-_LOOK_S = 2.0  # of the processor, at one PDF
+_LOOK_S = 2.0  # at one PDF
 _INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
 _MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
 _ORDER = get_args(How)
@@ -50,7 +49,7 @@ class PlannedFormat:
         how: ``"text"``: the text of the file; ``"text layer"``: of a PDF, judged by three of its pages; ``"ocr"``;
             ``"program"``: through an outside program; ``"media reader"``: by a registered function; ``"own reader"``:
             of `Document.add_reader` or a registered loader; ``"unknown until read"``; ``"not readable"``: the file
-            would fail; ``"skipped"``.
+            would fail; ``"skipped"``: hidden, excluded, empty, or of a kind that nothing reads.
         files: Their number.
         bytes: Their size; 0 for files that are skipped by name.
         why: What reads them, what is unknown, or why they are not read; "" if there is no more to say.
@@ -88,24 +87,31 @@ def merge_formats(found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, s
     return tuple(sums[key] for key in sorted(sums))
 
 
+def with_error(planned: PlannedFormat, error: Exception) -> PlannedFormat:
+    """A file that was loaded, and could not be read."""
+    if isinstance(error, NoReaderError):
+        return replace(planned, how="skipped", why=error.reason)
+    is_known = planned.how == "not readable" and planned.why
+    return replace(planned, how="not readable", why=is_known or str(error).partition(". ")[0])
+
+
 def _kind(path: str) -> str:
     return Path(path).suffix.lower()
 
 
 def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
-    path, size, most = file.path, 0, loading.limits.bytes
-    how: How
+    path, most = file.path, loading.limits.bytes
+    planned = PlannedFormat(_kind(path.name), "not readable", 1, 0)
     try:
-        size = path.stat().st_size
-        if not size or (most is not None and size > most):
-            how, why = "not readable", f"larger than {most:,} bytes" if size else "empty"
-        else:
-            how, why = _way(loading, file, path)
-    except (LoadError, MissingDependencyError) as exc:
-        how, why = "not readable", str(exc).partition(". ")[0]
+        planned = replace(planned, bytes=path.stat().st_size)
+        if most is not None and planned.bytes > most:
+            return replace(planned, why=f"larger than {most:,} bytes")
+        how, why = _way(loading, file, path)
+    except (LoadError, MissingDependencyError) as exc:  # of a text format without its package, a plan finds the text
+        return with_error(planned, exc)
     except OSError as exc:
-        how, why = "not readable", exc.strerror or str(exc)
-    return PlannedFormat(_kind(path.name), how, 1, size, why)
+        return replace(planned, why=exc.strerror or str(exc))
+    return replace(planned, how=how, why=why)
 
 
 def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
@@ -120,7 +126,7 @@ def _way(loading: Loading, file: FoundFile, path: Path) -> tuple[How, str]:
     elif not reader.built_in:
         found = "own reader", reader.name
     elif reader.of in _MEDIA:
-        found = "skipped", f"{given.kind} without a media reader (register_media_reader)"
+        found = "skipped", without_reader(given.kind)
     elif reader.name == "OldOfficeLoader":
         from lazyrag.loaders.old_office import programs_for  # rarely needed
 
@@ -142,38 +148,15 @@ def _program(names: tuple[str, ...]) -> tuple[How, str]:
 def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     """Look at the first, the middle and the last page of a PDF."""
     try:
-        layers = _layers(loader, path)
-    except TimeoutError:
-        return "unknown until read", "too large to look at"
+        with closing(loader.open(path, _LOOK_S)) as file:
+            layers = file.layers()
     except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
         if isinstance(exc, LoadError) and "password" in str(exc):
             raise
-        return "unknown until read", "damaged"
-    if layers is None:
-        return "unknown until read", "encrypted, opens without a password"
+        return "unknown until read", "too large to look at" if "took longer" in str(exc) else "damaged"
     if False not in layers:
         return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
     if loader.ocr is not None:
         return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
     missing = "needs OCR: lazyrag index --ocr, add_ocr()"
     return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
-
-
-def _layers(loader: PdfLoader, path: Path) -> set[bool] | None:
-    """Whether pages have a text layer, without empty pages; None for a file whose streams cannot be checked before."""
-    from lazyrag.loaders.pdf_streams import count_objects
-
-    until, found = time.thread_time() + _LOOK_S, set[bool]()
-
-    def check_time() -> None:
-        if time.thread_time() > until:
-            raise TimeoutError
-
-    count_objects(path, loader.max_objects, check_time)  # pdfium has no limits of its own
-    with closing(loader.open(path)) as file:
-        if file.is_encrypted:
-            return None
-        for at in {0, file.count // 2, file.count - 1} & {*range(file.count)}:
-            glyphs, has_drawings = file.page(at)
-            found |= {not has_drawings} if glyphs or has_drawings else set()
-    return found

@@ -10,12 +10,15 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
+import numpy as np
+
+from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value, parse_value
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, PICTURES, FoundPictures
 from lazyrag.data.segment import (
@@ -35,7 +38,9 @@ from lazyrag.data.segment import (
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
+    IngestionWarning,
     LazyRAGError,
+    LoaderEndedError,
     LoadError,
     NoReaderError,
     StaleNodeError,
@@ -44,6 +49,7 @@ from lazyrag.errors import (
     TransformError,
     sentence,
     set_stop_event,
+    warn_user,
 )
 from lazyrag.groups.node_group import LOADING, Step
 from lazyrag.ingest.dataset import Dataset
@@ -51,12 +57,14 @@ from lazyrag.ingest.load_files import Loading
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import BuildTerms, TermIndexes
-from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.ledger.lease import Turns
+from lazyrag.ledger.ledger import HIDDEN, BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.loaders.base import LoadedFile, source_texts
 from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
-from lazyrag.progress import ProgressMeter, raise_if_canceled
+from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
 from lazyrag.read.nodes import NodeStore
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import VectorRow
@@ -68,14 +76,22 @@ from lazyrag.validation import require
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+    from numpy.typing import NDArray
+
+    from lazyrag.text.term_codes import TermCodes
+
 T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D", bound=Hashable)
 
+MISFIT = "value left out: "
+"""Beginning of the note of a value that does not fit its declared field."""
 _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 _BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
+_SLICE = 2_000  # nodes, and vectors, that are written together: others wait so long for their turn
+_SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
 
 
@@ -97,6 +113,15 @@ class Outcome(NamedTuple):
     flipped: bool
     is_new_version: bool
     notes: tuple[str, ...] = ()
+
+
+def _unread(loaded: Mapping[str, Any]) -> Iterator[str]:
+    """Notes of the parts of a file that its loader could not read."""
+    for name, parts in loaded.items():
+        if "unread" in name.split("_") and isinstance(parts, Mapping) and parts:
+            first, reason = next(iter(parts.items()))
+            kind = name.replace("unread", "").strip("_")
+            yield f"{kind} left out: {len(parts)}, such as {first}: {reason}"
 
 
 @dataclass(slots=True, eq=False)
@@ -122,6 +147,7 @@ class PendingVersion:
         sources_read: The source texts of its file by kind, see `NodeSource.source_texts`.
         noted: What was noted of its pictures.
         hashed: Signature of its file when its hash was last checked.
+        base: Its row in the ledger before the changes of ``row``; None for ``row`` itself.
     """
 
     row: DocumentRow
@@ -141,14 +167,34 @@ class PendingVersion:
     sources_read: dict[bool | str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     noted: list[str] = field(default_factory=list)
     hashed: Signature | None = None
+    base: DocumentRow | None = None
+
+    def again(self) -> PendingVersion:
+        """The same, to be begun anew."""
+        return replace(self, current={}, segments={}, terms={}, covered=[], failures={})
+
+    def rebase(self, now: DocumentRow) -> bool:
+        """Take over what others have changed in its row since it was planned; returns whether it is still wanted."""
+        base, self.base = self.base or now, now
+        if now.status in HIDDEN and now.status != base.status:
+            return False
+        if self.make_root is None:
+            self.row = now
+        elif now.status == "live" and now.updates != base.updates:
+            own, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
+            changed = {key: value for key, value in own.items() if key not in before or before[key] != value}
+            kept = {key: value for key, value in others.items() if key in own or key not in before}
+            self.row = replace(self.row, updates=json.dumps({**kept, **changed}))
+        return True
 
     def notes(self) -> tuple[str, ...]:
         """What the loader noted of the new version, such as a guessed encoding; pictures that are left out."""
-        found = json.loads(self.row.loaded).get("notes") if self.is_new_version else None
-        return (*map(str, found if isinstance(found, list) else ()), *self.noted)
+        loaded = json.loads(self.row.loaded) if self.is_new_version else {}
+        found = loaded.get("notes")
+        return (*map(str, found if isinstance(found, list) else ()), *_unread(loaded), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
-        """Failures without media files that nothing reads: those are skipped."""
+        """Failures without files that have no text, or that nothing reads: those are skipped."""
         return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
 
     @property
@@ -221,7 +267,9 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IngestionEngine:
-    """Ingests documents in batches, each of which becomes live in one transaction. The caller holds the ledger's lease.
+    """Ingests documents in batches, each of which becomes live in one transaction.
+
+    The caller holds the ledger's lease, and has the turn.
 
     Args:
         ledger: The ledger.
@@ -231,6 +279,7 @@ class IngestionEngine:
         loading: Calls loaders.
         options: How it ingests.
         dataset: The Document's files.
+        turns: Whose turn it is: others have theirs while documents are loaded, transformed, embedded and analysed.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
         added: Files that are or were added to the dataset's, by identity.
     """
@@ -242,6 +291,7 @@ class IngestionEngine:
     loading: Loading
     options: Options
     dataset: Dataset
+    turns: Turns
     owner: object
     added: dict[str, FoundFile] = field(default_factory=dict)
 
@@ -279,6 +329,7 @@ class IngestionEngine:
             IngestionError: If one fails and ``stop`` is set.
         """
         done: list[Outcome] = []
+        misfits: list[tuple[str, str]] = []
         if not count:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
@@ -292,49 +343,68 @@ class IngestionEngine:
             ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
-                self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
+                versions_done = self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
                 if launcher is not None:
                     launcher.results.clear()  # they are live now
-                self._save_failures(some)
-                done += [Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in some]
+                    with self.turns.aside():
+                        pass
+                self._save_failures(versions_done)
+                done += [
+                    Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in versions_done
+                ]
                 if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
                     meter.reach(nodes or len(done))
-                failed = [failure for one in some for failure in one.real_failures()]
+                misfits += (
+                    (one.row.identity, note) for one in versions_done for note in one.notes() if note.startswith(MISFIT)
+                )
+                failed = [failure for one in versions_done for failure in one.real_failures()]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
                     raise IngestionError(f"{msg} ({self.failures.where})") from error
+        if misfits:
+            path, note = misfits[0]
+            problem = f"Values in files do not fit their declared fields: {len(misfits)}. The first, of {path}: {note}"
+            warn_user(f"{problem} ({self.failures.where}: last_report.notes lists all)", IngestionWarning)
         return done
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self.failures]
-        self.ledger.documents.set_failures(None, failed)
+        self.ledger.documents.set_failures(None, [(one.path, one.stage, one.error) for one in self.failures])
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
-        failed = [
-            (one.row.identity, str(step), type(error).__name__, str(error))
-            for one in batch
-            for step, error in one.real_failures()
-        ]
+        failed = [(one.row.identity, str(step), error) for one in batch for step, error in one.real_failures()]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
+        if errors:  # what their documents said before is no longer in the files
+            self.ledger.documents.tombstone([row.id for one, _ in errors for row in one.sources], "deleted")
+            self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
-        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from."""
-        versions, plan = batch.versions, batch.plan
-        loading = [one for one in versions if one.make_root is not None]
-        count = len(loading) + len(plan.groups) * len(versions)
-        documents = {row.id for one in versions for row in one.sources if row.id}  # a new one has nothing yet
+        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from.
+
+        Those that were deleted since they were planned are left out.
+        """
+        plan = batch.plan
+        documents = {row.id for one in batch.versions for row in one.sources if row.id}  # a new one has nothing yet
         with self.ledger.writing():
+            for one in batch.versions:
+                one.base = one.base or (one.row if one.row.id else None)
+            loading = [one for one in batch.versions if one.make_root is not None]
             registered = self.ledger.documents.register([one.row for one in loading])
+            for one, row in zip(loading, registered, strict=True):
+                one.row = row
+            present = self.ledger.documents.rows([one.row.id for one in batch.versions])
+            batch.versions = [one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)]
+            versions = batch.versions
+            loading = [one for one in versions if one.make_root is not None]
+            count = len(loading) + len(plan.groups) * len(versions)
             numbers = self.ledger.builds.reserve(count)
             live = self.ledger.builds.live(documents)
             for build in self.ledger.builds.written(documents):
                 found = batch.written.setdefault(build.node_group, {})
                 found[build.document, build.parent, build.input] = build
                 found[build.document, None, build.input] = build  # the newest
-        for one, row in zip(loading, registered, strict=True):
-            one.row = row
         batch.numbers[plan.root] = iter(numbers[: len(loading)])
         for at, group in enumerate(plan.groups):
             batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
@@ -344,30 +414,50 @@ class IngestionEngine:
             one.current = {} if one.make_root is not None and not one.beside else dict(one.before)
         return batch
 
-    def _ingest_batch(self, batch: _Batch) -> None:
-        """Bring a batch to its plan and make it live.
+    def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
+        """Bring a batch to its plan and make it live; returns its documents.
 
         A document whose step fails is left out of that step. A live version stays if the new one would lose groups.
+        Documents that others have changed meanwhile are begun anew.
         """
         versions, plan = batch.versions, batch.plan
         try:
-            self._load_roots(batch)
-            for group in plan.groups:
-                self._transform(group, batch)
-            self._write(batch)
-            for vectors in plan.vectors:
-                self._embed(vectors, batch)
-            for terms in plan.terms:
-                self._analyse(terms, batch)
+            with self._aside(versions):
+                self._load_roots(batch)
+                for group in plan.groups:
+                    self._transform(group, batch)
+                self._write(batch)
+                for vectors in plan.vectors:
+                    self._embed(vectors, batch)
+                for terms in plan.terms:
+                    self._analyse(terms, batch)
         except BaseException:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
                 self._write(batch)
                 self._flip([one for one in versions if one.is_complete(plan)], plan)
             raise
-        self._flip(versions, plan)
+        changed = self._flip(versions, plan)
+        if not changed:
+            return versions
+        again = _Batch([one.again() for one in changed], plan, batch.executor, batch.meter)
+        return [*(one for one in versions if one not in changed), *self._ingest_batch(self._begun(again))]
+
+    def _aside(self, versions: Sequence[PendingVersion]) -> AbstractContextManager[None]:
+        """Let others have the turn in the block.
+
+        Not while the root group is replaced, of which they need one; and a launcher's results are those of one batch.
+        """
+        is_alone = self.options.launcher is not None or any(one.beside for one in versions)
+        return nullcontext() if is_alone else self.turns.aside()
+
+    def quarantine_key(self, row: DocumentRow) -> str:
+        """What has to change before a file that ended its loader is read again: its bytes, reader or limits."""
+        return digest([row.content_hash, row.config_hash, repr(self.loading.limits)])
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
+        if isinstance(error, LoaderEndedError):
+            error.quarantine = self.quarantine_key(version.row)
         version.failures[step] = error
         self.failures.add(step, version.row.identity, error)
 
@@ -388,8 +478,10 @@ class IngestionEngine:
 
     def _add_root(self, version: PendingVersion, root: Root, batch: _Batch) -> None:
         """Add a root node, or find it among those that are written already."""
-        group = batch.plan.root
-        row = version.row = replace(root.row, id=version.row.id, version=version.row.version)
+        group, updates = batch.plan.root, version.row.updates
+        row = version.row = replace(root.row, id=version.row.id, version=version.row.version, updates=updates)
+        if root.row.updates != updates:
+            root = renewed_root(root.segment, row, self.nodes.schema, root.segment.build)
         input_hash = root_digest(root.segment)
         live = version.before.get(group)
         same = live if live is not None and live.input == input_hash else None
@@ -589,16 +681,17 @@ class IngestionEngine:
                     self._fail(target.step, version, exc)
                     continue
                 if not target.dimension:
-                    dimension = length_of(vectors[0])
-                    self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
-                    self.ledger.groups.set_dimension(target.id, dimension)
+                    with self.turns.taken():
+                        dimension = length_of(vectors[0])
+                        self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                        self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(version)
         finally:
-            if rows:
-                self.nodes.vectors_to_write.upsert(target.collection, rows)
+            for start in range(0, len(rows), _SLICE):
+                self.nodes.vectors_to_write.upsert(target.collection, rows[start : start + _SLICE])
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
 
@@ -640,7 +733,7 @@ class IngestionEngine:
             if not texts:
                 continue
             try:
-                codes, rows = target.terms.encode(texts)
+                codes, rows = _encoded(target.terms, texts)
             except LazyRAGError as exc:
                 self._fail(target.step, version, exc)
                 continue
@@ -707,30 +800,75 @@ class IngestionEngine:
     # Write and flip
 
     def _write(self, batch: _Batch) -> None:
-        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file."""
+        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file.
+
+        Nodes of large documents are written in slices, between which others have their turn.
+        """
         if batch.new:
             rows = [
                 row._replace(output=output_digest(segments))
                 for of_group in batch.new.values()
                 for row, segments in of_group
             ]
-            with self.ledger.writing() if self.nodes.are_in(self.ledger.file) else nullcontext():
-                self.ledger.builds.begin(rows)
-                for group, of_group in batch.new.items():
-                    segments = [segment for _, segments in of_group for segment in segments]
-                    self.nodes.segments.upsert(batch.plan.collection(group), segments)
-                self.ledger.builds.acknowledge([row.number for row in rows])
+            self._write_steps(batch, rows)
             batch.new.clear()
         batch.written_at = time.monotonic()
 
-    def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> None:
-        """Make documents live, in one transaction."""
+    def _write_steps(self, batch: _Batch, rows: Sequence[BuildRow]) -> None:
+        nodes = {
+            batch.plan.collection(group): itertools.chain.from_iterable(some for _, some in of_group)
+            for group, of_group in batch.new.items()
+        }
+        slices = [
+            (collection, some) for collection, every in nodes.items() for some in batches_reaching(every, _one, _SLICE)
+        ]
+        steps = [
+            partial(self.ledger.builds.begin, rows),
+            *(partial(self.nodes.segments.upsert, *one) for one in slices),
+            partial(self.ledger.builds.acknowledge, [row.number for row in rows]),
+        ]
+        if self.nodes.are_in(self.ledger.file) and len(slices) <= len(nodes):
+            with self.turns.taken(), self.ledger.writing():
+                for step in steps:
+                    step()
+            return
+        for step in steps:
+            with self.turns.taken():
+                step()
+
+    def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> list[PendingVersion]:
+        """Make documents live, in one transaction; returns those that others have changed meanwhile."""
+        going = [one for one in versions if one.current and not (one.has_new_root and one.would_lose(plan))]
+        parts: list[NewPart] = []
+        try:
+            with self._aside(versions):
+                for target in plan.terms:
+                    terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
+                    parts += self.terms.extended(target.group, target.id, terms)
+            ready, changed = self._ready(going)
+            self._flip_ready(ready, plan, parts)
+        finally:
+            self.terms.release(parts)
+        return changed
+
+    def _ready(self, versions: Sequence[PendingVersion]) -> tuple[list[PendingVersion], list[PendingVersion]]:
+        """The documents that can become live, and those that others have changed; without deleted ones."""
+        ready: list[PendingVersion] = []
+        changed: list[PendingVersion] = []
+        for one, now in zip(versions, self.ledger.documents.rows([one.row.id for one in versions]), strict=True):
+            base = one.base or now
+            if now.status in HIDDEN and now.status != base.status:
+                self.ledger.documents.tombstone([now.id], now.status)  # also what was written since
+            elif (now.version, now.updates) != (base.version, base.updates):
+                changed.append(one)
+            else:
+                ready.append(one)
+        return ready, changed
+
+    def _flip_ready(self, versions: Sequence[PendingVersion], plan: BuildPlan, parts: Sequence[NewPart]) -> None:
         flips: list[Flip] = []
         unchanged: list[DocumentRow] = []  # whose files were read, and gave what is live already
-        going: list[PendingVersion] = []
         for one in versions:
-            if not one.current or (one.has_new_root and one.would_lose(plan)):
-                continue
             one.is_new_version = one.has_new_root
             if one.is_new_version or one.covered or one.current != dict(one.before):
                 builds = {group: row.number for group, row in one.current.items()}
@@ -739,11 +877,6 @@ class IngestionEngine:
                 flips.append(Flip(one.row, builds, tuple(one.covered), root, gone, one.version_hash))
             elif one.make_root is not None:
                 unchanged.append(one.row)
-            going.append(one)
-        parts: list[NewPart] = []
-        for target in plan.terms:
-            terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
-            parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
             self.ledger.flip(
@@ -757,7 +890,7 @@ class IngestionEngine:
             self.ledger.file.arrays.postpone_deletion(name for part in parts for name in part.retired)
         if unchanged:
             self.ledger.documents.note_files(unchanged)
-        for one in going:
+        for one in versions:
             one.flipped = True
 
     # Read
@@ -829,6 +962,23 @@ _NO_SOURCE = (
     "The source of the document cannot be read: its file is gone, or has changed since it was loaded. "
     "Call sync(); for a file outside of the dataset, add_files with it."
 )
+
+
+def _one(_: object) -> int:
+    return 1
+
+
+def _encoded(terms: TermCodes, texts: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """See `TermCodes.encode`: in slices, as one call keeps other threads waiting."""
+    codes: list[NDArray[np.int64]] = []
+    rows: list[NDArray[np.int32]] = []
+    first = 0
+    for some in batches_reaching(texts, len, _SLICE_CHARACTERS):
+        numbers, places = terms.encode(some)
+        codes.append(numbers)
+        rows.append(places + np.int32(first))
+        first += len(some)
+    return np.concatenate(codes), np.concatenate(rows)
 
 
 def _file_size(version: PendingVersion) -> int:
@@ -1070,7 +1220,7 @@ def file_root(
         loaded = load(file)
         if signature_of(file.raw_path) == before:
             break
-    from_loader, from_user = check_metadata(loaded.metadata), check_metadata(user_metadata)
+    from_loader, from_user = check_metadata(_typed_metadata(loaded, schema)), check_metadata(user_metadata)
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
     unchanged = signature_of(file.raw_path) == file.signature  # else it may have been another while it was read
@@ -1081,6 +1231,22 @@ def file_root(
         user_metadata=json.dumps(dict(from_user)) if from_user else "{}",
     )
     return Root(segment, row)
+
+
+def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
+    """Metadata of a loader, with its values of declared fields parsed; those that do not fit are noted."""
+    metadata, misfits = dict(loaded.metadata), list[str]()
+    for name, declared in schema.items():
+        value = metadata.pop(name, None) if name in metadata else loaded.fields.get(name)
+        if value is None or name in BUILT_IN_FIELDS:
+            continue
+        try:
+            metadata[name] = parse_value(name, declared, value)
+        except ConfigError as exc:
+            misfits.append(f"{MISFIT}{exc}")
+    if misfits:
+        metadata["notes"] = [*metadata.get("notes", ()), *misfits]
+    return metadata
 
 
 def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: int) -> Root:
@@ -1114,7 +1280,8 @@ def renewed_root(
     """
     known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
     built_in = known if file is None else _file_system_metadata(file)
-    loaded = LoadedFile(str(before.content), before.locations)
+    loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
+    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))  # the fields may have changed
     return Root(root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
 from lazyrag.ingest.dataset import Dataset, SettledFiles
 from lazyrag.ingest.engine import (
     IngestionEngine,
+    Outcome,
     PendingVersion,
     Root,
     find_waste,
@@ -26,14 +26,16 @@ from lazyrag.ingest.engine import (
     root_digest,
 )
 from lazyrag.ingest.load_files import Loading
+from lazyrag.ingest.model_identity import note_models
 from lazyrag.ingest.plan import BuildPlan, BuildPlanner, Rebuild
 from lazyrag.ingest.report import Failures, IngestReport, Options
 from lazyrag.ingest.term_index import TermIndexes
-from lazyrag.ledger.lease import WAIT_S
+from lazyrag.ledger.lease import WAIT_S, Turns
 from lazyrag.ledger.ledger import DocumentRow, Ledger
 from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.progress.blocks import contextmanager, finishing
 from lazyrag.read.nodes import NodeCache, NodeStore
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
@@ -84,7 +86,7 @@ class Indexer:
         self.terms = TermIndexes(self.ledger)
         self.node_cache = NodeCache(self.nodes)
         self.failures = Failures(self.where)
-        self.lock = threading.RLock()
+        self.turns = Turns()
         self.report: IngestReport | None = None
         self.rebuilt: dict[str, str] = {}  # why steps were done for all documents since the last sync
         self.settled: SettledFiles | None = None  # since the last sync
@@ -93,7 +95,15 @@ class Indexer:
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
-            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, self.dataset, owner=self
+            self.ledger,
+            self.nodes,
+            self.terms,
+            self.failures,
+            self.loading,
+            options,
+            self.dataset,
+            turns=self.turns,
+            owner=self,
         )
         self.hits: ShownHits = set()
         self.is_closed = False
@@ -105,13 +115,16 @@ class Indexer:
         self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
+        self._has_noted = False  # the models that made them
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
+        self._writes: set[object] = set()  # under way
+        self._marks = ExitStack()  # to be left at the end of the last of them
 
     def close(self) -> None:
         """Close files and connections. Waits for a running build. Idempotent."""
-        with self.lock:
+        with self.turns.taken():
             close, self.close_stores = self.close_stores, lambda: None
             if not self.is_closed:
                 with suppress(StoreError):  # what cannot be read was not shown
@@ -123,6 +136,7 @@ class Indexer:
                 close()
             if self.options.launcher is not None:
                 self.options.launcher.close()
+            self.loading.close()
 
     @property
     def graph(self) -> GroupGraph:
@@ -194,16 +208,12 @@ class Indexer:
                 f"with activate_group({step.group!r}), or make it the parent group."
             )
             raise ConfigError(msg)
-        # Another thread may hold the lock while it waits for another program: until then serve what is live.
-        if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
-            try:
-                return self._build_missing(step, steps)
-            finally:
-                self.lock.release()
-        return view
+        # Another thread may have the turn while it waits for another program: until then serve what is live.
+        with self.turns.taken(_PATIENCE_S if self._has(view, step) else None) as has_turn:
+            return self._build_missing(step, steps) if has_turn else view
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
-        """A view with a group or index; the caller holds the lock.
+        """A view with a group or index; the caller has the turn.
 
         If its definition changes during the build, it is built again a few times, then by the definition before.
         """
@@ -256,7 +266,9 @@ class Indexer:
             why = f"its definition has changed: {reason}. Define it as the program does that writes, or call there "
             why += f"activate_group({step.group!r})"
         elif group is None or self.planner.live_index(self.now(), step) is None:
-            why = "it was never built. Build it in the program that writes, by a query or activate_group"
+            reason = self.planner.reason(step)
+            was = "it was never built" if reason == "missing" else f"it was built by another definition: {reason}"
+            why = f"{was}. Build it in the program that writes, by a query or {step.activation}"
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
         msg = f"This Document is open with read_only=True, and cannot {step}: {why}. ({self.where})"
@@ -270,24 +282,32 @@ class Indexer:
 
         The holder of one lock may wait for another one: a transform may query another Document, or define a group.
         """
-        with ExitStack() as taken:
-            for lock in (self.lock, *sorted(self.definitions.graph.locks(), key=id)):
-                if not lock.acquire(timeout=timeout_s):
-                    taken.close()
-                    yield False
-                    return
-                taken.callback(lock.release)
-            yield True
+        with (
+            self.turns.taken(timeout_s, beside=True) as has_turn,
+            self.definitions.graph.locked(timeout_s) as are_free,
+        ):
+            yield has_turn and are_free
 
     @contextmanager
-    def writing(self, wait_s: float = WAIT_S) -> Iterator[None]:
+    def writing(self, wait_s: float = WAIT_S, *, beside: bool = False) -> Iterator[None]:
         """Hold the ledger's lease, with definitions that no other program contradicts.
+
+        Args:
+            wait_s: How long to wait for another program.
+            beside: Whether it may begin while others of this program have stepped aside, see `Turns`.
 
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
         """
-        with self.lock, self.ledger.held(wait_s, self.definitions.all_fingerprints), self._flushed_vectors():
+        with (
+            self.turns.taken(beside=beside),
+            self.ledger.held(wait_s, self.definitions.all_fingerprints),
+            self._flushed_vectors(),
+        ):
             yield
+            if self._has_written and not self._has_noted:
+                note_models(self.ledger, self.embedders, self.planner.identities)
+                self._has_noted = True
 
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
@@ -296,13 +316,20 @@ class Indexer:
         @functools.cache
         def mark() -> None:
             self._has_written = True
-            stack.enter_context(flushed(local_path(self.nodes.vectors)))
+            self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
-        with ExitStack() as stack:
-            if self.nodes.mark_vectors is None:  # else this is a part of another write
+        write = object()
+        with finishing(functools.partial(self._end_write, write)):
+            self._writes.add(write)
+            if self.nodes.mark_vectors is None:  # else this is a part of another write, or runs beside it
                 self.nodes.mark_vectors = mark
-                stack.callback(setattr, self.nodes, "mark_vectors", None)
             yield
+
+    def _end_write(self, write: object) -> None:
+        self._writes.discard(write)
+        if not self._writes:
+            self.nodes.mark_vectors = None
+            self._marks.close()
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.
@@ -320,16 +347,18 @@ class Indexer:
             if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
                 self.rebuilt[str(one)] = why
         self.discard_old_failures(rebuild.groups, plan)
-        todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
-        known = documents.identities() if todo else []
-        rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
-        pending = map(PendingVersion, documents.rows(rows))
-        nodes = 0
-        if step.embed_key is not None and len(rebuild.steps) == 1:
-            builds = self.ledger.tree.groups[step.group].builds
-            nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-        done = self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+        done: list[Outcome] = []
+        tried: list[int] = []
+        while (rows := self._rows_to_do(rebuild)) and rows != tried:
+            tried, nodes = rows, 0
+            if step.embed_key is not None and len(rebuild.steps) == 1:
+                builds = self.ledger.tree.groups[step.group].builds
+                nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
+            pending = map(PendingVersion, documents.rows(rows))
+            done += self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+            with self.turns.aside(until_sole=True):  # those that have become live meanwhile come next
+                pass
         if self.report is not None:
             before = self.report.notes
             noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
@@ -343,6 +372,12 @@ class Indexer:
         if rebuild.dropped:
             self.purge()
         return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
+        """Rows of the documents that lack what is rebuilt, without those that have failed, in order of identity."""
+        todo = self.missing(rebuild.groups, rebuild.plan)
+        known = self.ledger.documents.identities() if todo else []
+        return [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
 
     def ensure_root(self) -> None:
         """Make the root group current: if the fields have changed, make all root nodes again from the old ones."""
@@ -440,7 +475,12 @@ class Indexer:
                     continue  # it is in the report
 
     def purge(self) -> None:
-        """Remove from the stores what is not live any more, once the grace period for readers has passed."""
+        """Remove from the stores what is not live any more, once the grace period for readers has passed.
+
+        Operations that are under way need what they have written: the last one removes the rest.
+        """
+        if not self.turns.is_sole:
+            return
         grace_s = self.options.grace_s
         before = time.time() - grace_s
         if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
@@ -480,7 +520,7 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         return None
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
-        skipped = sorted({*report.skipped, *indexer.failures.without_reader()})
+        skipped = sorted({*report.skipped, *indexer.failures.skipped()})
         return replace(report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt))
     added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
     return IngestReport(

@@ -10,17 +10,16 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, TypeVar, cast, overload
 
 from lazyrag.data.pictures import PICTURES
 from lazyrag.data.segment import IMAGE, Segment
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, LoadError, sentence
+from lazyrag.errors import ConfigError, LazyRAGError, LoaderEndedError, LoadError
 from lazyrag.groups.fingerprint import Fingerprint, fingerprint
-from lazyrag.loaders import base
 from lazyrag.loaders.base import (
     DEFAULT_LIMITS,
     DataLoader,
@@ -33,14 +32,16 @@ from lazyrag.loaders.base import (
     known_suffix,
     load_file,
     loaders,
-    over_limit,
+    packed_file,
     read_within,
+    unpacked_file,
 )
 from lazyrag.loaders.directory import FoundFile, signature_of
+from lazyrag.loaders.process import ChildProcess
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from queue import LifoQueue
 
 
@@ -310,19 +311,45 @@ def _suffix_of(pattern: str) -> str:
     return suffix if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix) else ""
 
 
-_EXIT_WAIT_S = 5.0  # for an idle process to end by itself
+def parse_loading(text: str | None) -> dict[str, Any]:
+    """Arguments of a Document for ``--loading``: by default, one process loads files within the default limits.
+
+    Raises:
+        ConfigError: If the text is not a list of ``processes=`` and of limits.
+
+    Example:
+        >>> parse_loading("processes=2,time_s=60")["processes"], parse_loading(None)["processes"]
+        (2, 1)
+    """
+    values: dict[str, Any] = {}
+    for pair in filter(None, (text or "").split(",")):
+        name, _, value = pair.partition("=")
+        try:
+            values[name.strip()] = int(value)
+        except ValueError as exc:
+            expected = "pairs such as 'processes=2,time_s=60,memory_bytes=1000000000'"
+            raise ConfigError(f"loading must be {expected}; got {text!r}.") from exc
+    return {"processes": values.pop("processes", 1), "limits": LoadLimits(**values)}
+
+
+TRIES = 3
+"""How often a file is loaded whose loader ends its process."""
+_TRY_AGAIN_S = 30.0  # a loader that took longer is not called again
+_SERVER = "lazyrag.ingest.load_files:FileServer"
+_QUARANTINED = (
+    "Quarantined: {} A sync reads the file again when its bytes, its reader or the limits change. "
+    "Retry it with retry_failed()."
+)
 
 
 class Loading:
     """Calls readers and loaders, in separate processes if requested and if they can be imported there.
 
     A process that ends while it loads (a parser that crashes or exhausts memory) fails only its own file: each process
-    has one file at a time, and its own pipe. (A broken `concurrent.futures.ProcessPoolExecutor` fails the files of all
-    its processes, and may hang on one that was about to start.) A process that exceeds its time or memory is killed,
-    which fails its file too.
+    has one file at a time. So does one that exceeds its time or memory, which is killed.
 
     Args:
-        processes: Number of processes; 0 for none.
+        processes: Number of processes; 0 for none, except for PDF files.
         limits: Limits of one file.
         readers: The user's readers.
     """
@@ -331,7 +358,9 @@ class Loading:
         self.processes = processes
         self.readers = readers or Readers()
         self.limits = limits
-        self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for a process that is not started yet
+        self._idle: LifoQueue[ChildProcess | None] | None = None  # None for a process that is not started yet
+        self._warm: list[ChildProcess] = []  # between two runs
+        self._users = 0  # operations that keep them
         self._table = ReaderTable()
         self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}  # by a launcher, before they are needed
 
@@ -341,57 +370,77 @@ class Loading:
         if self.processes and count:
             pairs = tuple((one.pattern, portable(one.given)) for one in self.readers.all())
             self._table = ReaderTable(pairs, importable_loaders())
-        if not self.processes or not count or self._idle is not None:
+        if not self.processes or not count:
             yield
             return
         from queue import LifoQueue
 
-        idle: LifoQueue[LoadingProcess | None] = LifoQueue()
-        for _ in range(self.processes):
-            idle.put(None)
-        self._idle = idle
+        idle = self._idle
+        if idle is None:
+            idle = self._idle = LifoQueue()
+            for _ in range(self.processes):
+                idle.put(self._warm.pop() if self._warm else None)
+        self._users += 1
         try:
             yield
         finally:
-            self._idle = None
-            started = [process for process in idle.queue if process is not None]
-            for process in started:
-                process.dismiss()
-            for process in started:
-                process.end(within=_EXIT_WAIT_S)
+            self._users -= 1
+            if not self._users:
+                self._idle = None
+                self._warm += [process for process in idle.queue if process is not None and process.keep()]
+
+    def close(self) -> None:
+        """End the processes."""
+        while self._warm:
+            self._warm.pop().end()
 
     def load(self, file: FoundFile, *, source: bool | str = False) -> LoadedFile:
         """Load a file, or its source; see `lazyrag.loaders.base.load_file`.
 
         Raises:
             LoadError: If it cannot be loaded, or exceeds a limit.
+            LoaderEndedError: If its loader ends each process that calls it.
             IngestionError: If no process can be started.
         """
         if not source and (found := self.loaded.pop(file, None)) and signature_of(file.path) == file.signature:
             if isinstance(found, Exception):
                 raise found
             return found
-        idle = self._idle
-        if idle is None or not self._is_for_processes(file):
-            return self._load_here(file, source=source)
+        load = self._load_there if self._idle is not None and self._is_for_processes(file) else self._load_here
+        started = time.monotonic()
+        for tries in range(1, TRIES + 1):
+            try:
+                return load(file, source)
+            except LoaderEndedError as exc:
+                if tries == TRIES or time.monotonic() - started > _TRY_AGAIN_S:
+                    loader = exc.loader or self._name_of(file)
+                    raise LoaderEndedError(_QUARANTINED.format(exc), path=str(file.path), loader=loader) from exc
+        raise AssertionError
+
+    def _load_there(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
+        """Load a file in a process, unless its reader exists only here."""
+        readers = [(pattern, packed and packed.hex()) for pattern, packed in self._table.readers]
+        request = {"path": str(file.path), "name": file.identity, "source": source, "limits": asdict(self.limits)}
+        with self._process() as process:
+            packed = process.call("load", request, readers, self._table.loaders, limits=self.limits)
+        return self._load_here(file, source) if packed is None else unpacked_file(packed)
+
+    @contextmanager
+    def _process(self) -> Iterator[ChildProcess]:
+        """A process that nothing else uses."""
+        idle = cast("LifoQueue[ChildProcess | None]", self._idle)
         process = idle.get()
         try:
-            if process is None or not process.is_alive():
+            if process is None or not process.reserve():
                 process = None
-                process = LoadingProcess()
-            request = Request(str(file.path), file.identity, self._name_of(file), self.limits, self._table, source)
-            loaded = process.load(request)
-        except BaseException as exc:
-            if process is not None and not isinstance(exc, LoadError):
-                process.end()  # its answer may still arrive
-            raise
+                process = ChildProcess(_SERVER)
+            yield process
         finally:
             most = self.limits.files_per_process
-            if process is not None and most is not None and process.count >= most:
-                process.end(within=_EXIT_WAIT_S)
+            if process is not None and (not process.is_alive or (most is not None and process.count >= most)):
+                process.end()
                 process = None
             idle.put(process)
-        return self._load_here(file, source=source) if loaded is None else loaded
 
     def call(self, function: Callable[..., T], /, *args: Any) -> T:
         """Call an importable function in a process.
@@ -399,17 +448,13 @@ class Loading:
         Raises:
             OSError: If the process ends before the function does.
         """
-        idle = cast("LifoQueue[LoadingProcess | None]", self._idle)
-        process, result = idle.get(), None
+        from multiprocessing.reduction import ForkingPickler
+
         try:
-            process = process if process is not None and process.is_alive() else LoadingProcess()
-            result = cast("T", process.call(function, *args))
-        finally:
-            if result is None and process is not None:
-                process.end()
-                process = None
-            idle.put(process)
-        return result
+            with self._process() as process:
+                return cast("T", process.call("call", data=bytes(ForkingPickler.dumps((function, *args)))))
+        except LoaderEndedError as exc:
+            raise ConnectionResetError from exc
 
     @property
     def is_running(self) -> bool:
@@ -473,18 +518,13 @@ class Loading:
             raise LoadError(f"{problem}: the file beside the page has changed. Change the page, too, and call sync().")
         return data
 
-    def _load_here(self, file: FoundFile, *, source: bool | str) -> LoadedFile:
+    def _load_here(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
         return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
 
     def find(self, *names: str) -> FileReader | None:
         """Return the user's reader for a file's names; None without one."""
         named = self.readers.find(*names)
         return None if named is None else named.reader()
-
-
-_POLL_S = 0.1
-_PARENT_POLL_S = 1.0
-_PAGE = "page"  # sent for each page that is read by OCR
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,171 +538,6 @@ class ReaderTable:
 
     readers: tuple[tuple[str, bytes | None], ...] = ()
     loaders: tuple[tuple[str, str | None], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A file to load.
-
-    Args:
-        path: Its path.
-        name: Its identity.
-        loader: Name of its reader, for messages.
-        limits: Limits of the file.
-        table: Readers and loaders of the parent process.
-        source: Whether its source is wanted.
-    """
-
-    path: str
-    name: str
-    loader: str
-    limits: LoadLimits
-    table: ReaderTable
-    source: bool | str = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The loaded file or its error. Neither means that only the parent process can load it."""
-
-    loaded: LoadedFile | None = None
-    error: LoadError | None = None
-    lacks_memory: bool = False
-
-
-class LoadingProcess:
-    """A process that loads one file at a time.
-
-    Raises:
-        IngestionError: If it does not start.
-    """
-
-    def __init__(self) -> None:
-        import multiprocessing  # imports slowly, and few programs need it
-        import tempfile
-
-        self.count = 0
-        # A fork would copy locks held by other threads.
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
-        self._process = context.Process(target=_serve, args=(theirs, self._folder))
-        try:
-            with theirs:
-                self._process.start()
-            self._wait(LoadLimits(time_s=0, memory_bytes=0))
-        except OSError as exc:
-            _remove(self._folder)
-            msg = (
-                "No loading process could be started; see the error output. Run the program from a file, under "
-                "`if __name__ == '__main__':`, or pass Document(processes=0)."
-            )
-            raise IngestionError(msg) from exc
-
-    def is_alive(self) -> bool:
-        """Whether it accepts requests."""
-        return self._process.is_alive()
-
-    def load(self, request: Request) -> LoadedFile | None:
-        """Load a file; None if its reader exists only in the parent process.
-
-        Raises:
-            LoadError: If it cannot be loaded, or exceeds a limit.
-        """
-        self.count += 1
-        try:
-            self._connection.send(request)
-            answer: _Answer = self._wait(request.limits)
-        except LoadError as exc:
-            self.end()
-            raise _failed(request, exc) from exc
-        except OSError as exc:
-            self.end()
-            msg = "The process that loaded the file ended: its loader crashed, or the memory was not enough."
-            raise _failed(request, msg) from exc
-        except Exception as exc:
-            raise _cannot_pass(request, exc) from exc
-        if answer.lacks_memory:
-            self.end()
-            raise _failed(request, _too_much_memory(request.limits))
-        if answer.error is not None:
-            raise answer.error
-        return answer.loaded
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call an importable function; see `Loading.call`."""
-        self._connection.send((function, *args))
-        return self._wait(LoadLimits(time_s=0, memory_bytes=0))
-
-    def _wait(self, limits: LoadLimits) -> Any:
-        """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
-        while isinstance(answer := self._next(limits), str):  # each page of a scan has the time of a file
-            pass
-        return answer
-
-    def _next(self, limits: LoadLimits) -> Any:
-        started = time.monotonic()
-        # Its subprocesses may hold its end of the pipe open: polling is the only way to see that it has ended.
-        while not self._connection.poll(_POLL_S):
-            if not self._process.is_alive() and not self._connection.poll():
-                raise ConnectionResetError
-            if limits.time_s is not None and time.monotonic() - started > limits.time_s:
-                raise over_limit(f"Loading the file took longer than {limits.time_s:g} s", "time_s", limits.time_s)
-            if limits.memory_bytes is not None and resident_bytes(self._process.pid) > limits.memory_bytes:
-                raise _too_much_memory(limits)
-        try:
-            return self._connection.recv()
-        except EOFError as exc:
-            raise ConnectionResetError from exc
-
-    def dismiss(self) -> None:
-        """Send no more files."""
-        self._connection.close()
-
-    def end(self, *, within: float = 0.0) -> None:
-        """Wait for it to end by itself; then kill it, with its subprocesses."""
-        self.dismiss()
-        self._process.join(within)
-        if self._process.is_alive():
-            _kill(self._process.pid)
-            self._process.kill()
-            self._process.join()
-        _remove(self._folder)
-
-
-def _remove(folder: str) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _kill(pid: int | None) -> None:
-    """Kill a process with its process group, if it leads one."""
-    import signal
-
-    if pid is not None and hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getpgid(pid) == pid:
-                os.killpg(pid, signal.SIGKILL)
-
-
-def resident_bytes(pid: int | None) -> int:
-    """Return the resident memory of a process; 0 on systems that do not report it.
-
-    Example:
-        >>> resident_bytes(None)
-        0
-    """
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0
-
-
-def _too_much_memory(limits: LoadLimits) -> LoadError:
-    most = limits.memory_bytes or 0
-    return over_limit(f"Loading the file took more than {most / (1 << 20):,.4g} MiB", "memory_bytes", most)
 
 
 def portable(given: Any) -> bytes | None:
@@ -694,23 +569,13 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
     return tuple(found)
 
 
-def _cannot_pass(request: Request, error: Exception) -> LoadError:
-    cause = sentence(f"{type(error).__name__}: {error}")
-    msg = f"{request.loader}, or its result, cannot pass between processes: {cause} Pass Document(processes=0)."
-    return _failed(request, msg)
-
-
-def _failed(request: Request, message: object) -> LoadError:
-    return LoadError(str(message), path=request.path, loader=request.loader)
-
-
-# The rest of this section runs in the loading process.
+# The rest runs in the loading process.
 
 
 class _OnlyInParent(BaseException):
     """The reader of the file, or of one inside it, exists only in the parent process.
 
-    Not an Exception: nothing between here and `_answer` may mistake it for a failure of the file.
+    Not an Exception: nothing between here and `FileServer` may mistake it for a failure of the file.
     """
 
 
@@ -721,68 +586,44 @@ class _ParentLoader:
         raise _OnlyInParent(path)
 
 
-def _serve(connection: Connection, folder: str) -> None:
-    """Report that this process has started, then load requested files until the pipe is closed."""
-    import signal
-    import tempfile
+class FileServer:
+    """Loads files by the readers and loaders of the parent process."""
+
+    def load(
+        self,
+        request: dict[str, Any],
+        readers: Sequence[tuple[str, str | None]],
+        table: Sequence[tuple[str, str | None]],
+    ) -> list[Any] | None:
+        """Load a file; None if its reader exists only in the parent process."""
+        for suffix, target in table:
+            if target is None:
+                loaders.register(suffix, _ParentLoader, replace=True)
+            elif suffix not in loaders or loaders.target(suffix) != target:
+                loaders.declare(suffix, target, replace=True)
+        limits = LoadLimits(**request.pop("limits"))
+        _limit_memory(limits.memory_bytes)
+
+        def find(*names: str) -> FileReader | None:
+            return next((_unpickle(*one) for one in readers if matches(one[0], names)), None)
+
+        try:
+            return packed_file(load_file(**request, limits=limits, readers=find))
+        except _OnlyInParent:
+            return None
+
+    def call(self, data: bytes) -> Any:
+        """Call a function of the parent process."""
+        from multiprocessing.reduction import ForkingPickler
+
+        function, *args = ForkingPickler.loads(data)
+        return function(*args)
+
+
+def _unpickle(pattern: str, pickled: str | None) -> FileReader:
     from multiprocessing.reduction import ForkingPickler
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
-    if hasattr(os, "setsid"):
-        with suppress(OSError):
-            os.setsid()  # so that killing this process kills its subprocesses
-    tempfile.tempdir = folder
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    base.page_recognized = functools.partial(connection.send, _PAGE)
-    connection.send(None)
-    while True:
-        try:
-            request: Any = connection.recv()  # or a function with its arguments
-        except (EOFError, OSError):
-            return
-        try:
-            found = request[0](*request[1:]) if isinstance(request, tuple) else _answer(request)
-            data = ForkingPickler.dumps(found)
-        except Exception as exc:  # noqa: BLE001  reported to the parent
-            data = ForkingPickler.dumps(_Answer(error=_cannot_pass(request, exc)))
-        connection.send_bytes(data)
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, even while it loads a file."""
-    while os.getppid() == parent:
-        time.sleep(_PARENT_POLL_S)
-    os._exit(1)
-
-
-def _answer(request: Request) -> _Answer:
-    """Load a file by the readers and loaders of the parent process."""
-    for suffix, target in request.table.loaders:
-        if target is None:
-            loaders.register(suffix, _ParentLoader, replace=True)
-        elif loaders.target(suffix) != target:
-            loaders.declare(suffix, target, replace=True)
-    _limit_memory(request.limits.memory_bytes)
-
-    def find(*names: str) -> FileReader | None:
-        return next((_unpickle(*one) for one in request.table.readers if matches(one[0], names)), None)
-
-    try:
-        limits = replace(request.limits, time_s=None, memory_bytes=None)
-        found = load_file(request.path, name=request.name, limits=limits, readers=find, source=request.source)
-        return _Answer(found)
-    except _OnlyInParent:
-        return _Answer()
-    except LoadError as exc:
-        return _Answer(error=exc, lacks_memory=isinstance(exc.__cause__, MemoryError))
-    except MemoryError:
-        return _Answer(lacks_memory=True)
-
-
-def _unpickle(pattern: str, pickled: bytes | None) -> FileReader:
-    from multiprocessing.reduction import ForkingPickler
-
-    return as_reader(pattern, _ParentLoader if pickled is None else ForkingPickler.loads(pickled))
+    return as_reader(pattern, _ParentLoader if pickled is None else ForkingPickler.loads(bytes.fromhex(pickled)))
 
 
 def _limit_memory(most: int | None) -> None:

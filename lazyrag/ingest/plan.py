@@ -12,7 +12,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, IngestionWarning, warn_user
 from lazyrag.groups.fingerprint import fingerprint
-from lazyrag.groups.node_group import Definitions, IndexText, Step
+from lazyrag.groups.node_group import TEXT_MARK, Definitions, IndexText, Step, model_identity
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.ledger.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import CheckedEmbedder
@@ -95,15 +95,6 @@ class VectorsTarget:
     dimension: int
     embedder: CheckedEmbedder
     text: IndexText
-
-
-TEXT_MARK = " text="
-"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
-
-
-def model_identity(identity: str) -> str:
-    """The identity of the model or analyser of an index."""
-    return identity.partition(TEXT_MARK)[0]
 
 
 IndexTarget: TypeAlias = "TermsTarget | VectorsTarget"
@@ -205,8 +196,8 @@ class BuildPlanner:
     definitions: Definitions
     ledger: Ledger
     nodes: NodeStore
-    embedders: Mapping[str, CheckedEmbedder]
-    identities: Mapping[str, str]
+    embedders: dict[str, CheckedEmbedder]
+    identities: dict[str, str]
 
     def index_key(self, step: Step) -> IndexKey | None:
         """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""

@@ -14,7 +14,7 @@ from lazyrag.errors import IngestionError, IngestionWarning, NoReaderError, sent
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
-from lazyrag.progress import OnProgress, raise_if_canceled
+from lazyrag.progress.calls import OnProgress, raise_if_canceled
 from lazyrag.stores.protocol import VectorRow
 
 
@@ -26,12 +26,12 @@ class Failure:
         path: The file's path relative to the dataset, or the user's id.
         stage: ``"load"``, ``"metadata"``, ``"transform <group>"``, ``"embed <group> with <embed key>"`` or
             ``"index <group> with <analyser>"``.
-        error: The exception.
+        error: The exception; failures of the same path and stage are equal.
     """
 
     path: str
     stage: str
-    error: Exception
+    error: Exception = field(compare=False)
 
     def __str__(self) -> str:
         return f"{self.path} ({self.stage}): {self.error}"
@@ -51,7 +51,8 @@ class IngestReport:
         added: Files that were loaded for the first time, by path relative to the dataset.
         failed: Failures in order of path, then stage. A file whose transform failed may be in ``added`` as well; the
             previous version of a failed file stays live.
-        skipped: Pairs (path, reason) of files that are never ingested, such as hidden files.
+        skipped: Pairs (path, reason) of files that are not ingested, and have not failed: hidden, excluded, empty, of
+            an unknown binary format, or a picture, sound or film without a media reader.
         updated: Files with changed content or metadata.
         touched: Files with the same content and other dates, which their documents have now.
         unchanged: Files for which nothing had to be done.
@@ -61,7 +62,7 @@ class IngestReport:
         repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
             could not read, and that were rebuilt from files, nodes and cached embeddings.
         reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``, ``"reader"``,
-            ``"missing"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
+            ``"incomplete"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
         rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
             ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
         notes: What loaders noted of files that were read, by path: ``"encoding: guessed cp1251, confidence 0.48"``,
@@ -150,8 +151,8 @@ class Failures:
         failed = [one for one in self._by_step.values() if not isinstance(one.error, NoReaderError)]
         return iter([*failed, *self.misnamed.values()])
 
-    def without_reader(self) -> list[tuple[str, str]]:
-        """Return pairs (path, reason) of images, audio and video that nothing reads: they are skipped, not failed."""
+    def skipped(self) -> list[tuple[str, str]]:
+        """Return pairs (path, reason) of files without text, or that nothing reads: they have not failed."""
         errors = {one.path: one.error for one in self._by_step.values()}
         return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
 
@@ -194,17 +195,18 @@ class Failures:
             msg = f"{which} {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
-        without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
+        reasons = [(one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)]
         new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
-        skipped = f"Skipped {len(without_text)} of {total} files: images, audio and video need a media reader."
+        path, why = reasons[0] if reasons else ("", "")
+        skipped = f"Skipped {len(reasons)} of {total} files; the first is {path}: {why}."
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
                 f"({self.where}: last_report lists all failures, retry_failed() retries them)"
             )
-            warn_user(f"{msg} {skipped}" if without_text else msg, IngestionWarning)
-        elif without_text:
-            warn_user(f"{skipped} The first: {without_text[0]} ({self.where})", IngestionWarning)
+            warn_user(f"{msg} {skipped}" if reasons else msg, IngestionWarning)
+        elif reasons:
+            warn_user(f"{skipped} ({self.where})", IngestionWarning)
 
 
 @dataclass(frozen=True, slots=True)

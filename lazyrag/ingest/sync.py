@@ -11,9 +11,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
 from lazyrag.errors import (
@@ -22,14 +22,16 @@ from lazyrag.errors import (
     IngestionError,
     IngestionWarning,
     LazyRAGError,
+    LoaderEndedError,
     LoadError,
+    NoReaderError,
     StoreError,
     TransformError,
     known_names,
     sentence,
     warn_user,
 )
-from lazyrag.groups.node_group import LOADING, NodeGroup, Step
+from lazyrag.groups.node_group import LOADING, TEXT_MARK, NodeGroup, Step, model_identity
 from lazyrag.ingest.dataset import (
     Changes,
     ComparedFile,
@@ -40,7 +42,7 @@ from lazyrag.ingest.dataset import (
     is_of_store,
     validate_user_metadata,
 )
-from lazyrag.ingest.dry_run import COUNTED, PlannedFormat, merge_formats, plan_formats
+from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
 from lazyrag.ingest.engine import (
     MakeRoot,
     Outcome,
@@ -53,19 +55,29 @@ from lazyrag.ingest.engine import (
 )
 from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import NamedReader, loader_identities
-from lazyrag.ingest.plan import TEXT_MARK, BuildPlan, GroupTarget, index_step, model_identity
+from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import Failure, IngestReport, pages
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.ledger import DocumentRow, Version
-from lazyrag.ledger.tree import Build
-from lazyrag.loaders.base import loaders
+from lazyrag.ledger.ledger import DocumentRow, Status, Version
+from lazyrag.ledger.tree import Build, LiveGroup
+from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
-from lazyrag.progress import ProgressMeter, raise_if_canceled
+from lazyrag.progress.bar import Work
+from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
 from lazyrag.read.versions import DocumentVersion, list_versions, live_rows
 from lazyrag.storage.database import batches_reaching
 from lazyrag.text.tokens import token_counters
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_number
+from lazyrag.validation import (
+    normal_name,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_number,
+    with_normal_names,
+)
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
@@ -86,8 +98,12 @@ def sync(
     max_calls: int | None = None,
     wait_s: float = WAIT_S,
     first: Callable[[Indexer], object] | None = None,
+    retry: bool = False,
 ) -> IngestReport:
-    """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`."""
+    """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`.
+
+    With ``retry``, files that ended their loader are read again, too.
+    """
     validate_choice("on_error", on_error, get_args(OnError))
     validate_number("wait_s", wait_s, "a number of seconds >= 0", lambda seconds: seconds >= 0)
     if validate_boolean("dry_run", dry_run):
@@ -98,7 +114,7 @@ def sync(
         indexer.is_synced = True
         if first is not None:
             first(indexer)
-        report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
+        report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise", retry=retry)
         indexer.retry()
     return report_of(indexer) or report
 
@@ -115,7 +131,7 @@ def retry_failed(indexer: Indexer) -> None:
     """Sync once more; failures are reported, not raised. The report accumulates earlier results."""
     before = indexer.report or IngestReport()
     with suppress(IngestionError):  # the report contains the failures
-        sync(indexer)
+        sync(indexer, retry=True)
     now = indexer.report or IngestReport()
     added = {*before.added, *now.added} - {*now.deleted, *(old for old, _ in now.moved)}
     updated = {*before.updated, *now.updated} - {*now.deleted} - added
@@ -132,7 +148,12 @@ def retry_failed(indexer: Indexer) -> None:
 
 
 def ingest_changes(
-    indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: bool = False, repairs: bool = True
+    indexer: Indexer,
+    *,
+    max_deleted: float = MAX_DELETED,
+    stop: bool = False,
+    repairs: bool = True,
+    retry: bool = False,
 ) -> IngestReport:
     """Ingest what changed in the dataset. The caller holds the lease.
 
@@ -141,6 +162,7 @@ def ingest_changes(
         max_deleted: Share of the known files that may disappear at once.
         stop: Raise the first failure instead of reporting all of them.
         repairs: Rebuild first what a store on this machine has lost.
+        retry: Read files again that ended their loader.
 
     Raises:
         DatasetPathError: If the dataset's folder cannot be listed.
@@ -148,7 +170,7 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired = indexer.on_check() if repairs else ()
+    repaired, begun = indexer.on_check() if repairs else (), indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
@@ -163,19 +185,22 @@ def ingest_changes(
         known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
         msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
         warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
-    for file, exc in changes.unreadable:
-        indexer.failures.add(LOADING, file.identity, _read_error(file, exc))
+    for failure in _unread(indexer, compared):
+        indexer.failures.add(LOADING, failure.path, failure.error)
     plan = indexer.planner.plan_first(indexer.first_steps)
     if indexer.first_steps:
         indexer.discard_old_failures([one.id for one in plan.groups], plan)
-    versions, count = _pending_versions(indexer, compared, plan)
+    quarantined = {} if retry else indexer.ledger.documents.quarantined()
+    versions, count = _pending_versions(indexer, compared, plan, quarantined)
     done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
-    indexer.report = replace(_final_report(compared, done), repaired=repaired)
+    skipped = {name for name, _ in indexer.failures.skipped()}
+    indexer.report = replace(_final_report(compared, done, skipped), repaired=repaired)
     indexer.engine.record_failures()
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
-    if not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)):
+    is_whole = not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures))
+    if is_whole and begun == indexer.turns.begun:  # else others have changed documents meanwhile
         unchanged = {one.file.identity: one.file for one in changes.unchanged}
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
         others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
@@ -208,13 +233,21 @@ def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
-    """Report keys of file_metadata that match no file: probably misspelt."""
+    """Report keys of file_metadata that match no file."""
     indexer.failures.misnamed.clear()
-    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
-    for name in indexer.dataset.unused_names(known):
-        error = ConfigError(f"file_metadata names a file that does not exist. {known_names(name, known)}")
-        failure = indexer.failures.misnamed[name] = Failure(name, "metadata", error)
+    for failure in _misnamed(indexer, listing):
+        indexer.failures.misnamed[failure.path] = failure
         warn_user(f"{indexer.where}: {failure}", IngestionWarning)
+
+
+def _misnamed(indexer: Indexer, listing: Listing) -> list[Failure]:
+    """Return keys of file_metadata that match no file: probably misspelt."""
+    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
+    what = "file_metadata names a file that does not exist."
+    return [
+        Failure(name, "metadata", ConfigError(f"{what} {known_names(name, known)}"))
+        for name in indexer.dataset.unused_names(known)
+    ]
 
 
 # Comparing files with the ledger
@@ -264,7 +297,17 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
-    reasons = {row.identity: reason for row in rows.values() if (reason := _skip_reason(row))}
+    reasons = {normal_name(row.identity): reason for row in rows.values() if (reason := _skip_reason(row))}
+    for file in found:
+        row = rows.get(file.identity)
+        if (
+            row is None
+            or row.status != "skipped"
+            or (row.signature, row.config_hash) != (file.signature, config_hash(file))
+        ):
+            continue
+        if not _known_file(row, has_root=True).racy or _hash_if_readable(file) == row.content_hash:
+            reasons[file.identity] = json.loads(row.loaded)["skipped"]
     store = indexer.ledger.file.path
     if store is not None:
         own = [file.identity for file in found if is_of_store(os.fspath(file.raw_path), str(store))]
@@ -276,16 +319,17 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
     left_out = {one.identity for one in known if listing.leaves_out(one.identity)}  # chosen, so never withheld
-    changes = compare(
-        [file for file in found if file.identity not in reasons],
-        [one for one in known if one.identity not in left_out],
-        unlisted=listing.unreadable,
-        content_hash=lambda file: hash_file(file.path),
-        config_hash=config_hash,
-        max_deleted=max_deleted,
-        settled=len(settled),
-        withholds=indexer.dataset.withholds,
-    )
+    with Work("compare", len(found), "file") as work:
+        changes = compare(
+            [file for file in found if file.identity not in reasons],
+            [one for one in known if one.identity not in left_out],
+            unlisted=listing.unreadable,
+            content_hash=lambda file: hash_file(file.path),
+            config_hash=work.counted(config_hash),
+            max_deleted=max_deleted,
+            settled=len(settled),
+            withholds=indexer.dataset.withholds,
+        )
     if left_out:
         changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
     skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
@@ -338,7 +382,9 @@ def _json_default(value: object) -> object:
 # What is to be ingested
 
 
-def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -> tuple[Iterator[PendingVersion], int]:
+def _pending_versions(
+    indexer: Indexer, compared: Comparison, plan: BuildPlan, quarantined: Mapping[str, tuple[str, str]]
+) -> tuple[Iterator[PendingVersion], int]:
     """Return the documents to ingest, in order of identity, and their count; made lazily, as there may be many."""
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
@@ -360,7 +406,8 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
         row = _file_row(known or _new_row(one.file.identity), one, seen_ns)
         if known is not None and known.status != "live":
             row = replace(row, updates="{}")  # those of a deleted document
-        return PendingVersion(row, _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY)))
+        metadata = compared.metadata.get(one.file.identity, EMPTY)
+        return PendingVersion(row, _load_root(indexer, one.file, row, metadata, quarantined))
 
     def touch(files: Iterable[ComparedFile]) -> Iterator[PendingVersion]:
         """Renew the dates of files; their content is the same."""
@@ -385,14 +432,29 @@ def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -
         row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
         return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
+    renamed = _renamed(indexer, roots, rows)
+    old_names = {one.moved_from.identity for one in renamed if one.moved_from is not None}
+    incomplete = [row for row in incomplete if row.identity not in old_names]
     versions = heapq.merge(
         map(load, _by_identity(to_load)),
         touch(_by_identity(touched)),
         map(move, _by_identity(changes.moved)),
         map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
+        renamed,
         key=lambda version: version.row.identity,
     )
-    return versions, len(busy) + len(incomplete)
+    return versions, len(busy) + len(incomplete) + len(renamed)
+
+
+def _renamed(indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]) -> list[PendingVersion]:
+    """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in order of these."""
+    found = []
+    for before in rows.values():
+        name = normal_name(before.identity)
+        if before.status == "live" and before.origin != "dataset" and name not in rows:
+            row = replace(before, id=0, uid=root_uid(name), identity=name, version=0)
+            found.append(PendingVersion(row, indexer.renewed(roots, before.uid, row), before))
+    return sorted(found, key=lambda version: version.row.identity)
 
 
 def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
@@ -426,9 +488,23 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
     )
 
 
-def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: UserMetadata) -> MakeRoot:
-    """Return a function that loads a file into a root node."""
+def _load_root(
+    indexer: Indexer,
+    file: FoundFile,
+    row: DocumentRow,
+    metadata: UserMetadata,
+    quarantined: Mapping[str, tuple[str, str]] = EMPTY,
+) -> MakeRoot:
+    """Return a function that loads a file into a root node, unless it is quarantined as it is."""
+    key, why = quarantined.get(row.identity, ("", ""))
+    if key == indexer.engine.quarantine_key(row):
+        return functools.partial(_quarantine, file, why)
     return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
+
+
+def _quarantine(file: FoundFile, why: str, _build: int) -> NoReturn:
+    """Fail as at the last try, without reading the file."""
+    raise LoaderEndedError(why, path=str(file.path))
 
 
 def _incomplete_documents(
@@ -452,13 +528,13 @@ def _lacking(indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *
 def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
     """Return why known files are done again."""
     changes, rows = compared.changes, compared.rows
-    found = {row.identity: "missing" for row in incomplete}
+    found = {row.identity: "incomplete" for row in incomplete}
     known = ((one, rows[one.file.identity]) for one in (*changes.added, *changes.changed) if one.file.identity in rows)
     for one, row in known:
         # An earlier failure; a root node, or all of it, that a store has lost.
         same = row.content_hash == one.content_hash and row.signature is not None
         if row.status in ("new", "live"):
-            found[row.identity] = "missing" if row.status == "new" or same or not row.content_hash else "bytes"
+            found[row.identity] = "incomplete" if row.status == "new" or same or not row.content_hash else "bytes"
     for one in changes.reconfigured:
         name = one.file.identity
         metadata = compared.metadata.get(name, EMPTY)
@@ -484,10 +560,39 @@ def _read_error(file: FoundFile, exc: OSError) -> LoadError:
     return error
 
 
-def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
-    """Return what a sync would report if nothing failed."""
+def _unread(indexer: Indexer, compared: Comparison) -> list[Failure]:
+    """The failures of files that cannot be read, or have the name of another one."""
+    failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in compared.changes.unreadable]
+    first = {file.identity: file for file in compared.listing.found} if compared.listing.clashes else {}
+    for file in compared.listing.clashes:
+        name, other = (
+            os.path.relpath(one.raw_path, indexer.dataset.folder).replace(os.sep, "/")
+            for one in (file, first[file.identity])
+        )
+        msg = f"The names {name!a} and {other!a} differ only by their Unicode normal form. Rename one of the files."
+        failed.append(Failure(name, str(LOADING), LoadError(msg, path=os.fspath(file.raw_path))))
+    return failed
+
+
+def _expected_report(
+    indexer: Indexer, compared: Comparison, errors: Mapping[str, LazyRAGError] = EMPTY
+) -> IngestReport:
+    """Return what a sync would report if no step after loading failed.
+
+    Args:
+        indexer: Of the Document.
+        compared: Its files.
+        errors: By identity, why files could not be loaded.
+    """
     changes = compared.changes
+    failed = _unread(indexer, compared)
+    failed += [Failure(name, str(LOADING), error) for name, error in errors.items()]
+    failed += _misnamed(indexer, compared.listing)
+    skipped = {one.path: one.error.reason for one in failed if isinstance(one.error, NoReaderError)}
+    failed = [one for one in failed if not isinstance(one.error, NoReaderError)]
+    again = _identities(changes.changed) + _identities(changes.reconfigured)
     touched = [one for one in changes.touched if not _is_of_the_day(one, compared.rows)]
+    dated = {one.file.identity for one in touched}
     files = (*changes.added, *changes.changed, *changes.reconfigured, *touched, *changes.moved)
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     incomplete = []
@@ -495,17 +600,21 @@ def _expected_report(indexer: Indexer, compared: Comparison) -> IngestReport:
         busy = {one.file.identity for one in files}
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), compared, busy)
     return replace(
-        _common_report(compared),
-        added=_identities(changes.added),
-        failed=tuple(Failure(one[0].identity, str(LOADING), _read_error(*one)) for one in changes.unreadable),
-        updated=tuple(sorted(_identities(changes.changed) + _identities(changes.reconfigured))),
-        unchanged=tuple(sorted([*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)])),
-        moved=_moved(changes),
+        _common_report(compared, skipped),
+        added=tuple(name for name in _identities(changes.added) if name not in errors),
+        failed=tuple(sorted(failed, key=lambda one: (one.path, one.stage))),
+        skipped=tuple(sorted({*compared.skipped, *skipped.items()})),
+        updated=tuple(sorted(set(again) - errors.keys())),
+        unchanged=tuple(
+            sorted({*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)} - dated)
+        ),
+        touched=tuple(name for name in _identities(changes.touched) if name in dated),
+        moved=tuple((old, new) for old, new in _moved(changes) if new not in errors),
         reasons=_reasons(compared, incomplete),
     )
 
 
-def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
+def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
@@ -514,7 +623,7 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     noted = set(touched) - {one.identity for one in done}
     same = (live | noted) - renewed
     return replace(
-        _common_report(compared),
+        _common_report(compared, skipped),
         added=tuple(name for name in _identities(changes.added) if name in live),
         updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
         touched=tuple(name for name in touched if name in renewed),
@@ -527,11 +636,12 @@ def _final_report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     )
 
 
-def _common_report(compared: Comparison) -> IngestReport:
+def _common_report(compared: Comparison, skipped: Collection[str]) -> IngestReport:
     changes = compared.changes
+    deleted = [one.identity for one in changes.deleted]
     return IngestReport(
         skipped=compared.skipped,
-        deleted=tuple(one.identity for one in changes.deleted),
+        deleted=tuple(sorted([*deleted, *(old for old, new in _moved(changes) if new in skipped)])),
         withheld=tuple(one.identity for one in changes.withheld),
     )
 
@@ -551,9 +661,9 @@ def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
 def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
     """Change some documents: the next sync compares their files, and no others for that."""
     settled, indexer.settled = indexer.settled, None
-    known = settled is not None and settled.basis == _basis(indexer)
+    known, begun = settled is not None and settled.basis == _basis(indexer), indexer.turns.begun
     yield
-    if settled is not None and known:
+    if settled is not None and known and begun == indexer.turns.begun:
         for name in names:
             settled.files.pop(name, None)
             settled.others.add(name)
@@ -567,7 +677,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
         inside = indexer.dataset.relative_path(file.path)
         found.append((file._replace(identity=inside) if inside else file, bool(inside)))
     added = check_metadata_of(metadata, [file.identity for file, _ in found])
-    with indexer.writing(), _unsettling(indexer, [file.identity for file, _ in found]):
+    with indexer.writing(beside=True), _unsettling(indexer, [file.identity for file, _ in found]):
         indexer.ensure_root()
         rows = indexer.ledger.documents.named(file.identity for file, _ in found)
         from_dataset, config_hash = _config_hash(indexer)
@@ -585,15 +695,25 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
-            versions.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
+            make_root = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
+            versions.append(PendingVersion(row, functools.partial(_never_skipped, make_root), base=base))
             indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
+
+
+def _never_skipped(make_root: MakeRoot, build: int) -> Root:
+    """Load a file that the user named: one without text has failed."""
+    try:
+        return make_root(build)
+    except NoReaderError as exc:
+        raise LoadError(str(exc), path=exc.path, loader=exc.loader) from exc
 
 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
     """Ingest texts under the user's own ids; a text with a known id replaces it. See `Document.add_texts`."""
     given = check_texts(texts, metadata)
-    with indexer.writing(), _unsettling(indexer, texts):
+    texts = with_normal_names("texts", texts)
+    with indexer.writing(beside=True), _unsettling(indexer, texts):
         indexer.ensure_root()
         rows = text_rows(indexer, texts)
         today = time.strftime("%Y-%m-%d")
@@ -603,6 +723,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
             row = replace(
                 _new_row(name),
                 id=base.id,
+                status=base.status,
                 origin="text",
                 user_metadata=json.dumps(dict(check_metadata(given.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
@@ -663,7 +784,7 @@ def check_names(documents: Any) -> list[str]:
     given: list[Any] = list(documents) if is_list else [None]
     is_valid = all(isinstance(name, (str, os.PathLike)) for name in given)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
-    return list(dict.fromkeys(map(os.fspath, given)))
+    return list(dict.fromkeys(normal_name(os.fspath(one)) for one in given))
 
 
 def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[DocumentRow]]:
@@ -673,23 +794,34 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
         ConfigError: If there is no such document.
     """
     rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
-    never = [one for one in names if (rows[one].status == "new" if one in rows else one in failed)]
+    never = [one for one in names if (rows[one].status in ("new", "skipped") if one in rows else one in failed)]
     gone = live_rows(indexer, [one for one in names if one not in never])
     return never, gone + [rows[one] for one in never if one in rows]
+
+
+def live_among(indexer: Indexer, names: Iterable[str]) -> list[DocumentRow]:
+    """Return the rows of those of some documents that are live."""
+    return [row for row in indexer.ledger.documents.named(names).values() if row.status == "live"]
+
+
+def hide(indexer: Indexer, rows: Iterable[DocumentRow], *, keeps_builds: bool = False) -> None:
+    """Hide documents from readers at once; see `DocumentTable.tombstone`."""
+    by_status: dict[Status, list[int]] = {}
+    for row in rows:
+        by_status.setdefault("excluded" if row.origin == "dataset" else "deleted", []).append(row.id)
+    with indexer.writing(beside=True):
+        for status, numbers in by_status.items():
+            indexer.ledger.documents.tombstone(numbers, status, keeps_builds=keeps_builds)
 
 
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     """Delete documents; files in the dataset's folder are excluded until they are added again."""
     names = check_names(documents)
     meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
-    with indexer.writing(), _unsettling(indexer, names), meter:
+    with indexer.writing(beside=True), _unsettling(indexer, names), meter:
         never, gone = deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet
-        in_dataset = [row.id for row in gone if row.origin == "dataset"]
-        if in_dataset:
-            indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if len(in_dataset) < len(gone):
-            indexer.ledger.documents.tombstone([row.id for row in gone if row.origin != "dataset"], "deleted")
+        hide(indexer, gone)
         indexer.ledger.documents.set_failures(never, ())
         indexer.failures.forget(lambda _, identity: identity in names)
         with suppress(CanceledError):  # the documents are hidden; the next sync removes the rest
@@ -702,24 +834,33 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
     """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it is done again."""
     require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
     given = check_metadata_of(changes, list(changes))
-    with indexer.writing(), _unsettling(indexer, given):
+    with indexer.writing(beside=True), _unsettling(indexer, given):
         indexer.ensure_root()
         rows = {row.identity: row for row in live_rows(indexer, list(given))}
-        roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         versions = []
         for name, changed in given.items():
-            before = rows[name]
-            merged = {**json.loads(before.updates), **changed}
-            row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
-            versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
+            make_root = functools.partial(_renewed_root, indexer, name, changed)
+            versions.append(PendingVersion(_updated(rows[name], changed), make_root, base=rows[name]))
         return replace(_ingest_documents(indexer, versions, rows), reasons=dict.fromkeys(given, "metadata"))
+
+
+def _updated(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
+    merged = {**json.loads(row.updates), **changed}
+    return replace(row, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
+
+
+def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build: int) -> Root:
+    """Make a root node of what is live now of a document, which others may have changed, with other metadata."""
+    [row] = live_rows(indexer, [name])
+    roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
+    return indexer.renewed(roots, row.uid, _updated(row, changed))(build)
 
 
 def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
-    repaired = () if indexer.is_checked else indexer.on_check()
+    repaired = () if indexer.is_checked or not indexer.turns.is_sole else indexer.on_check()
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
@@ -765,9 +906,12 @@ def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[
     """Return metadata of single documents, checked."""
     metadata = {} if metadata is None else metadata
     require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
-    for name, given in metadata.items():
+    for name in metadata:
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
-        if name not in names:
+    metadata = with_normal_names("metadata", metadata)
+    normal = {*map(normal_name, names)}
+    for name, given in metadata.items():
+        if name not in normal:
             raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, given))
     return dict(metadata)
@@ -797,11 +941,12 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
             collection = indexer.ledger.tree.groups[LAZY_ROOT_NAME].collection
             return Root(indexer.stored_root(collection, root)._replace(build=build), changed)
 
-        pending = PendingVersion(changed, make)
+        pending = PendingVersion(changed, make, base=row)
         pending.version_hash = version.content_hash
-        indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
-        if not pending.flipped:
-            step, error = next(iter(pending.failures.items()))
+        done = indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
+        if not any(one.flipped for one in done):
+            deleted = LoadError("The document was deleted meanwhile.", path=identity)
+            step, error = next(iter(pending.failures.items()), (LOADING, deleted))
             msg = f"Rolling back {identity!r} to version {version.number} failed to {step}: {sentence(error)}"
             raise IngestionError(msg) from error
         indexer.purge()
@@ -825,7 +970,6 @@ def _stored_version(identity: str, row: DocumentRow, versions: list[Version], nu
 # Plans
 
 _BYTES_PER_TOKEN = 3  # of the default counter
-_SAMPLED = 50  # files of a kind that are loaded to count tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -920,11 +1064,12 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
     """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
-    files = [one.file for one in (*changes.added, *changes.changed, *changes.reconfigured)]
-    formats = plan_formats(indexer.loading, files)
-    tokens = _count_tokens(indexer, files, formats)
+    to_load = [*changes.added, *changes.changed, *changes.reconfigured]
+    moved = [one for one in changes.moved if one.known is not None and one.config_hash != one.known.config_hash]
+    formats, tokens, errors = _try_loading(indexer, compared, [*to_load, *moved])
+    files = [one.file for one in to_load if one.file.identity not in errors]
     size = sum(file.signature.size for file in files if file.signature is not None)
-    report = _expected_report(indexer, compared)
+    report = _expected_report(indexer, compared, errors)
     causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
@@ -943,30 +1088,44 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool 
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
-    formats = plan_formats(indexer.loading, found)
-    tokens, size = _count_tokens(indexer, found, formats), sum(file.path.stat().st_size for file in found)
+    compared = Comparison(Listing(), Changes(), {}, {}, ())
+    formats, tokens, _ = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found])
+    size = sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
     report = IngestReport(added=tuple(file.identity for file in found))
     steps = (load, *_planned_steps(indexer, len(found), size, tokens, []))
     return SyncPlan(report, steps, tuple(_unseen(indexer)), formats=merge_formats(formats.values()))
 
 
-def _count_tokens(indexer: Indexer, files: Sequence[FoundFile], formats: Mapping[str, PlannedFormat]) -> int:
-    """Estimate the tokens of the files whose text is at hand: of many of a kind, some are loaded."""
-    counter, total = token_counters["utf8"], 0.0
-    kinds: dict[tuple[str, str], list[tuple[FoundFile, int]]] = {}
-    for file in files:
-        one = formats[file.identity]
-        if one.how in COUNTED:
-            kinds.setdefault((one.kind, one.how), []).append((file, one.bytes))
-    for some in kinds.values():
-        sample, tokens, size = some[:: -(-len(some) // _SAMPLED)], 0, 0
-        with indexer.loading.running(len(sample)):
-            for file, count in sample:
-                with suppress(LazyRAGError):
-                    tokens, size = tokens + counter.count(indexer.loading.load(file).text), size + count
-        total += tokens / max(1, size) * sum(count for _, count in some) if len(sample) < len(some) else tokens
-    return round(total)
+def _try_loading(
+    indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile]
+) -> tuple[dict[str, PlannedFormat], int, dict[str, LazyRAGError]]:
+    """Load files as a sync would, but those that a function of a user's, OCR or an outside program reads.
+
+    Returns:
+        How they would be read, by identity; the tokens of those that load; why others do not, by identity.
+    """
+    formats = plan_formats(indexer.loading, [one.file for one in files])
+    errors: dict[str, LazyRAGError] = {}
+    tokens = 0
+    is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
+    called = CALLED if is_plain else (*CALLED, "unknown until read")  # an archive may hold a file for a function
+    with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
+        for number, one in enumerate(files, start=1):
+            name = one.file.identity
+            if formats[name].how in called:
+                continue
+            row = _file_row(compared.rows.get(name) or _new_row(name), one, compared.listing.seen_ns)
+            try:
+                root = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))(0)
+                tokens += token_counters["utf8"].count(content_text(root.segment.content))
+                if formats[name].how == "not readable":  # for want of a package
+                    formats[name] = replace(formats[name], how="text", why="as .txt")
+            except LazyRAGError as exc:
+                errors[name] = exc
+                formats[name] = with_error(formats[name], exc)
+            work.reach(number)
+    return formats, tokens, errors
 
 
 def _planned_steps(

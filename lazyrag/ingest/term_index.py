@@ -62,6 +62,8 @@ class TermIndexes:
         self._ledger = ledger
         self._lock = threading.Lock()
         self._parts: dict[int, TermPart] = {}
+        self._planning = threading.Lock()  # no transaction is begun while it is held
+        self._joining: set[int] = set()  # parts that are being merged; others leave them alone until then
         self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
 
     def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
@@ -92,7 +94,7 @@ class TermIndexes:
 
         The terms of all of them have one numbering. The list is emptied: merging needs their memory.
 
-        Array files are on disk when this returns.
+        Array files are on disk when this returns. `release` the parts when they are entered, or given up.
         """
         own = [one for one in builds if one.keys]
         if not own:
@@ -119,6 +121,9 @@ class TermIndexes:
                 count = next((few for few in range(2, count) if sum(sizes[-few:]) >= _FULL_ROWS), count)
             tail = before[len(before) + 1 - count :] if count else ()
             merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
+            with self._planning:
+                merged = [row for row in merged if row.id not in self._joining]
+                self._joining.update(row.id for row in merged)
             # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
             in_use = np.array(self._ledger.builds.not_dead(held) if held else (), np.int64)
@@ -138,6 +143,11 @@ class TermIndexes:
         name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
         old = tuple(row.file for row in merged if row.in_file and row.file != name)
         return [NewPart(index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
+
+    def release(self, parts: Sequence[NewPart]) -> None:
+        """Let others merge the parts before some parts again."""
+        with self._planning:
+            self._joining.difference_update(*(part.replaces for part in parts))
 
     def _count_live(self, live: NDArray[np.int64], parts: Sequence[TermPartRow]) -> int:
         """The number of rows of live builds in some parts; of all builds if most live, which saves looking at each."""

@@ -7,12 +7,13 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
 from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
 from lazyrag.groups.node_group import Step
@@ -23,7 +24,8 @@ from lazyrag.ingest.report import Findings, Problem, ProblemKind, pages
 from lazyrag.ingest.sync import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.ledger.ledger import BuildRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree
-from lazyrag.progress import ProgressMeter, raise_if_canceled
+from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
 from lazyrag.stores.protocol import (
     Checkable,
     Compactable,
@@ -77,6 +79,7 @@ class DocumentStatus:
         failed: Pairs (document, stage) that failed at the last attempt.
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
+        errors: Why each of ``failed`` failed, and what to do, in the same order.
     """
 
     name: str
@@ -85,6 +88,7 @@ class DocumentStatus:
     failed: tuple[tuple[str, str], ...]
     waiting: int
     writer: str
+    errors: tuple[ErrorInfo, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
@@ -96,6 +100,8 @@ class DocumentStatus:
                 *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
+        failures = zip(self.failed, self.errors, strict=False)
+        lines += [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
         return "\n".join(lines)
 
 
@@ -120,9 +126,20 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         )
         for name, group in sorted(tree.groups.items())
     ]
-    failed = tuple((identity, stage) for identity, stage, _, _ in indexer.ledger.documents.failures())
-    waiting = len(indexer.ledger.builds.dead(float("inf")))
-    return DocumentStatus(indexer.name, len(tree.documents), tuple(groups), failed, waiting, indexer.ledger.writer())
+    failures = indexer.ledger.documents.failures()
+    return DocumentStatus(
+        indexer.name,
+        len(tree.documents),
+        tuple(groups),
+        tuple((identity, stage) for identity, stage, _, _ in failures),
+        len(indexer.ledger.builds.dead(float("inf"))),
+        indexer.ledger.writer(),
+        tuple(_with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures),
+    )
+
+
+def _with_remedy(error: ErrorInfo) -> ErrorInfo:
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:
@@ -389,7 +406,7 @@ class _GroupInspection:
         for build in self._tree.builds(self._group):
             raise_if_canceled()
             try:
-                self._inspect_build(build, rows[build.number], held.pop(build.number, set()))
+                self._inspect_build(build, rows.get(build.number), held.pop(build.number, set()))
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
@@ -407,9 +424,9 @@ class _GroupInspection:
             self._findings.add("damaged", self._group.name, "", str(exc))
         return held
 
-    def _inspect_build(self, build: Build, row: BuildRow, held: set[str]) -> None:
-        if self._group.parent is not None and build.parent is None:
-            return self._report_build("dangling", build, "its parent is not live")
+    def _inspect_build(self, build: Build, row: BuildRow | None, held: set[str]) -> None:
+        if row is None or (self._group.parent is not None and build.parent is None):
+            return self._report_build("dangling", build, "it or its parent is not live")
         self._report_orphans(sorted(held - set(build.keys)))
         missing = len(set(build.keys) - held)
         if missing:
@@ -435,7 +452,8 @@ class _GroupInspection:
             uid = document.uid
             is_due = parent is None or uid in parent.builds
             if is_due and uid not in self._group.builds and document.identity not in self._failed:
-                lost = parent is None and rows[document.identity].origin != "dataset"
+                row = rows.get(document.identity)
+                lost = parent is None and row is not None and row.origin != "dataset"
                 what = "all of it; its source is gone, so add it again" if lost else "all of it"
                 self._findings.add("missing", self._group.name, document.identity, what)
 
@@ -512,7 +530,7 @@ class _GroupInspection:
                 parts.update(row.builds.tolist())
                 rows.update(zip(row.builds.tolist(), row.rows.tolist(), strict=True))
         for build in self._due_builds(index):
-            if parts[build.number] == 1 and rows[build.number] == build.size:
+            if parts[build.number] == 1 and rows.get(build.number) == build.size:
                 continue
             findings.uncovered.add((index.id, build.number))
             what = f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in {parts[build.number]} parts"

@@ -24,11 +24,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-import lazyrag.errors as all_errors
 from lazyrag.data.segment import digest
-from lazyrag.errors import IngestionError, LazyRAGError
+from lazyrag.errors import IngestionError, LazyRAGError, describe_error, remade_error
 from lazyrag.ingest.load_files import portable
-from lazyrag.progress import raise_if_canceled
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.database import batches_reaching
 
 Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
@@ -157,19 +156,12 @@ class Recipe:
 
 def encode_error(error: Exception, **more: str) -> bytes:
     """An error as a result; it is not kept."""
-    names = ("path", "loader", "uid", "group", "embed_key")
-    own = {name: getattr(error, name) for name in names if getattr(error, name, "")}
-    return b"e" + json.dumps({"type": type(error).__name__, "message": str(error), "own": own | more}).encode()
+    return b"e" + json.dumps(describe_error(error, **more)).encode()
 
 
 def decode_error(result: bytes) -> Any:
-    """The error in a result of `encode_error`; one of another package has its name and message."""
-    stored = json.loads(result[1:])
-    known = getattr(all_errors, stored["type"], None)
-    made: Exception = (known or type(stored["type"], (Exception,), {}))(stored["message"])
-    for name, value in stored["own"].items():
-        setattr(made, name, value)
-    return made
+    """The error in a result of `encode_error`."""
+    return remade_error(json.loads(result[1:]))
 
 
 # In the program that sends

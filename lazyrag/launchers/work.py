@@ -17,7 +17,7 @@ import numpy as np
 
 from lazyrag.data.codec import decode_node, encode_node
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Location, Segment, check_metadata, digest
+from lazyrag.data.segment import Segment, check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
 from lazyrag.ingest.engine import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
@@ -37,7 +37,7 @@ from lazyrag.launchers.executors import (
     not_sent,
 )
 from lazyrag.ledger.ledger import BuildRow, DocumentRow
-from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders
+from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders, packed_file, unpacked_file
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
 from lazyrag.models.embedding_cache import CachedEmbedder
@@ -125,8 +125,6 @@ class Launcher:
         for group in plan.groups:
             self.require_sendable(f"The transform of {group.name!r}", group.transform)
         if self.processes and not loading.is_running:  # until the Document is closed, since they start slowly
-            import multiprocessing.util  # noqa: F401  whose own atexit function would wait for them
-
             self._running.enter_context(loading.running(1))
             atexit.register(self.close)
 
@@ -283,10 +281,7 @@ def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Itera
 
     for path, name in given:
         try:
-            found = load_file(path, name=name, limits=limits, readers=find)
-            places = (*found.locations, *found.tables)  # `LoadedFile` tells them apart
-            locations = [[one.start, one.end, one.kind, one.label] for one in places]
-            yield json.dumps([found.text, locations, check_metadata(found.metadata)]).encode()
+            yield json.dumps(packed_file(load_file(path, name=name, limits=limits, readers=find))).encode()
         except (LoadError, ConfigError) as exc:
             yield encode_error(exc)
 
@@ -295,8 +290,7 @@ def _decode_file(result: bytes) -> LoadedFile | LazyRAGError:
     if is_error(result):
         error: LazyRAGError = decode_error(result)
         return error
-    text, locations, metadata = json.loads(result)
-    return LoadedFile(text, tuple(Location(*one) for one in locations), metadata)
+    return unpacked_file(json.loads(result))
 
 
 def transform_nodes(call: tuple[GroupTarget, BuildPlan], given: Iterable[str]) -> Iterator[bytes]:

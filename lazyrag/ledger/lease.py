@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import json
+import math
 import os
 import platform
 import sqlite3
@@ -11,13 +14,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.progress import raise_if_canceled
+from lazyrag.progress.blocks import contextmanager, finishing
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.arrays import boot_id
 from lazyrag.stores.sqlite import StoreFile
 
@@ -34,6 +38,7 @@ WAIT_S = 65.0
 
 _RENEWED = 4  # times while a lease lasts
 _POLL_S = 0.05
+_LOOK_S = 0.002  # between two looks at whose turn it is
 _UNKNOWN = uuid.uuid4().hex  # of this process alone
 _holding: set[str] = set()  # ids of the programs in this process that hold a lease
 
@@ -111,6 +116,110 @@ class Program:
         return bool(self.started) and _started(self.pid) not in {0, self.started}
 
 
+class Turns:
+    """Whose turn it is to write a Document, among the threads of this program.
+
+    An operation has the turn while it reads and changes what is live, and steps aside while it loads, transforms,
+    embeds and analyses. Meanwhile others that run beside it, such as deletions, have theirs: they need not wait until a
+    large document is done. Waiting threads look again and again: a `threading.Condition` that is interrupted may stay
+    locked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = 0  # the thread
+        self._queue: list[object] = []  # of those that wait for nothing but their turn
+        self._depths: dict[int, int] = {}  # of operations by thread
+        self._settling: set[int] = set()  # threads that wait for others to end
+        self.begun = 0
+        """How many operations have begun."""
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether at most one operation is under way."""
+        return len(self._depths) < 2
+
+    @contextmanager
+    def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
+        """Have the turn, by an operation or a part of one; yields False after a timeout.
+
+        Args:
+            timeout_s: How long to wait for it; None for as long as it takes.
+            beside: Whether it may begin while others have stepped aside; else it waits until they have ended.
+        """
+        thread = threading.get_ident()
+        depth = self._depths.get(thread, 0)
+        had_turn = self._holder == thread
+        until = self._is_idle if depth == 0 and not beside else None
+        with finishing(functools.partial(self._leave, thread, depth, had_turn)):
+            has_turn = had_turn or self._await(thread, until, timeout_s)
+            if has_turn:
+                self._depths[thread] = depth + 1
+                self.begun += depth == 0
+            yield has_turn
+
+    @contextmanager
+    def aside(self, *, until_sole: bool = False) -> Iterator[None]:
+        """Let others have the turn in the block; with ``until_sole``, wait at its end until they have ended."""
+        thread = threading.get_ident()
+        if self._holder != thread:
+            yield
+            return
+        with finishing(functools.partial(self._return, thread, until_sole)):
+            self._holder = 0
+            yield
+
+    def _return(self, thread: int, until_sole: bool) -> None:  # noqa: FBT001  of `aside`
+        if self._holder == thread:
+            return
+        try:
+            if until_sole:
+                self._settling.add(thread)
+            self._await(thread, self._are_others_settling if until_sole else None)
+        finally:
+            self._settling.discard(thread)
+
+    def _is_idle(self) -> bool:
+        return not self._depths
+
+    def _are_others_settling(self) -> bool:
+        return self._depths.keys() <= self._settling
+
+    def _await(self, thread: int, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
+        """Wait for the turn, in order or until something holds, and take it; False after a timeout."""
+        place = object()
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        with finishing(functools.partial(self._unqueue, place)):
+            if until is None:
+                self._queue.append(place)
+            while not self._take(thread, place, until):
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(_LOOK_S)
+            return True
+
+    def _take(self, thread: int, place: object, until: Callable[[], bool] | None) -> bool:
+        with self._lock:
+            is_due = self._queue[0] is place if until is None else until()
+            if self._holder or not is_due:
+                return False
+            self._holder = thread
+            return True
+
+    def _unqueue(self, place: object) -> None:
+        with self._lock:
+            self._queue = [other for other in self._queue if other is not place]
+
+    def _leave(self, thread: int, depth: int, had_turn: bool) -> None:  # noqa: FBT001  of `taken`
+        """Restore what was before a block."""
+        if depth:
+            self._depths[thread] = depth
+        else:
+            self._depths.pop(thread, None)
+        if not had_turn and self._holder == thread:
+            self._holder = 0
+
+
 class Lease:
     """The right to write a ledger: acquired for one operation, renewed while it runs, released at its end.
 
@@ -126,13 +235,15 @@ class Lease:
         self._ledger = ledger
         self.program = program
         self._copies = copies
-        self._depth = 0
+        self._is_held = False
+        self._holders: set[object] = set()
         self._turn = threading.RLock()
+        self._ended = threading.Lock()
         self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
 
     @contextmanager
     def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
-        """Hold the lease; reentrant.
+        """Hold the lease; reentrant, and for several threads at a time, see `Turns`.
 
         Args:
             wait_s: How long to wait for another program.
@@ -141,30 +252,30 @@ class Lease:
         Raises:
             StoreBusyError: If another program holds it for longer.
         """
+        holder = object()
+        with finishing(functools.partial(self._leave, holder)):
+            with self._turn:
+                self._enter(holder, wait_s, then)
+            yield
+
+    def _enter(self, holder: object, wait_s: float, then: InTransaction) -> None:
+        if self._holders:
+            with self._file.writing() as connection:
+                then(connection)
+            self._holders.add(holder)
+            return
+        self._holders.add(holder)
+        _holding.add(self.program.id)  # before others see it in the file
+        self._ended = threading.Lock()  # an Event may hang after an interrupt
+        self._ended.acquire()
+        self._acquire(wait_s, then)
+        _thread.start_new_thread(self._renew, (self._ended,))  # Thread.start() waits for an Event
+
+    def _leave(self, holder: object) -> None:
         with self._turn:
-            if self._depth == 0:
-                _holding.add(self.program.id)  # before others see it in the file
-                try:
-                    self._acquire(wait_s, then)
-                except BaseException:
-                    _holding.discard(self.program.id)
-                    raise
-            else:
-                with self._file.writing() as connection:
-                    then(connection)
-            self._depth += 1
-            ended = threading.Event()
-            try:
-                if self._depth == 1:
-                    threading.Thread(target=self._renew, args=(ended,), name="lazyrag lease", daemon=True).start()
-                yield
-            finally:
-                ended.set()
-                self._depth -= 1
-                if self._depth == 0:
-                    _holding.discard(self.program.id)
-                    with suppress(StoreError):  # on a full disk: this process knows that it has ended, others wait
-                        self._release()
+            self._holders.discard(holder)
+            if not self._holders:
+                self._end(self._ended)
 
     def ensure_held(self, connection: sqlite3.Connection) -> None:
         """Raise, in a writing transaction, unless the lease is still held.
@@ -215,6 +326,7 @@ class Lease:
                 is_held = holder in _holding if program.is_here else not program.has_ended()
                 if is_held:
                     return program
+            self._is_held = True  # perhaps: an interrupt may come as soon as it is committed
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
                 (self.program.id, self.program.to_json(), self._file.now(connection) + LEASE_S, self._ledger),
@@ -240,20 +352,26 @@ class Lease:
         if found:
             raise StoreBusyError(unfinished_copy(self._file, found[0]), store=self._file.address)
 
-    def _renew(self, ended: threading.Event) -> None:
-        while not ended.wait(LEASE_S / _RENEWED):
+    def _renew(self, ended: threading.Lock) -> None:
+        while not ended.acquire(timeout=LEASE_S / _RENEWED):
             with suppress(StoreError), self._file.writing() as connection:  # the next time may be soon enough
                 connection.execute(
                     "UPDATE ledger SET expires_at = ? WHERE id = ? AND holder = ?",
                     (self._file.now(connection) + LEASE_S, self._ledger, self.program.id),
                 )
 
-    def _release(self) -> None:
-        with self._file.writing() as connection:
-            connection.execute(
-                "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
-                (self._ledger, self.program.id),
-            )
+    def _end(self, ended: threading.Lock) -> None:
+        """End the renewal, and release what was acquired."""
+        _holding.discard(self.program.id)
+        if ended.locked():
+            ended.release()
+        if self._is_held:
+            with suppress(StoreError), self._file.writing() as connection:  # on a full disk: this process knows that
+                connection.execute(  # it has ended, others wait
+                    "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
+                    (self._ledger, self.program.id),
+                )
+        self._is_held = False
 
 
 def unfinished_copy(file: StoreFile, name: str) -> str:

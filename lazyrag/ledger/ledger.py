@@ -10,7 +10,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -19,10 +18,13 @@ from lazyrag.errors import StoreError
 from lazyrag.ledger.lease import LedgerConnection, Program, chunks, select_in
 from lazyrag.ledger.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.loaders.directory import Signature
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
-Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]
+Status: TypeAlias = Literal["new", "live", "skipped", "deleted", "excluded"]
+
+HIDDEN: tuple[Status, ...] = ("deleted", "excluded")
 
 DOCUMENT_COLUMNS = (
     "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
@@ -39,8 +41,8 @@ class DocumentRow:
         uid: Uid of its root node.
         identity: Path relative to the dataset, or the user's id.
         origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind only.
-        status: ``"new"``: nothing is live yet; ``"live"``; ``"deleted"``; ``"excluded"``: deleted by the user, though
-            its file may still be there.
+        status: ``"new"``: nothing is live yet; ``"live"``; ``"skipped"``: a file without text, or that nothing reads;
+            ``"deleted"``; ``"excluded"``: deleted by the user, though its file may still be there.
         signature: Of its file, when it was read; None for a text.
         seen_ns: When the signature was taken, in nanoseconds since 1970.
         content_hash: Digest of the file's bytes.
@@ -210,10 +212,14 @@ def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_v
     )
 
 
-def tombstone_document(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+def tombstone_document(
+    connection: sqlite3.Connection, document: int, status: Status, changes: int, *, keeps_builds: bool = False
+) -> None:
     """Hide a document from readers; its rows in stores are purged later."""
     connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
+    if keeps_builds:
+        return
     connection.execute("DELETE FROM version WHERE document = ?", (document,))
     connection.execute(
         "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document WHERE id = ?)",
@@ -670,7 +676,7 @@ def _with_copied_names(
 ) -> Iterator[dict[str, object]]:
     names = _columns(rows)
     for row in rows:
-        values = dict(zip(names, row, strict=True))
+        values = {"model": "", **dict(zip(names, row, strict=True))}  # which files of earlier releases lack
         if "ledger" in values:
             values["ledger"] = ledger
         if values.get("collection"):
@@ -692,6 +698,10 @@ class DocumentTable(_Table):
         query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
         found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
         return {row.identity: row for row in map(document_row, found)}
+
+    def find(self, identity: str) -> DocumentRow | None:
+        """One of them; None if it is unknown."""
+        return next(iter(self.named([identity]).values()), None)
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
@@ -750,6 +760,15 @@ class DocumentTable(_Table):
                 [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
             )
 
+    def note_skipped(self, pairs: Sequence[tuple[DocumentRow, str]]) -> None:
+        """Remember files without text, or that nothing reads, and why; they have no live document."""
+        with self._db.writing() as connection:
+            connection.executemany(
+                "UPDATE document SET status = 'skipped', loaded = ? WHERE id = ?",
+                [(json.dumps({"skipped": why}), row.id) for row, why in pairs],
+            )
+        self.note_files(row for row, _ in pairs)
+
     def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""
         with self._db.writing() as connection:
@@ -759,12 +778,12 @@ class DocumentTable(_Table):
                 [(self._db.id, uid) for uid in uids],
             )
 
-    def tombstone(self, documents: Iterable[int], status: Status) -> None:
-        """Hide documents from readers at once; their rows are purged later."""
+    def tombstone(self, documents: Iterable[int], status: Status, *, keeps_builds: bool = False) -> None:
+        """Hide documents from readers at once; their rows are purged later, unless a purge is yet to look for them."""
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             for document in documents:
-                tombstone_document(connection, document, status, changes)
+                tombstone_document(connection, document, status, changes, keeps_builds=keeps_builds)
 
     def delete_document_rows(self) -> None:
         """Remove the rows of deleted documents without builds; looks at all documents."""
@@ -798,14 +817,18 @@ class DocumentTable(_Table):
         )
         return dict(self._db.select_in(query, numbers))
 
-    def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
+    def set_failures(self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]) -> None:
         """Replace the failures of some documents.
 
         Args:
             identities: Of the documents that were tried; None for all.
-            failures: Identity, stage, class of the error and message of each that failed.
+            failed: Identity, stage and error of each that failed.
         """
-        failures, now = list(failures), time.time()
+        now = time.time()
+        failures = [
+            (identity, stage, f"{type(error).__name__} {getattr(error, 'quarantine', '')}".rstrip(), str(error))
+            for identity, stage, error in failed
+        ]
         if not failures:
             table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
             if not (self._db.select(table, (self._db.id,)) if identities is None else self._may_have_failures):
@@ -824,11 +847,19 @@ class DocumentTable(_Table):
 
     def failures(self) -> list[tuple[str, str, str, str]]:
         """Identity, stage, class of the error and message of all failures at the last try."""
+        return [(identity, stage, kind.partition(" ")[0], text) for identity, stage, kind, text in self._failures()]
+
+    def quarantined(self) -> dict[str, tuple[str, str]]:
+        """For each file that ended its loader: `LoaderEndedError.quarantine`, and the message."""
+        found = ((identity, kind.partition(" ")[2], text) for identity, _, kind, text in self._failures())
+        return {identity: (key, text) for identity, key, text in found if key}
+
+    def _failures(self) -> Iterator[tuple[str, str, str, str]]:
         rows = self._db.select(
             "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
             (self._db.id,),
         )
-        return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
+        return ((read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows)
 
 
 class GroupTable(_Table):
@@ -916,6 +947,31 @@ class GroupTable(_Table):
             )
             number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
             return int(number), int(dimension)
+
+    def model_records(self, key: str) -> list[tuple[str, str]]:
+        """Identity and record of the model of each vector index of an embed key that is not dropped, oldest first.
+
+        A record is "" where an earlier release did not store it.
+        """
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT space.* FROM space JOIN node_group ON node_group.id = node_group WHERE ledger = ? AND "
+                "kind = 'vectors' AND space.name = ? AND space.status <> 'dropped' ORDER BY space.id",
+                (self._db.id, key),
+            )
+            named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
+        return [(row["identity"], row.get("model", "")) for row in named]
+
+    def note_model(self, key: str, identities: Sequence[str], record: str) -> None:
+        """Store the record of a model with its vector indexes; earlier releases made and ignore files without them."""
+        with self._db.writing() as connection:
+            if "model" not in _columns(connection.execute("SELECT * FROM space LIMIT 0")):
+                connection.execute("ALTER TABLE space ADD COLUMN model TEXT NOT NULL DEFAULT ''")
+            connection.executemany(
+                "UPDATE space SET model = ? WHERE kind = 'vectors' AND name = ? AND identity = ? "
+                "AND node_group IN (SELECT id FROM node_group WHERE ledger = ?)",
+                [(record, key, identity, self._db.id) for identity in identities],
+            )
 
     def set_dimension(self, index: int, dimension: int) -> None:
         """Store the dimension of an index's vectors."""
@@ -1084,12 +1140,15 @@ class Ledger(LedgerConnection):
     @contextmanager
     def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
-        with self.file.writing(durable=durable, checked=checked) as connection:
-            self.lease.ensure_held(connection)
-            yield connection
-        if self._changing and not connection.in_transaction:
-            self._changing = False
-            self._own += 1  # now that others see it
+        connection: sqlite3.Connection | None = None
+        try:
+            with self.file.writing(durable=durable, checked=checked) as connection:
+                self.lease.ensure_held(connection)
+                yield connection
+        finally:  # it may be committed, and interrupted then
+            if self._changing and connection is not None and not connection.in_transaction:
+                self._own += 1  # now that others see it; before another thread that has changed something goes on
+                self._changing = False
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """See `LedgerConnection.next_change`."""

@@ -30,7 +30,7 @@ for _suffixes, _target, _extra in (
     (".xls", "spreadsheets:XlsLoader", None),
     (".xlsm .xlsx", "spreadsheets:XlsxLoader", None),
     (".xml", "records:XmlLoader", None),
-    (".yaml .yml", "yaml_records:YamlLoader", "yaml"),
+    (".yaml .yml", "yaml_records:YamlLoader", None),
     (".zip", "archives:ZipLoader", None),
     (".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua", "base:SourceLoader", None),
     (".mjs .php .pl .ps1 .r .rb .rs .scala .sh .sql .swift .ts .tsx", "base:SourceLoader", None),

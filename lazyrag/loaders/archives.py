@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import posixpath
 import re
@@ -16,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 from lxml import etree
 
 from lazyrag.data.segment import Location
-from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, moved, reading
-from lazyrag.loaders.detect import decode
+from lazyrag.errors import LoadError, NoReaderError
+from lazyrag.loaders.base import PART_ERRORS, LoadedFile, known_suffix, load_file, moved, part_problem, reading
+from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.office import transitional
 
 Element: TypeAlias = etree._Element
@@ -56,12 +57,23 @@ class Archive:
         self._what = what
         self._save_as = save_as
         self._reading = reading()
+        self.tolerated = self._reading.tolerated
         if len(self.names) > MAX_ENTRIES:
             msg = f"The {what} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split it, or {save_as}."
             raise LoadError(msg)
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
+
+    def restrict(self, names: Iterable[str]) -> None:
+        """Treat all other parts as missing."""
+        self._known = frozenset(names)
+
+    def optional(self, name: str) -> Iterable[Element]:
+        """The children of an XML part; none, with a note, if it is damaged; none if the name is ""."""
+        with self.tolerated(f"part {name}"):
+            return self.xml(name) if name else ()
+        return ()
 
     def read(self, name: str) -> bytes:
         """Read an entry.
@@ -78,8 +90,10 @@ class Archive:
             LoadError: If it cannot be read, see `read`, or is not XML.
         """
         parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+        data = self.read(name)
+        self._reading.spend(data.count(b"<"))
         try:
-            return etree.fromstring(self.read(name), parser)
+            return etree.fromstring(data, parser)
         except etree.XMLSyntaxError as exc:
             msg = f"The {self._what} is damaged: its part {name} is not valid XML ({exc})."
             raise LoadError(self._advised(msg)) from exc
@@ -164,8 +178,7 @@ def _no_archive(path: Path, what: str, suffix: str) -> str:
         return f"The {what} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return f"The file is no {what}: it is of another format, that of old office programs. Save it as {suffix}."
-    reason = "it is cut off, encrypted, or of another format" if data else "it is empty"
-    return f"The file is no {what}: {reason}. Save it again as {suffix}."
+    return f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as {suffix}."
 
 
 def local_name(element: Element) -> str:
@@ -236,10 +249,10 @@ def with_attachments(
         names.append(name)
         try:
             loaded = load()
-        except LoadError as exc:
-            if reading().has_too_many_members:
+        except PART_ERRORS as exc:
+            if reading().is_over:
                 raise
-            unread[name] = str(exc)
+            unread[name] = part_problem(exc)
             continue
         unread |= unread_within(loaded, name)
         head = f"\n\nAttachment: {name}\n"
@@ -274,7 +287,7 @@ def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> l
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
-    """The unread files of a nested file, with reasons.
+    """The unread files of a nested file, with reasons. What is missing of it is noted for the outer file.
 
     Args:
         loaded: The nested file.
@@ -284,6 +297,9 @@ def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
         >>> unread_within(LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}}), "teas.zip")
         {'teas.zip > a.exe': 'No loader.'}
     """
+    notes = loaded.metadata.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        reading().note(f"{label}: {note}")
     found = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages", "lines"))
     return {f"{label} > {name}": str(why) for some in found if isinstance(some, Mapping) for name, why in some.items()}
 
@@ -325,16 +341,45 @@ def related(archive: Archive, kind: str, part: str = "") -> str:
     return next((target for target in targets if target in archive), "")
 
 
-def properties(archive: Archive) -> dict[str, str]:
-    """Title and author of the file's properties.
+_PROPERTIES = {"creator": "author", "lastModifiedBy": "last_modified_by"}
+_DATES = frozenset(["created", "modified"])
 
-    Raises:
-        LoadError: If the properties cannot be read.
+
+def properties(archive: Archive, names: Iterable[str] = ("title", "author")) -> dict[str, str]:
+    """Properties of an office file as metadata; all of them may fill declared fields.
+
+    Args:
+        archive: The file.
+        names: Those that are metadata in any case.
     """
-    part = related(archive, "core-properties")
-    names = {"title": "title", "creator": "author"}
-    found = {names.get(local_name(one), ""): (one.text or "").strip() for one in (archive.xml(part) if part else ())}
-    return {name: value for name, value in found.items() if name and value}
+    found: dict[str, str] = {}
+    for kind in ("core-properties", "custom-properties"):
+        part = related(archive, kind)
+        with archive.tolerated(f"properties ({part})"):
+            for one in archive.xml(part) if part else ():
+                name = one.get("name") or local_name(one)
+                name = _PROPERTIES.get(name, name)
+                text = " ".join(map(str, one.itertext())) if len(one) else one.text or ""
+                text = w3c_date(text) if name in _DATES else clean(text).strip()
+                found.setdefault(name, text)
+    filled = {name: text for name, text in found.items() if text}
+    reading().fields |= filled
+    return {name: filled[name] for name in names if name in filled}
+
+
+def w3c_date(text: str) -> str:
+    """A date of office files as ISO 8601 in UTC; "" for an invalid one.
+
+    Example:
+        >>> w3c_date("2024-05-01T10:00:00+02:00")
+        '2024-05-01T08:00:00+00:00'
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00")).replace(microsecond=0)
+    except ValueError:
+        return ""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
+    return aware.astimezone(dt.timezone.utc).isoformat()
 
 
 _BREAK = "\n\n"
@@ -356,6 +401,7 @@ class ZipLoader:
         texts: list[str] = []
         locations: list[Location] = []
         unread: dict[str, str] = {}
+        has_failed = False
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
             listed = [(info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)]
@@ -366,13 +412,16 @@ class ZipLoader:
                     if state.exceeded:
                         raise
                     unread[shown] = str(exc)
+                    has_failed = has_failed or not isinstance(exc, NoReaderError)
                     continue
                 unread |= unread_within(loaded, shown)
                 locations += nested_locations(loaded, position, "member", shown)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
         if not texts:
-            raise LoadError(_nothing_read(unread))
+            if has_failed:
+                raise LoadError(_nothing_read(unread))
+            raise NoReaderError(_nothing_read(unread), reason="archive without a readable file")
         return LoadedFile(_BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)})
 
     load_source = load

@@ -8,17 +8,20 @@ import math
 import os
 import re
 import stat
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
-from lazyrag.data.segment import EMPTY, TABLE, Location
-from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.data.segment import EMPTY, TABLE, Location, check_metadata
+from lazyrag.errors import LoaderEndedError, LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -37,13 +40,15 @@ MAX_NESTING = 5
 class LoadLimits:
     """Limits for loading one file. A file that exceeds one fails with an error that names the limit.
 
-    ``time_s`` and ``memory_bytes`` need ``Document(processes=...)``: only another process can be limited. Loaders that
-    another process cannot import are called without these two.
+    ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are, other files with
+    ``Document(processes=...)``. Loaders that another process cannot import are called without these two.
 
     Args:
         bytes: Size of a file. 0 or None removes a limit, here and below.
         pages: Pages or slides.
         unpacked_bytes: Uncompressed size of a container, nested ones included.
+        work: Steps of work, in addition to two for each byte of the file: a cell of a table, also an empty or a
+            repeated one, a tag, a chapter. It bounds the time and the memory of files that expand.
         members: Files in a container, nested ones and attachments included.
         time_s: Seconds for one file.
         memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without child processes. Linux
@@ -62,6 +67,7 @@ class LoadLimits:
     pages: int | None = 5_000
     unpacked_bytes: int | None = 1 << 29
     members: int | None = 50_000
+    work: int | None = 2_000_000
     time_s: float | None = 300.0
     memory_bytes: int | None = 1 << 32
     files_per_process: int | None = 500
@@ -137,7 +143,42 @@ class Reading:
     depth: int = 0
     unpacked: int = 0
     members: int = 0
+    work: int = 0
     exceeded: bool = False
+    notes: list[str] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def spend(self, steps: int) -> None:
+        """Count steps of work, before they are done.
+
+        Raises:
+            LoadError: If their number exceeds the limit.
+        """
+        self.work += steps
+        most = self.limits.work
+        if most is not None and self.work > most:
+            self.exceeded = True
+            problem = "Reading the file takes too many steps: it repeats cells, tags or parts too often"
+            raise over_limit(problem, "work", most)
+
+    def spend_text(self, text: str) -> None:
+        """Count the steps of a text that is written."""
+        self.spend(1 + len(text) // _CHARACTERS_PER_STEP)
+
+    def note(self, text: str) -> None:
+        """Note what is missing of the file, for its metadata ``notes``."""
+        if len(self.notes) < _MAX_NOTES:
+            self.notes.append(text)
+
+    @contextmanager
+    def tolerated(self, part: str) -> Iterator[None]:
+        """Note a part that is damaged, and go on. A part that exceeds a limit still ends the file."""
+        try:
+            yield
+        except PART_ERRORS as exc:
+            if self.exceeded:
+                raise
+            self.note(f"{part} left out: {part_problem(exc)}")
 
     def count_member(self) -> None:
         """Count a file within the file.
@@ -156,6 +197,11 @@ class Reading:
         """Whether the number of files within the file exceeds the limit."""
         return self.limits.members is not None and self.members > self.limits.members
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a limit is exceeded that all parts of the file share."""
+        return self.has_too_many_members or (self.limits.work is not None and self.work > self.limits.work)
+
     def count_unpacked(self, count: int, what: str) -> None:
         """Count uncompressed bytes.
 
@@ -172,6 +218,18 @@ class Reading:
             self.exceeded = True
             raise over_limit(f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB", "unpacked_bytes", most)
 
+
+def part_problem(error: Exception) -> str:
+    """Why a part of a file cannot be read."""
+    return str(error) if isinstance(error, LoadError) else f"it is damaged ({type(error).__name__}: {error})"
+
+
+_MAX_NOTES = 100
+PART_ERRORS = (
+    LoadError, ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError, TypeError,
+    ValueError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Errors of parsers that meet a damaged part of a file."""
 
 _active: ContextVar[Reading | None] = ContextVar("lazyrag_reading", default=None)
 
@@ -193,17 +251,17 @@ def read_within(limits: LoadLimits | None, readers: FindReader | None, *, source
     Raises:
         LoadError: If files are nested too deep.
     """
-    state = _active.get()
+    outer = state = _active.get()
     if state is None:
         state = Reading(limits or DEFAULT_LIMITS, readers, source)
     elif state.depth >= MAX_NESTING:
         raise LoadError(f"It is nested deeper than {MAX_NESTING} files. Unpack the outer ones.")
     state.depth += 1
-    token = _active.set(state)
     try:
+        _active.set(state)
         yield state
     finally:
-        _active.reset(token)
+        _active.set(outer)
         state.depth -= 1
 
 
@@ -235,6 +293,8 @@ class LoadedFile:
         locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
         tables: The tables, see `lazyrag.data.tables.FoundTable.location`.
+        fields: Further values of the file by name, such as all properties of a document. Those whose names are
+            declared in ``doc_fields`` become metadata.
 
     Example:
         >>> LoadedFile("Water of 80 degrees", metadata={"author": "Li"}).metadata["author"]
@@ -245,6 +305,7 @@ class LoadedFile:
     locations: tuple[Location, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     tables: tuple[Location, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         given = self.locations if isinstance(self.locations, (tuple, list)) else ()  # which are checked later
@@ -252,6 +313,23 @@ class LoadedFile:
             for name, is_table in (("tables", True), ("locations", False)):
                 own = (one for one in given if (one.kind == TABLE) is is_table)
                 object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
+
+
+def packed_file(loaded: LoadedFile) -> list[Any]:
+    """A loaded file as JSON, for `unpacked_file`.
+
+    Raises:
+        ConfigError: If its metadata are no JSON values.
+    """
+    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` tells them apart
+    locations = [[one.start, one.end, one.kind, one.label] for one in places]
+    return [loaded.text, locations, check_metadata(loaded.metadata)]
+
+
+def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
+    """The loaded file that `packed_file` packed."""
+    text, locations, metadata = packed
+    return LoadedFile(text, tuple(starmap(Location, locations)), metadata)
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
@@ -355,8 +433,13 @@ def load_file(
     path = Path(path)
     try:
         with read_within(limits, readers, source=bool(source)) as state:
-            _check_size(path, state.limits)
-            reader = find_reader(path, name or path.name, state)
+            size = _check_size(path, state.limits)
+            if state.depth == 1:
+                state.work = -_STEPS_PER_BYTE * size
+            try:
+                reader = find_reader(path, name or path.name, state)
+            except MissingDependencyError as exc:
+                return _plain_text(path, exc)
             return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
@@ -372,24 +455,32 @@ def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
 
 def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
     """The error with its file, and its loader unless it names one."""
-    known = exc.loader if isinstance(exc, LoadError) else ""
-    error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-    return error(str(exc), path=path, loader=known or loader)
+    loader = (exc.loader if isinstance(exc, LoadError) else "") or loader
+    if isinstance(exc, NoReaderError):
+        return NoReaderError(str(exc), reason=exc.reason, path=path, loader=loader)
+    error = LoaderEndedError if isinstance(exc, LoaderEndedError) else LoadError
+    return error(str(exc), path=path, loader=loader)
 
 
-def _check_size(path: Path, limits: LoadLimits) -> None:
+_STEPS_PER_BYTE = 2
+_CHARACTERS_PER_STEP = 4
+
+
+def _check_size(path: Path, limits: LoadLimits) -> int:
+    """The size of a file that is small enough; 0 if it cannot be accessed, which its loader reports."""
     try:
         status = path.stat()
     except FileNotFoundError as exc:
         raise LoadError(f"There is no file {str(path)!r}. Pass the path of an existing one.") from exc
-    except OSError:  # the loader reports the same error
-        return
+    except OSError:
+        return 0
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
     if not stat.S_ISREG(status.st_mode):  # a pipe would block, and a device may have no end
         raise LoadError(f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that.")
     if limits.bytes is not None and status.st_size > limits.bytes:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
+    return status.st_size
 
 
 def find_reader(path: Path, name: str, state: Reading) -> FileReader:
@@ -401,7 +492,7 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         state: Its loading.
 
     Raises:
-        LoadError: If there is none.
+        NoReaderError: If there is none, or the file is empty.
         MissingDependencyError: If it needs a package.
     """
     from lazyrag.loaders.detect import sniff
@@ -416,12 +507,16 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
     if has_loader and not is_built_in(suffix):
         return _registered(suffix)
     try:
+        if not path.stat().st_size:
+            raise NoReaderError("The file holds no text: it is empty.", reason="empty")
         found = sniff(path, suffix=suffix if has_loader else "")
-    except OSError:
+    except OSError as exc:
+        if not has_loader:
+            raise LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.") from exc
         found = None
     if found is None or found.suffix not in loaders or not (found.outweighs if has_loader else found.decides)(suffix):
         if not has_loader:
-            raise LoadError(_no_loader(suffix, found))
+            raise _no_loader(suffix, found)
         return _registered(suffix)
     if has_loader and loaders.target(found.suffix) == loaders.target(suffix):
         return _registered(suffix)
@@ -440,20 +535,41 @@ def call_loader(loader: Any, path: Path) -> Any:
     return (getattr(loader, "load_source", loader.load) if reading().source else loader.load)(path)
 
 
-def _no_loader(suffix: str, found: Sniffed | None) -> str:
-    reason = f"No loader reads {suffix or 'files without suffix'}."
+def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
+    """Read a file of a text format as plain text, for want of a package.
+
+    Raises:
+        MissingDependencyError: If the format is binary, or the loader a user's.
+    """
+    from lazyrag.loaders.detect import is_binary
+
+    suffix = known_suffix(path)
+    if is_binary(suffix) or not is_built_in(suffix):
+        raise missing
+    loaded = _read(_registered(".txt"), path)
+    notes = [*loaded.metadata.get("notes", ()), f"read as plain text: {missing}"]
+    return replace(loaded, metadata={**loaded.metadata, "notes": notes})
+
+
+def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
+    what = suffix or "files without suffix"
+    reason = f"no loader reads {what}"
+    told = f"No loader reads {what}."
     if found is None:
-        reason += " Its content is of no known format."
+        told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        reason += f" Its content is that of {found.suffix} files, which none reads either."
-    return (
-        f"{reason} {len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with "
-        "Document.add_reader or @register_loader."
+        told += f" Its content is that of {found.suffix} files, which none reads either."
+    hint = (
+        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
+        "@register_loader."
     )
+    return NoReaderError(f"{told} {hint}", reason=reason)
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
-    name = reader.name
+    name, state = reader.name, reading()
+    outer_notes, outer_fields = state.notes, state.fields
+    state.notes, state.fields = [], {}
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
@@ -466,13 +582,25 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
+    finally:
+        notes, fields_read = state.notes, state.fields
+        state.notes, state.fields = outer_notes, outer_fields
     for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
         own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
         check_pages(len(own), f"{kind}s")
+    state.spend_text(loaded.text)
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
-        raise LoadError(msg, loader=name)
+        if notes:
+            raise LoadError(sentence(f"Nothing of the file can be read: {notes[0]}"), loader=name)
+        raise NoReaderError(msg, reason="no text", loader=name) if reader.built_in else LoadError(msg, loader=name)
+    if notes:
+        before = loaded.metadata.get("notes")
+        listed = before if isinstance(before, list) else []
+        loaded = replace(loaded, metadata={**loaded.metadata, "notes": [*listed, *notes]})
+    if fields_read:
+        loaded = replace(loaded, fields={**fields_read, **loaded.fields})
     if reader.content and reader.content != ".txt":
         return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded
@@ -526,7 +654,7 @@ def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
     ):
         problem = f"locations {locations!r:.60}; they must be Locations within the text"
     else:
-        return LoadedFile(loaded.text, tuple(locations), loaded.metadata, loaded.tables)
+        return replace(loaded, locations=tuple(locations))
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 

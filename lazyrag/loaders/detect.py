@@ -413,6 +413,16 @@ _MAIL_HEADERS = frozenset(
 )
 
 
+def is_binary(suffix: str) -> bool:
+    """Whether a suffix is that of a binary format, as far as content is detected.
+
+    Example:
+        >>> is_binary(".xlsx"), is_binary(".yaml")
+        (True, False)
+    """
+    return suffix in _BINARY_SUFFIXES
+
+
 @dataclass(frozen=True, slots=True)
 class Sniffed:
     """The format of a file by its content.

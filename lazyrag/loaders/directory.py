@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import mime_type
 from lazyrag.errors import ConfigError, DatasetPathError
-from lazyrag.validation import require, validate_boolean, validate_texts
+from lazyrag.validation import normal_name, require, validate_boolean, validate_texts
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -57,7 +57,7 @@ class FoundFile(NamedTuple):
     """One file of a dataset.
 
     Args:
-        identity: Its path relative to the dataset, with forward slashes, or the user's id.
+        identity: Its path relative to the dataset, with forward slashes, or the user's id; in NFC.
         raw_path: Its path as found: a text or a path.
         signature: At the time of listing; None if unknown.
     """
@@ -84,6 +84,7 @@ class Listing:
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
         left_out: Identities in ``skipped`` that the selection leaves out: documents of files there are deleted.
         folders: The files by folder and name, for the next listing.
+        clashes: Files whose identity differs from that of a found file only by its normal form: these fail.
     """
 
     found: tuple[FoundFile, ...] = ()
@@ -92,6 +93,7 @@ class Listing:
     seen_ns: int = 0
     left_out: frozenset[str] = frozenset()
     folders: Mapping[str, Mapping[str, FoundFile]] = field(default_factory=dict, compare=False, repr=False)
+    clashes: tuple[FoundFile, ...] = ()
 
     def leaves_out(self, identity: str) -> bool:
         """Whether the selection leaves out a file, or a folder that it is in."""
@@ -125,7 +127,7 @@ class Selection:
         """
         values = {name: getattr(self, name) if given.get(name) is None else given[name] for name in self.__slots__}
         for name in ("include", "exclude"):
-            values[name] = validate_texts(name, values[name])
+            values[name] = tuple(map(normal_name, validate_texts(name, values[name])))
             wrong = [pattern for pattern in values[name] if not _is_pattern(pattern)]
             require(not wrong, name, wrong, "patterns of gitignore such as '*.md'")
         return Selection(**{**values, "use_gitignore": validate_boolean("use_gitignore", values["use_gitignore"])})
@@ -192,11 +194,19 @@ def find_files(
             walk.unreadable.append(prefix[:-1])
             walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
     if before is not None and walk.folders == before.folders:
-        found = before.found
-    else:  # sorted by identity, which no two files share
-        found = tuple(sorted(file for here in walk.folders.values() for file in here.values()))
+        found, clashes = before.found, before.clashes
+    else:
+        found, clashes = _without_clashes(sorted(file for here in walk.folders.values() for file in here.values()))
     unreadable = tuple(sorted(walk.unreadable))
-    return Listing(found, tuple(sorted(walk.skipped)), unreadable, seen_ns, frozenset(walk.left_out), walk.folders)
+    left_out = frozenset(walk.left_out)
+    return Listing(found, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes)
+
+
+def _without_clashes(files: Sequence[FoundFile]) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
+    """Files by identity, each with the first path; and the others."""
+    first: dict[str, FoundFile] = {}
+    clashes = [file for file in files if first.setdefault(file.identity, file) is not file]
+    return tuple(first.values()), tuple(clashes)
 
 
 class _Walk:
@@ -244,7 +254,7 @@ class _Walk:
 
     def _add(self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]) -> FoundFile | None:
         """Add what is skipped, or a folder; return a file."""
-        identity = prefix + entry.name  # Path.relative_to takes 5 us for each
+        identity = prefix + normal_name(entry.name)  # Path.relative_to takes 5 us for each
         try:
             reason = _reason_to_skip(entry, self._inside)
             is_folder = not reason and entry.is_dir(follow_symlinks=False)
@@ -266,7 +276,7 @@ class _Walk:
         """Yield the rules of the ignore files in a folder, the strongest last; report lines that are no pattern."""
         for name, path in sorted((entry.name, entry.path) for entry in entries if entry.name in self._ignore_files):
             try:
-                lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+                lines = normal_name(Path(path).read_text(encoding="utf-8", errors="replace")).splitlines()
             except OSError as exc:
                 msg = f"The ignore file {path} cannot be read ({exc.strerror}). Make it a readable file, or remove it."
                 raise ConfigError(msg) from exc
@@ -360,7 +370,7 @@ def built_in_metadata(path: Path) -> dict[str, Any]:
     _check_regular(status)
     born = getattr(status, "st_birthtime", min(status.st_ctime, status.st_mtime))
     return {
-        "file_name": path.name,
+        "file_name": normal_name(path.name),
         "file_type": mime_type(path.suffix),
         "file_size": status.st_size,
         "creation_date": day_of(born),

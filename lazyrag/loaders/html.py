@@ -14,9 +14,9 @@ from lxml import etree, html
 
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
-from lazyrag.errors import LoadError, sentence
+from lazyrag.errors import LoadError, NoReaderError, sentence
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
-from lazyrag.loaders.base import LoadedFile, join_parts, moved
+from lazyrag.loaders.base import LoadedFile, join_parts, moved, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, one_line, read_table
@@ -206,32 +206,42 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         'Tea\n\nGreen'
     """
     page = parse_html(markup)
-    metadata = _head(page)
+    metadata, fields = _head(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables))
+    return LoadedFile(
+        text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables), fields
+    )
+
+
+_STEPS_PER_TAG, _CHARACTERS_PER_STEP = 2, 8
 
 
 def parse_html(markup: str) -> html.HtmlElement:
     """Parse a page; see `read_html`."""
+    reading().spend(_STEPS_PER_TAG * markup.count("<") + len(markup) // _CHARACTERS_PER_STEP)
     # lxml refuses text that declares an encoding, so it gets bytes.
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
         page = html.document_fromstring(markup.encode("utf-8", "replace"), parser=parser)
     except etree.ParserError as exc:
-        raise LoadError(sentence(f"The page holds no element: {exc}")) from exc
+        raise NoReaderError(sentence(f"The page holds no element: {exc}"), reason="no text") from exc
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
     return page
 
 
-def _head(page: html.HtmlElement) -> dict[str, str]:
-    """Title, description, author and language."""
+def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
+    """Title, description, author and language; and all ``<meta>``, also without their prefixes such as ``dc.``."""
     named: dict[str, str] = {}
     for meta in page.iter("meta"):
         name = (meta.get("name") or meta.get("property") or meta.get("http-equiv") or "").lower()
         named.setdefault(name, meta.get("content") or "")
+    fields: dict[str, str] = {}
+    for name, value in sorted(named.items(), key=lambda one: len(_META_PREFIX.split(one[0]))):
+        for alias in (name, _META_PREFIX.split(name)[-1]):
+            fields.setdefault(_META_MARKS.sub("_", alias), " ".join(clean(value).split()))
     found = {
         "title": page.findtext(".//title") or "",
         "description": named.get("description") or named.get("og:description", ""),
@@ -239,16 +249,23 @@ def _head(page: html.HtmlElement) -> dict[str, str]:
         "language": page.get("lang") or named.get("content-language", ""),
     }
     folded = {name: " ".join(clean(value).split()) for name, value in found.items()}
-    return {name: value for name, value in folded.items() if value}
+    metadata = {name: value for name, value in folded.items() if value}
+    return metadata, {name: value for name, value in fields.items() if name and value}
+
+
+_META_PREFIX = re.compile(r"[.:]")
+_META_MARKS = re.compile(r"[-.:]")
 
 
 def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
     writer = _Writer()
     inside: list[str] = []  # the open <pre> elements and table cells without a table
+    unseen: html.HtmlElement | None = None  # nothing of it was opened that its end could close
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
         if event == "start" and (tag in _UNSEEN_TAGS or _is_hidden(element)):
+            unseen = element
             walker.skip_subtree()
         elif event == "start":
             _open(element, writer, inside)
@@ -258,13 +275,16 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
                     walker.skip_subtree()
                     continue
                 titled = element.find("caption")
-                if titled is not None:
+                if titled is not None and not _is_hidden(titled):
                     writer.write(_cell_text(titled), verbatim=False)
                     writer.line(1, folded=False)
                 writer.table(*read_table(rows, header=_header_count(element), caption=_caption(element)))
                 walker.skip_subtree()
         else:
-            _close(tag, writer, inside)
+            if element is not unseen:
+                _close(tag, writer, inside)
+            if tag in _BREAKS:
+                writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
             writer.write(element.tail, verbatim="pre" in inside)
     return writer
 
@@ -273,10 +293,12 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
     """The rows of a table; None if it arranges blocks, or has text outside of its cells."""
     if table.text and table.text.strip():
         return None
+    reading().spend(sum(1 for _ in table.iter()))
     groups: list[list[html.HtmlElement]] = [[]]
     inner = [*itertools.islice(table.iterdescendants("table"), _MAX_INNER)]
     is_data = len(inner) < _MAX_INNER and any(_is_own(one, table) for one in table.iter("th", "thead", "caption"))
-    within = {part for one in inner for part in one.iter()} if is_data else set()
+    outermost = (one for one in inner if next(one.iterancestors("table")) is table)
+    within = {part for one in outermost for part in one.iter()} if is_data else set()
     for part in table.iter("*"):
         if part is table or not isinstance(part.tag, str) or part in within:
             continue
@@ -314,7 +336,7 @@ def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
 
 def _header_count(table: html.HtmlElement) -> int:
     """The number of rows of a table's head, or of its first rows without a cell of data."""
-    rows = [row for row in table.iter("tr") if _is_own(row, table)]
+    rows = [row for row in table.iter("tr") if _is_own(row, table) and not _is_hidden(row)]
     named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
     return len(list(named)) or len(
         list(itertools.takewhile(lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]))
@@ -326,7 +348,7 @@ def _caption(table: html.HtmlElement) -> str:
     caption = table.find("caption")
     if caption is None and above is not None and above.tag == "figure":
         caption = above.find("figcaption")
-    return "" if caption is None else _cell_text(caption)
+    return "" if caption is None or _is_hidden(caption) else _cell_text(caption)
 
 
 def _cell_text(cell: html.HtmlElement) -> str:
@@ -374,8 +396,6 @@ def _close(tag: str, writer: _Writer, inside: list[str]) -> None:
         inside.pop()
     if tag == "li":
         writer.end_item()
-    if tag in _BREAKS:
-        writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
 
 
 def _integer(text: str | None, default: int) -> int:
@@ -520,8 +540,9 @@ class EpubLoader:
             for number, name in enumerate(_chapters(book, package), start=1):
                 if name in protected:
                     raise LoadError("The e-book is protected against copying; only other books can be read.")
-                markup = decode(archive.read(name))
-                page = read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
+                page = LoadedFile("")
+                with archive.tolerated(f"chapter {number} ({name})"):
+                    page = _chapter(archive, name)
                 if page.text.strip():
                     heading = page.locations[0].label if page.locations else ""
                     texts.append(page.text.strip())
@@ -530,6 +551,11 @@ class EpubLoader:
         text, locations = join_parts(texts, labels)
         placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
         return LoadedFile(text, locations, _metadata(book), tuple(placed))
+
+
+def _chapter(archive: Archive, name: str) -> LoadedFile:
+    markup = decode(archive.read(name))
+    return read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
 
 
 def _package(archive: Archive) -> str:
@@ -560,8 +586,14 @@ def _metadata(book: Element) -> dict[str, str]:
     """Title, authors and language of the book."""
     found: dict[str, list[str]] = {}
     for element in book.iterfind("{*}metadata/*"):
-        name = _METADATA.get(local_name(element))
+        name = _METADATA.get(local_name(element), local_name(element))
         words = " ".join("".join(map(str, element.itertext())).split())
+        if local_name(element) == "meta":
+            name = _META_PREFIX.split(element.get("name") or element.get("property") or "")[-1]
+            words = words or element.get("content", "")
         if name and words:
             found.setdefault(name, []).append(words)
-    return {name: ", ".join(values) if name == "author" else values[0] for name, values in found.items()}
+    values = {name: ", ".join(listed) if name == "author" else listed[0] for name, listed in found.items()}
+    lists = {name: listed for name, listed in found.items() if len(listed) > 1 and name != "author"}
+    reading().fields |= {**values, **lists}
+    return {name: values[name] for name in _METADATA.values() if name in values}

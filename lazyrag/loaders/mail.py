@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
 from lazyrag.loaders.armour import SEALED_PARTS, without_armour
-from lazyrag.loaders.base import LoadedFile, join_parts, reading
+from lazyrag.loaders.base import PART_ERRORS, LoadedFile, join_parts, part_problem, reading
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.html import read_html
 
@@ -25,6 +25,7 @@ Attachment: TypeAlias = tuple[str, Callable[[], LoadedFile]]
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MAX_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
+_STEPS_PER_PART = 32
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -74,10 +75,10 @@ class MboxLoader:
                 try:
                     mails.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))))
                     unread |= unread_within(mails[-1], str(number))
-                except LoadError as exc:
-                    if reading().has_too_many_members:
+                except PART_ERRORS as exc:
+                    if reading().is_over:
                         raise
-                    unread[str(number)] = str(exc)
+                    unread[str(number)] = part_problem(exc)
                     mails.append(LoadedFile(""))  # the others keep their numbers
         finally:
             box.close()
@@ -100,9 +101,10 @@ class MboxLoader:
 def _read_mail(data: bytes) -> LoadedFile:
     if b"\0" in data[:200]:  # UTF-16, as editors store it
         data = decode(data).encode()
+    reading().spend(_STEPS_PER_PART * data.count(b"\n--"))
     mail = cast("EmailMessage", message_from_bytes(data, policy=_POLICY))
     headers: dict[str, Any] = {name: value for name in _HEADERS if (value := _header(mail, name))}
-    bodies = []
+    bodies: list[str] = []
     attachments = []
     notes = [SEALED_PARTS["multipart/encrypted"]] if mail.get_content_type() == "multipart/encrypted" else []
     for part in _leaves(mail):
@@ -113,7 +115,8 @@ def _read_mail(data: bytes) -> LoadedFile:
         elif part.is_attachment() or part.get_filename() or part.get_content_maintype() not in {"text", "multipart"}:
             attachments.append(part)
         else:  # a multipart part without parts is text as well
-            bodies.append(without_armour(_body(part), notes))
+            with reading().tolerated(f"body {len(bodies) + 1}"):
+                bodies.append(without_armour(_body(part), notes))
     noted = {"notes": list(dict.fromkeys(notes))} if notes else {}
     return whole_mail(headers, bodies, lambda folder: _attachments(attachments, folder), noted)
 
@@ -180,7 +183,7 @@ def _attachments(parts: Iterable[EmailMessage], folder: Path) -> Iterator[Attach
     for number, part in enumerate(parts, start=1):
         default = f"attachment {number}{endings.get(part.get_content_type(), '')}"
         name = base_name(part.get_filename() or "") or default
-        yield name, functools.partial(load_member, folder, name, [_bytes_of(part)])
+        yield name, functools.partial(load_member, folder, name, map(_bytes_of, [part]))
 
 
 def base_name(name: str) -> str:

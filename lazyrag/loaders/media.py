@@ -26,6 +26,11 @@ MediaReader: TypeAlias = "Callable[[Path], str | LoadedFile | Iterable[tuple[flo
 """From a file's path to its text or description: a text, or pieces (start, end, text), the times in seconds."""
 
 
+def without_reader(kind: MediaKind) -> str:
+    """Why a file of a kind is skipped."""
+    return f"{kind} without a media reader (register_media_reader)"
+
+
 @known_arguments
 class _MediaLoader:
     kind: ClassVar[MediaKind]
@@ -38,7 +43,7 @@ class _MediaLoader:
         """Read the file."""
         if self._reader is None:
             hint = f'Register one with register_media_reader("{self.kind}", function): function(path) returns text.'
-            raise NoReaderError(f"No text extractor for {self.kind} files. {hint}")
+            raise NoReaderError(f"No text extractor for {self.kind} files. {hint}", reason=without_reader(self.kind))
         return _read(self._reader, path, self.kind)
 
 

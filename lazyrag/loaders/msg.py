@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,7 +130,10 @@ def _read(container: Container, folder: Folder) -> LoadedFile:
     headers |= _recipients(mail)
     headers["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
     headers = {name: value for name, value in headers.items() if value}
-    return whole_mail(headers, [_body(mail)], functools.partial(_attachments, mail))
+    bodies = []
+    with reading().tolerated("body"):
+        bodies.append(_body(mail))
+    return whole_mail(headers, bodies, functools.partial(_attachments, mail))
 
 
 class _Item:
@@ -207,7 +211,8 @@ def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
             yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
         else:
             name = name or f"attachment {number}"
-            yield name, functools.partial(load_member, temporary, name, [one.stream(_DATA, "0102")])
+            pieces = itertools.starmap(one.stream, [(_DATA, "0102")])  # read when the attachment is
+            yield name, functools.partial(load_member, temporary, name, pieces)
 
 
 _DICTIONARY = (

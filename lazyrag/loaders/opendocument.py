@@ -6,12 +6,13 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
 from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
@@ -22,6 +23,8 @@ _MAX_REPEATED = 1_000
 """Repeated rows and cells that are read; programs fill whole sheets with them."""
 _MAX_ROWS = 1 << 24
 """Repeated rows that are counted: programs have fewer in a sheet."""
+T = TypeVar("T")
+_PROPERTIES = {"creator": "author", "date": "modified", "creation-date": "created", "keyword": "keywords"}
 _DURATION = re.compile(r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,]\d+)?S)?$")
 
 
@@ -93,21 +96,28 @@ def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:
 
 
 def _properties(archive: Archive) -> dict[str, str]:
-    """Title and author."""
-    if "meta.xml" not in archive:
-        return {}
-    meta = archive.xml("meta.xml")
-    found = {
-        "title": meta.findtext(".//{*}title"),
-        "author": meta.findtext(".//{*}creator") or meta.findtext(".//{*}initial-creator"),
-    }
-    return {name: value.strip() for name, value in found.items() if value and value.strip()}
+    """Title and author; all properties may fill declared fields."""
+    found: dict[str, str] = {}
+    for group in archive.optional("meta.xml" if "meta.xml" in archive else ""):
+        for one in group:
+            name = attribute(one, "name") or local_name(one)
+            found.setdefault(_PROPERTIES.get(name, name), (one.text or "").strip())
+    filled = {name: text for name, text in found.items() if text}
+    author = filled.get("author") or filled.get("initial-creator", "")
+    filled |= {"author": author} if author else {}
+    reading().fields |= filled
+    return {name: filled[name] for name in ("title", "author") if name in filled}
 
 
 def _count(element: Element, name: str, most: int = _MAX_REPEATED) -> int:
     """A number of repetitions, from 1 to a bound."""
     value = attribute(element, name)
     return max(1, min(int(value), most)) if value.isdecimal() and len(value) < 10 else 1
+
+
+def _repeated(value: T, times: int) -> list[T]:
+    reading().spend(times)
+    return [value] * times
 
 
 def _blocks(parent: Element) -> Iterator[tuple[str, int | list[FoundTable]]]:
@@ -148,7 +158,7 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
             one
             for cell in row
             if local_name(cell) == "table-cell"
-            for one in [read(cell)] * _count(cell, "number-columns-repeated")
+            for one in _repeated(read(cell), _count(cell, "number-columns-repeated"))
         ]
         for row in _own(table, "table-row")
     )
@@ -171,7 +181,8 @@ def _run_text(parent: Element) -> Iterator[str]:
     for child in parent:
         kind = local_name(child)
         if kind == "s":
-            yield " " * (int(count) if (count := attribute(child, "c")).isdecimal() and len(count) < 4 else 1)
+            count = attribute(child, "c")
+            yield "".join(_repeated(" ", int(count) if count.isdecimal() and len(count) < 4 else 1))
         elif kind == "tab":
             yield "\t"
         elif kind == "line-break":
@@ -201,7 +212,7 @@ def _rows(table: Element, merges: list[Merge]) -> Iterator[Row]:
                 columns, rows = (_count(cell, f"number-{name}-spanned") for name in ("columns", "rows"))
                 if columns > 1 or rows > 1:
                     merges.append((above + 1, above + rows, len(cells) + 1, len(cells) + columns))
-                cells += [_value(cell)] * _count(cell, "number-columns-repeated")
+                cells += _repeated(_value(cell), _count(cell, "number-columns-repeated"))
         while cells and cells[-1] is None:
             cells.pop()
         count = _count(row, "number-rows-repeated", most=_MAX_ROWS)

@@ -1,42 +1,28 @@
-"""PDF documents: `PdfLoader`, on pypdfium2."""
+"""PDF documents: `PdfLoader`, whose pages a child process reads."""
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import io
-import logging
+import os
 import re
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pypdfium2
-import pypdfium2.raw as pdfium
 
 from lazyrag.data.segment import Location
-from lazyrag.errors import LazyRAGError, LoadError, sentence
+from lazyrag.errors import LazyRAGError, LoaderEndedError, LoadError, sentence
 from lazyrag.loaders import base
-from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
-from lazyrag.loaders.bidi import has_right_to_left
-from lazyrag.loaders.ocr import Ocr, OcrWord, has_few_letters, is_garbled, word_glyphs
-from lazyrag.loaders.pdf_layout import (
-    letters,
-    page_text,
-    quarter_turns,
-    turned,
-    without_repeated_lines,
-)
-from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, SizedLine, TypeSizes
-from lazyrag.loaders.pdf_recovery import recovered
-from lazyrag.loaders.pdf_streams import count_objects, too_many_objects
+from lazyrag.loaders.base import DEFAULT_LIMITS, LoadedFile, LoadLimits, check_pages, join_parts, reading
+from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
+from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
+from lazyrag.loaders.pdf_lines import PlacedText
+from lazyrag.loaders.process import borrow, give_back
+from lazyrag.progress.bar import Work
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
     is_list_of,
@@ -112,103 +98,57 @@ class PdfLoader:
         Raises:
             LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
         """
-        until = time.monotonic() + self.max_seconds
-        check_time = functools.partial(self._check_time, 0, 0, until)
-        objects = count_objects(path, self.max_objects, check_time)
         with closing(self.open(path)) as file:
             check_pages(file.count)
-            if file.is_encrypted:
-                with tempfile.TemporaryDirectory() as folder:
-                    file.save_decrypted(decrypted := Path(folder, "decrypted.pdf"))
-                    objects = count_objects(decrypted, self.max_objects, check_time)
-            if objects > self.max_objects * max(1, file.count):
-                raise too_many_objects(self.max_objects)
             if self.max_pages is not None and file.count > self.max_pages:
                 hint = f"Split it, or allow more: PdfLoader(max_pages={file.count})."
                 raise LoadError(f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}")
-            return self.load_pages(file, until)
+            return self.load_pages(file)
 
-    def load_pages(self, file: PdfFile, until: float) -> LoadedFile:
-        """Read the pages of an open file, until a time of `time.monotonic`."""
-        read = self._read_pages(file, until)
+    def load_pages(self, file: PdfFile) -> LoadedFile:
+        """Read the pages of an open file."""
+        read = file.read(has_ocr=self.ocr is not None)
         if self.ocr is not None:
             self._recognize_pages(file, read)
         if not any(read.texts):
             raise file.no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        headings = heading_locations(_headings(file.outline() or read.sizes.headings(), text, locations), len(text))
+        headings = heading_locations(_headings(read.outline, text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
-        return LoadedFile(text, (*locations, *sections), {**file.metadata(), **read.metadata(), **notes})
+        return LoadedFile(text, (*locations, *sections), {**read.file_metadata, **read.metadata(), **notes})
 
-    def open(self, path: Path) -> PdfFile:
-        """Open the file by one of the passwords, or what is left of a damaged one."""
-        passwords = ("", *self._passwords)
-        try:
-            try:
-                return PdfFile(path, passwords)
-            except pypdfium2.PdfiumError:
-                found = recovered(path.read_bytes())
-                with _load_errors():
-                    if found is None:
-                        return PdfFile(_rewritten(path, passwords), ("",))
-                    return PdfFile(io.BytesIO(found[0]), ("",), lost=found[1])
-        except _WrongPasswordError as exc:
-            problem = "no password that PdfLoader was given opens it" if any(self._passwords) else "it needs a password"
-            hint = "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without one."
-            raise LoadError(f"The PDF is encrypted, and {problem}. {hint}") from exc
+    def open(self, path: Path, max_seconds: float = 0.0) -> PdfFile:
+        """Open the file by one of the passwords, or what is left of a damaged one.
 
-    def _read_pages(self, file: PdfFile, until: float) -> _Pages:
-        read = _Pages()
-        for index in range(file.count):
-            self._check_time(index, file.count, until)
-            try:
-                glyphs, has_drawings = file.page(index)
-                lines: list[SizedLine] = []
-                text = page_text(glyphs, lines)
-            except LazyRAGError:
-                raise
-            except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
-                read.texts.append("")
-                read.sizes.add_page(())
-                read.unread[index + 1] = f"{type(exc).__name__}: {exc}".rstrip(": ")
-                continue
-            read.texts.append(text)
-            read.sizes.add_page(lines)
-            if not text and index + 1 in file.lost:
-                read.unread[index + 1] = file.lost[index + 1]
-            elif not text and has_drawings:
-                read.textless.append(index + 1)
-            elif text and self.ocr is not None and not file.is_usable(index, text):
-                read.unusable.append(index + 1)
-        return read
+        Args:
+            path: An existing file.
+            max_seconds: Time for reading it; 0 for that of the loader.
+        """
+        return PdfFile(path, ("", *self._passwords), self.max_objects, max_seconds or self.max_seconds)
 
-    def _check_time(self, done: int, count: int, until: float) -> None:
-        if time.monotonic() > until:
-            read = f"{done} of its {count} pages were" if count else "none of its pages was"
-            hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
-            raise LoadError(f"Reading the PDF took longer than {self.max_seconds:g} s; {read} read by then. {hint}")
-
-    def _recognize_pages(self, file: PdfFile, read: _Pages) -> None:
-        from tqdm import tqdm  # slow to import
-
+    def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
         numbers = sorted(read.textless + read.unusable)
-        # Shown in terminals, after two seconds.
-        for number in tqdm(numbers, "OCR", unit="page", delay=2, leave=False, disable=None):
-            try:
-                found = self.recognize(file, number)
-            except TimeoutError as exc:
-                read.unread[number] = str(exc)
-                continue
-            finally:
-                base.page_recognized()
-            text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
-            before = read.texts[number - 1]
-            if text and (is_garbled(before) or len(text) > len(before)):
-                read.texts[number - 1] = text
-                read.by_ocr.append(number)
+        with Work("OCR", len(numbers), "page") as work:
+            for done, number in enumerate(numbers):
+                work.reach(done)
+                self._recognize_page(file, read, number)
         read.textless = [number for number in read.textless if number not in {*read.by_ocr, *read.unread}]
+
+    def _recognize_page(self, file: PdfFile, read: Pages, number: int) -> None:
+        try:
+            found = self.recognize(file, number)
+        except TimeoutError as exc:
+            read.unread[number] = str(exc)
+            return
+        finally:
+            base.page_recognized()
+        text = (found if isinstance(found, str) else page_text(word_glyphs(*found))).strip()
+        before = read.texts[number - 1]
+        if text and (is_garbled(before) or len(text) > len(before)):
+            read.texts[number - 1] = text
+            read.by_ocr.append(number)
 
     def recognize(self, file: PdfFile, number: int) -> str | tuple[list[OcrWord], tuple[int, ...]]:
         """Recognize a page: its text, or its words and the shape of the image.
@@ -217,7 +157,7 @@ class PdfLoader:
             LoadError: If the OCR fails.
             TimeoutError: If it takes too long.
         """
-        with _load_errors():
+        with load_errors():
             image = file.image(number - 1, _OCR_DOTS_PER_INCH)
         try:
             found: Any = self.ocr(image) if self.ocr is not None else ""
@@ -233,17 +173,19 @@ class PdfLoader:
 
 
 @dataclass(slots=True)
-class _Pages:
-    """Texts of the pages, and the numbers of those that have none."""
+class Pages:
+    """Texts of the pages, the numbers of those that have none, and what the file says of itself."""
 
     texts: list[str] = field(default_factory=list)
     textless: list[int] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
     unusable: list[int] = field(default_factory=list)
-    sizes: TypeSizes = field(default_factory=TypeSizes)
+    outline: Sequence[tuple[int, str, int]] = ()
+    file_metadata: dict[str, str] = field(default_factory=dict)
 
     def metadata(self) -> dict[str, Any]:
+        """The numbers of pages, as metadata of the document."""
         unread = {str(number): reason for number, reason in self.unread.items()}
         found = {"pages_without_text": self.textless, "pages_by_ocr": self.by_ocr, "pages_unread": unread}
         return {"pages": len(self.texts), **{name: value for name, value in found.items() if value}}
@@ -255,7 +197,7 @@ class _Pages:
         return [f"{_numbered(pages)}: {what}" for pages, what in found if pages]
 
 
-def _no_text(read: _Pages) -> LoadError:
+def _no_text(read: Pages) -> LoadError:
     if read.unread:
         number, reason = next(iter(read.unread.items()))
         pages = _numbered(list(read.unread))
@@ -264,8 +206,8 @@ def _no_text(read: _Pages) -> LoadError:
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    hint = "they need text recognition (OCR): lazyrag.loaders.scans.add_ocr(docs), or lazyrag index --ocr."
-    return LoadError(f"The PDF has no text layer on any page{scanned}; {hint}")
+    hint = "Call lazyrag.loaders.scans.add_ocr(docs), which reads them by text recognition (OCR)."
+    return LoadError(f"The PDF has no text layer on any page{scanned}. {hint}")
 
 
 def _numbered(numbers: Sequence[int]) -> str:
@@ -281,11 +223,11 @@ def _numbered(numbers: Sequence[int]) -> str:
 
 
 @contextmanager
-def _load_errors() -> Iterator[None]:
+def load_errors() -> Iterator[None]:
     """Turn errors of the PDF libraries into LoadErrors."""
     try:
         yield
-    except (LazyRAGError, _WrongPasswordError):
+    except LazyRAGError:
         raise
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
@@ -293,123 +235,95 @@ def _load_errors() -> Iterator[None]:
         raise LoadError(f"PdfLoader could not read the file ({found}). {hint}") from exc
 
 
-_LOCK = threading.Lock()
-"""pdfium is not thread-safe, not even with one file per thread."""
-
-_MAX_GLYPHS = 1_000_000
-_MAX_PIXELS = 40_000_000
-_MAX_TAGS = 100_000  # of a page
-_POINTS_PER_INCH = 72
-
-_TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
-_DATE_FIELDS = {"CreationDate": "created", "ModDate": "modified"}
-_PLACEHOLDERS = frozenset(["", "untitled", "anonymous", "unspecified"])  # reportlab writes them
-_DATE = re.compile(
-    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
-    r"(?:(?P<zone>[-+Z])(?:(?P<hours>\d\d)'?(?P<minutes>\d\d)?'?)?)?"
-)
-
-
-class _WrongPasswordError(Exception):
-    """None of the passwords opens the file."""
+_PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
+_MEMORY, _MEMORY_PER_BYTE = 240 << 20, 64
+"""Bytes for reading a small file, and for each byte of one, unless the Document has other limits."""
+_CPU_SHARE = 7 / 600  # of the seconds of a file, for each MB: time of the processor for its text
+_RENDERED = 768 << 20  # more for a picture of a page
 
 
 class PdfFile:
-    """An open PDF.
+    """A PDF that a child process has open, see `lazyrag.loaders.pdf_pages.OpenPdf`.
 
     Args:
-        source: An existing file, or its bytes.
+        path: An existing file.
         passwords: Tried one after the other.
-        lost: Of a recovered file what is lost of pages, by number.
+        max_objects: Most strings and lines of a page.
+        max_seconds: Time for reading it.
 
     Raises:
-        _WrongPasswordError: If none of them opens it.
+        LoadError: If it cannot be opened.
     """
 
-    def __init__(
-        self, source: Path | io.BytesIO, passwords: Sequence[str], lost: Mapping[int, str] = MappingProxyType({})
-    ) -> None:
-        self.lost = lost
-        with _LOCK:
-            self._document = _opened(source, passwords)
-            self.count = len(self._document)
+    def __init__(self, path: Path, passwords: Sequence[str], max_objects: int, max_seconds: float) -> None:
+        size = path.stat().st_size
+        self._cpu_s = max_seconds * _CPU_SHARE * max(1.0, size / 1e6)
+        self._limits = _limits_of(size, max_seconds)
+        self._process = borrow(_PAGES)
+        try:
+            self.count = self._call("open", os.path.abspath(path), [*passwords], max_objects, max_seconds)  # noqa: PTH100
+        except BaseException:
+            self.close()
+            raise
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether its streams are."""
-        return int(pdfium.FPDF_GetSecurityHandlerRevision(self._document.raw)) >= 0
+    def _call(self, method: str, *args: Any, limits: LoadLimits | None = None) -> Any:
+        return self._process.call(method, *args, limits=limits or self._limits)
 
-    def save_decrypted(self, path: Path) -> None:
-        """Write a copy whose streams are packed as here, and not encrypted."""
-        with _LOCK:
-            self._document.save(path, flags=pdfium.FPDF_REMOVE_SECURITY)
+    def read(self, *, has_ocr: bool) -> Pages:
+        """Read the text layer of all pages."""
+        found = Pages(**self._process.call("read", has_ocr, limits=self._limits, cpu_s=self._cpu_s))
+        found.unread = dict(found.unread)
+        return found
 
-    def page(self, index: int) -> tuple[list[Glyph], bool]:
-        """Characters of a page in drawing order, and, if there are none, whether it has pictures or lines."""
-        with self.opened(index) as (page, text):
-            glyphs = page_glyphs(PageText(page, text))
-            return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
-
-    @contextmanager
-    def handle(self, index: int) -> Iterator[Any]:
-        """Open a page, for one thread at a time."""
-        with _LOCK, closing(self._document[index]) as page:
-            yield page
-
-    @contextmanager
-    def opened(self, index: int) -> Iterator[tuple[Any, Any]]:
-        """Open a page and its text, pdfium's own handles, for one thread at a time."""
-        with self.handle(index) as page, closing(page.get_textpage()) as text:
-            yield page.raw, text.raw
+    def layers(self) -> set[bool]:
+        """Whether pages have a text layer, see `lazyrag.loaders.pdf_pages.OpenPdf.layers`."""
+        return set(self._call("layers"))
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
-        with self.handle(index) as page:
-            width, height = page.get_size()
-            scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
-            pixels = max(1.0, width * height * scale * scale)
-            scale *= min(1.0, (_MAX_PIXELS / pixels) ** 0.5)
-            with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
-                return np.array(bitmap.to_numpy()[:, :, :3])
+        most = self._limits.memory_bytes
+        limits = replace(self._limits, memory_bytes=most and most + _RENDERED)
+        image: np.ndarray = np.load(io.BytesIO(self._call("image", index, dots_per_inch, pixels_wide, limits=limits)))
+        return image
 
-    def metadata(self) -> dict[str, str]:
-        """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO 8601."""
-        value = self._document.get_metadata_value
-        with _LOCK:
-            found = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
-            found |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
-        return {
-            name: text.encode("utf-8", "replace").decode() for name, text in found.items() if text not in _PLACEHOLDERS
-        }
+    def placed(self, index: int) -> PlacedText:
+        """The text of a page, made as for ingestion, with the characters of the page."""
+        text, at = self._call("placed", index)
+        return PlacedText(text, tuple(at))
 
-    def outline(self) -> list[tuple[int, str, int]]:
-        """Level from 1, title and index of the page of each entry; those without a page or a title are skipped."""
-        found = []
-        with _LOCK, suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
-            for entry in self._document.get_toc():
-                target, title = entry.get_dest(), " ".join(entry.get_title().replace("\x00", "").split())
-                page = None if target is None else target.get_index()
-                if title and page is not None and 0 <= page < self.count:
-                    found.append((entry.level + 1, title, page))
+    def boxes(self, index: int, characters: Iterable[int]) -> tuple[float, list[tuple[float, ...]]]:
+        """The height of a page, and boxes of characters; see `lazyrag.loaders.pdf_pages.OpenPdf.boxes`."""
+        height, found = self._call("boxes", index, [*characters])
+        return height, found
+
+    def pictures(self, index: int) -> list[tuple[Any, ...]]:
+        """The pictures of a page, see `lazyrag.loaders.pdf_pages.OpenPdf.pictures`."""
+        found: list[tuple[Any, ...]] = self._call("pictures", index)
         return found
 
-    def is_usable(self, index: int, text: str) -> bool:
-        """Whether the text layer of a page holds its words: not garbled, and not a few of them over a scan."""
-        if is_garbled(text):
-            return False
-        if not has_few_letters(text):
-            return True
-        with self.opened(index) as (page, _):
-            return not _is_covered(page)
+    def picture(self, index: int, number: int) -> bytes:
+        """A picture of a page as a file."""
+        data: bytes = self._call("picture", index, number)
+        return data
 
-    def no_text(self, read: _Pages) -> LoadError:
+    def no_text(self, read: Pages) -> LoadError:
         """The error for a file without any text."""
         return _no_text(read)
 
     def close(self) -> None:
-        """Close the file. The garbage collector would do it in any thread."""
-        with _LOCK:
-            self._document.close()
+        """Close the file, and keep the process for others."""
+        if self._process.is_alive:
+            with suppress(LoaderEndedError):
+                self._process.call("close")
+        give_back(self._process)
+
+
+def _limits_of(size: int, max_seconds: float) -> LoadLimits:
+    """The limits of a file of so many bytes; by default its size decides."""
+    limits = reading().limits
+    if limits.memory_bytes == DEFAULT_LIMITS.memory_bytes:
+        limits = replace(limits, memory_bytes=min(limits.memory_bytes or 0, _MEMORY + _MEMORY_PER_BYTE * size))
+    return limits if limits.time_s != DEFAULT_LIMITS.time_s else replace(limits, time_s=max_seconds)
 
 
 def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequence[Location]) -> list[Heading]:
@@ -428,282 +342,3 @@ def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequenc
         limit = max((line.start() for line in lines), default=start)
         found.append(Heading(limit, level, title))
     return found[::-1]
-
-
-def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:
-    for password in passwords:
-        try:
-            return pypdfium2.PdfDocument(source, password=password or None)
-        except pypdfium2.PdfiumError as exc:
-            if getattr(exc, "err_code", None) != pdfium.FPDF_ERR_PASSWORD and "password" not in str(exc).lower():
-                raise
-    raise _WrongPasswordError
-
-
-def _rewritten(path: Path, passwords: Sequence[str]) -> io.BytesIO:
-    """A file that pdfium cannot open, rewritten by pypdf, which tolerates other flaws."""
-    import pypdf  # rarely needed, and slow to import
-
-    with _quiet(logging.getLogger("pypdf")), pypdf.PdfReader(path) as reader:
-        if reader.is_encrypted and not any(reader.decrypt(one) for one in passwords):
-            raise _WrongPasswordError
-        target = io.BytesIO()
-        pypdf.PdfWriter(clone_from=reader).write(target)
-        return target
-
-
-_QUIET_LOCK = threading.Lock()
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Silence a package's loggers: flaws of a file that matter are reported by our own errors."""
-    with _QUIET_LOCK:
-        handler, propagate = logging.NullHandler(), logger.propagate
-        logger.addHandler(handler)
-        logger.propagate = False
-        try:
-            yield
-        finally:
-            logger.propagate = propagate
-            logger.removeHandler(handler)
-
-
-def iso_date(text: str) -> str:
-    """A date of a PDF as ISO 8601; "" if it is not one.
-
-    Example:
-        >>> iso_date("D:20240131093000+08'00'"), iso_date("D:2024"), iso_date("yesterday")
-        ('2024-01-31T09:30:00+08:00', '2024-01-01T00:00:00', '')
-    """
-    found = _DATE.match(text.strip())
-    if found is None:
-        return ""
-    part = {name: value or "" for name, value in found.groupdict().items()}
-    zone = part["zone"]
-    if zone in ("+", "-"):
-        zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
-    day = f"{part['year']}-{part['month'] or '01'}-{part['day'] or '01'}"
-    return f"{day}T{part['hour'] or '00'}:{part['minute'] or '00'}:{part['second'] or '00'}{zone}"
-
-
-_SHOWN_WIDE = 1 << 24  # pdfium converts to integers
-
-
-def shown_height(page: Any) -> float:
-    """The height of a page as it is shown, in widths of it."""
-    return pdfium.FPDF_GetPageHeightF(page) / (pdfium.FPDF_GetPageWidthF(page) or 1.0) or 1.0
-
-
-def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
-    """A point of a page as it is shown, turned and cropped: from its top left, in widths of it."""
-    across, down, height = ctypes.c_int(), ctypes.c_int(), round(_SHOWN_WIDE * shown_height(page))
-    pdfium.FPDF_PageToDevice(page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down))
-    return across.value / _SHOWN_WIDE, down.value / _SHOWN_WIDE
-
-
-def _has_drawings(page: Any) -> bool:
-    count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
-    kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
-    return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
-
-
-def image_objects(page: Any) -> Iterator[tuple[Any, int]]:
-    """The pictures on a page of `PdfFile.handle`, in drawing order, and the numbers of their marked content."""
-    for one in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
-        yield one, pdfium.FPDFPageObj_GetMarkedContentID(one.raw)
-
-
-def alternative_texts(page: Any) -> dict[int, str]:
-    """Alternative texts of the pictures on a tagged page of `PdfFile.handle`, by number of their marked content."""
-    found: dict[int, str] = {}
-    tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
-    if not tree:
-        return found
-    count = pdfium.FPDF_StructTree_CountChildren(tree)
-    waiting = [pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count)]
-    for _ in range(_MAX_TAGS):
-        if not waiting:
-            break
-        one = waiting.pop()
-        size = pdfium.FPDF_StructElement_GetAltText(one, None, 0) if one else 0
-        if size > 2:
-            buffer = ctypes.create_string_buffer(size)
-            pdfium.FPDF_StructElement_GetAltText(one, buffer, size)
-            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(one)):
-                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(one, at)
-                found[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
-        count = pdfium.FPDF_StructElement_CountChildren(one) if one else 0
-        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(one, at) for at in range(count)]
-    pdfium.FPDF_StructTree_Close(tree)
-    return found
-
-
-_COVERED = 0.6  # of a page, by one picture
-
-
-def _is_covered(page: Any) -> bool:
-    """Whether a picture covers most of a page, as in scans."""
-    edges = [ctypes.c_float() for _ in range(4)]
-    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
-    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
-        one = pdfium.FPDFPage_GetObject(page, at)
-        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
-            continue
-        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
-            left, bottom, right, top = (edge.value for edge in edges)
-            if (right - left) * (top - bottom) >= _COVERED * area:
-                return True
-    return False
-
-
-_WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_WIDEST = 1.3  # of a letter, in font sizes
-_EDGE = 1.0  # points beyond the crop box that count as inside
-
-
-def page_glyphs(page: PageText) -> list[Glyph]:
-    """The characters of a page, without the spaces and line ends that pdfium adds.
-
-    A word on one line, as most are, is located by its ends alone: four calls for six characters. So is an English line
-    that is drawn by one operator, with its blanks.
-    """
-    text = page.text
-    count = pdfium.FPDFText_CountChars(text)
-    if count > _MAX_GLYPHS:
-        raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
-    found: list[Glyph] = []
-    content = _all_text(text, count)
-    # Characters beyond the first 65,536 have indices that differ from those of UTF-16 units.
-    if content is None or has_right_to_left(content):
-        return page.read_characters(0, count, found)
-    for stretch in _WORD.finditer(content):
-        start = stretch.start()
-        if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
-            page.read_stretch(start, stretch[0], found)
-            continue
-        for part in re.finditer(r" |[^ ]+", stretch[0]):
-            page.read_stretch(start + part.start(), part[0], found)
-    return found
-
-
-def _all_text(text: Any, count: int) -> str | None:
-    """The page's text if each of its characters is one UTF-16 unit; else None."""
-    buffer = (ctypes.c_ushort * (count + 1))()
-    written = pdfium.FPDFText_GetText(text, 0, count, buffer)
-    if written != count + 1:
-        return None
-    content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
-    return content if len(content) == count and not _SURROGATE.search(content) else None
-
-
-class PageText:
-    """Locates the characters of a page."""
-
-    def __init__(self, page: Any, text: Any) -> None:
-        self.text = text
-        bounds = pdfium.FS_RECTF()
-        is_bounded = pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds)) and bounds.right > bounds.left
-        self._bounds = (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
-        self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
-        self._across, self._up = ctypes.c_double(), ctypes.c_double()
-        self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
-        self._at_across, self._at_up = ctypes.byref(self._across), ctypes.byref(self._up)
-
-    def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
-        """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
-        return letters(text)
-
-    def is_drawn_at_once(self, start: int, line: str) -> bool:
-        """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
-        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
-            return False
-        at = line.find(" ")
-        while at >= 0:
-            if pdfium.FPDFText_IsGenerated(self.text, start + at):
-                return False
-            at = line.find(" ", at + 1)
-        return True
-
-    def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
-        """Add a blank, a word or a line, as one glyph where possible."""
-        if stretch == " ":
-            if not pdfium.FPDFText_IsGenerated(self.text, start):
-                found.append(BLANK)
-        elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
-            found.append(glyph)
-        else:
-            self.read_characters(start, start + len(stretch), found)
-
-    def _read_whole(self, start: int, stretch: str) -> Glyph | None:
-        """A stretch as one glyph; None if its characters have to be read one by one."""
-        first, last = self.placed(start), self.placed(start + len(stretch) - 1)
-        if first is None or last is None or not (self._is_shown(first[0]) and self._is_shown(last[0])):
-            return None
-        size, turn = self.size_and_turn(start)
-        left, _, base = turned(turn, *first)
-        last_left, right, last_base = turned(turn, *last)
-        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(stretch):
-            return None
-        read = self.letters(start, stretch)
-        return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
-
-    def _is_shown(self, box: tuple[float, float, float, float]) -> bool:
-        """Whether the middle of a box is within the crop box."""
-        if self._bounds is None:
-            return True
-        across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        left, bottom, right, top = self._bounds
-        return not (across < left - _EDGE or across > right + _EDGE or up < bottom - _EDGE or up > top + _EDGE)
-
-    def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
-        """Add the characters of a stretch, one glyph each."""
-        size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
-        expected: tuple[float, float] | None = None
-        collected = GlyphCollector(found)
-        for at in range(start, end):
-            code = pdfium.FPDFText_GetUnicode(self.text, at)
-            if 0xD800 <= code < 0xDC00:
-                high = code
-                continue
-            if 0xDC00 <= code < 0xE000:
-                code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00) if high else 0xFFFD
-            high = 0
-            if code in (0x0D, 0x0A, 0x20) and pdfium.FPDFText_IsGenerated(self.text, at):
-                expected = None
-                continue
-            placed = self.placed(at)
-            if placed is None or not self._is_shown(placed[0]):
-                continue
-            box, (x, y) = placed
-            if code == 0x20 and box[0] == box[2] and box[1] == box[3]:  # added by pdfium as well
-                continue
-            if expected is None or abs(y - expected[1]) > 0.01 or abs(x - expected[0]) > size:
-                size, turn = self.size_and_turn(at)
-            expected = (box[2], y)
-            read = self.letters(at, chr(code) if code <= 0x10FFFF else "\ufffd")
-            if read:
-                left, right, base = turned(turn, box, (x, y))
-                if has_right_to_left(read):  # the boxes of some writers are narrower than their glyphs
-                    left = min(left, turned(turn, (x, y, x, y), (x, y))[0])
-                collected.add(Glyph(read, left, right, base, size, turn), (box[0], x, y))
-        return collected.glyphs()
-
-    def placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
-        """The box of a character, and where it begins on its base line."""
-        if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._at_box):
-            return None
-        if not pdfium.FPDFText_GetCharOrigin(self.text, at, self._at_across, self._at_up):
-            return None
-        box = self._box
-        return (box.left, box.bottom, box.right, box.top), (self._across.value, self._up.value)
-
-    def size_and_turn(self, at: int) -> tuple[float, int]:
-        """The font size of a character, and the quarter turns of its line to the left."""
-        size = abs(pdfium.FPDFText_GetFontSize(self.text, at)) or 1.0
-        if not pdfium.FPDFText_GetMatrix(self.text, at, self._at_matrix):
-            return size, 0
-        matrix = self._matrix
-        scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
-        return size * scale or size, quarter_turns(matrix.a, matrix.b)

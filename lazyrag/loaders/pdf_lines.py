@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -45,6 +45,58 @@ class Glyph(NamedTuple):
 
 BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
 """A drawn blank somewhere between two characters."""
+
+
+class PlacedText(str):
+    """A text each of whose letters knows its character on the page; -1 for letters that layout added.
+
+    Layout makes the text of a page from such texts by the operations below, and so keeps the characters.
+    """
+
+    __slots__ = ("at",)
+    at: tuple[int, ...]
+
+    def __new__(cls, text: str, at: tuple[int, ...]) -> Self:
+        """Make a text of as many letters as places."""
+        made = super().__new__(cls, text)
+        made.at = at
+        return made
+
+    @classmethod
+    def of(cls, text: str) -> PlacedText:
+        """A text as a placed one."""
+        return text if isinstance(text, PlacedText) else cls(text, (-1,) * len(text))
+
+    def __add__(self, other: str) -> PlacedText:
+        return PlacedText(str.__add__(self, other), self.at + PlacedText.of(other).at)
+
+    def __radd__(self, other: str) -> PlacedText:
+        return PlacedText(str.__add__(other, self), PlacedText.of(other).at + self.at)
+
+    def __getitem__(self, key: SupportsIndex | slice) -> PlacedText:
+        at = self.at[key]
+        return PlacedText(str.__getitem__(self, key), at if isinstance(at, tuple) else (at,))
+
+    def join(self, texts: Iterable[str], /) -> PlacedText:
+        """Called through the class, with a separator of either type."""
+        parts = [part for text in texts for part in (self, text)][1:]
+        return PlacedText("".join(map(str, parts)), tuple(one for part in parts for one in PlacedText.of(part).at))
+
+    def rstrip(self, chars: str | None = None, /) -> PlacedText:
+        """See `str.rstrip`."""
+        return self[: len(str.rstrip(self, chars))]
+
+    def strip(self, chars: str | None = None, /) -> PlacedText:
+        """See `str.strip`."""
+        return self[len(self) - len(str.lstrip(self, chars)) :].rstrip(chars)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:  # noqa: FBT001, FBT002  as that of str
+        """See `str.splitlines`."""
+        ends = [0]
+        for line in str.splitlines(self, keepends=True):
+            ends.append(ends[-1] + len(line))
+        kept = zip(ends, str.splitlines(self, keepends), strict=False)
+        return [self[start : start + len(line)] for start, line in kept]
 
 
 def join(between: str, texts: Iterable[str]) -> str:

@@ -6,8 +6,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 
-from lazyrag.loaders.pdf_streams import MAX_STREAM
-
+_MAX_STREAM = 1 << 26  # bytes of unpacked streams
 _OBJECT = re.compile(rb"(?<![\d.])(\d{1,8})[\0\s]{1,9}\d{1,5}[\0\s]{1,9}obj\b")
 _KIND = re.compile(rb"/Type\s*/(\w+)")
 _KIDS = re.compile(rb"/Kids\s*\[([^\]]*)\]?")
@@ -32,7 +31,7 @@ def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
     Args:
         data: A file that cannot be opened, not encrypted.
     """
-    objects, left = dict(_objects(data)), MAX_STREAM
+    objects, left = dict(_objects(data)), _MAX_STREAM
     for number, packed in list(objects.items()):
         if _kind(packed) == b"ObjStm":
             found = _unpacked(packed, left)

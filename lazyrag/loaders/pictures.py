@@ -6,7 +6,6 @@ import base64
 import binascii
 import functools
 import hashlib
-import itertools
 import posixpath
 import re
 import struct
@@ -15,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from lazyrag.data.pictures import FoundPicture, FoundPictures, write_png
-from lazyrag.errors import LazyRAGError, LoadError
+from lazyrag.data.pictures import FoundPicture, FoundPictures
+from lazyrag.errors import LazyRAGError, LoadError, remade_error
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
 from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
@@ -33,9 +32,9 @@ MAX_REPEATS = 3
 """Places with the same picture from which it is a logo or a background."""
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 32 << 20
-_MAX_PICTURES = 5_000
+MAX_PICTURES = 5_000
 _MAX_NOTES, _MAX_CAPTION = 20, 500
-_WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
+WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
 LINK, _DATA = "link:", "data:"
 
 _CAPTION = re.compile(
@@ -43,7 +42,6 @@ _CAPTION = re.compile(
     r"\s*\d",
     re.IGNORECASE,
 )
-T = TypeVar("T")
 
 
 Described: TypeAlias = tuple[str, int, int, str]
@@ -77,7 +75,7 @@ def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool =
     found, drawn = FoundPictures(), _FORMATS[suffix](path, loader)
     if not linked:
         drawn = (one for one in drawn if not one.place.startswith(LINK))
-    while len(found.pictures) < _MAX_PICTURES:
+    while len(found.pictures) < MAX_PICTURES:
         try:
             one = next(drawn, None)
             if one is None:
@@ -94,7 +92,7 @@ def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool =
             caption, alternative = (" ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4])
             found.pictures.append(FoundPicture(one.place, digest, kind, width, height, caption, alternative, one.where))
     else:
-        found.notes.append(f"pictures left out: only the first {_MAX_PICTURES:,} are read")
+        found.notes.append(f"pictures left out: only the first {MAX_PICTURES:,} are read")
     times = Counter(one.digest for one in found.pictures)
     found.pictures = [one for one in found.pictures if times[one.digest] < MAX_REPEATS]
     if more := len(found.notes[_MAX_NOTES:]):
@@ -271,8 +269,10 @@ def _caption_near(paragraph: Element | None) -> str:
     """The caption of a picture: of its own paragraph, of the one below, or of the one above."""
     if paragraph is None:
         return ""
-    around = [paragraph, *list(paragraph.itersiblings())[:1], *list(paragraph.itersiblings(preceding=True))[:1]]
-    for one in around:
+    reading().spend(sum(1 for _ in paragraph.iter()))
+    for one in (paragraph, paragraph.getnext(), paragraph.getprevious()):
+        if one is None or not isinstance(one.tag, str):
+            continue
         text = " ".join("".join(_words(one)).split())
         style = next(
             (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")), attribute(one, "style-name")
@@ -342,11 +342,16 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
 
     page = parse_html(decode(path.read_bytes()))
     found = []
+    captions: dict[Element, str | None] = {}
     for image in page.iter("img"):
         figure = next(image.iterancestors("figure"), None)
-        caption = None if figure is None else figure.find(".//figcaption")
-        words = image.get("title") or "" if caption is None else "".join(map(str, caption.itertext()))
-        found.append((image.get("src") or "", words, image.get("alt") or ""))
+        if figure is not None and figure not in captions:
+            caption = figure.find(".//figcaption")
+            captions[figure] = None if caption is None else "".join(map(str, caption.itertext()))[:_MAX_CAPTION]
+        words = None if figure is None else captions[figure]
+        found.append(
+            (image.get("src") or "", image.get("title") or "" if words is None else words, image.get("alt") or "")
+        )
     return found
 
 
@@ -411,7 +416,14 @@ def _pdf(path: Path, loader: Any) -> Iterator[_Drawn]:
     with closing(_opened(path, loader)) as file:
         check_pages(file.count)
         for index in range(file.count):
-            yield from _of_page(file, index)
+            for place, described, error, *texts in file.pictures(index):
+                yield _Drawn(place, functools.partial(_described_there, described, error), *texts)
+
+
+def _described_there(described: Described, error: dict[str, Any] | None) -> Described:
+    if error is not None:
+        raise remade_error(error)
+    return described
 
 
 def _opened(path: Path, loader: Any) -> PdfFile:
@@ -420,51 +432,18 @@ def _opened(path: Path, loader: Any) -> PdfFile:
     return (loader if isinstance(loader, PdfLoader) else PdfLoader()).open(path)
 
 
-def _of_page(file: PdfFile, index: int) -> list[_Drawn]:
-    """The pictures of a page with what is needed of them: pdfium forgets a page that is closed."""
-    from lazyrag.loaders.pdf import alternative_texts, image_objects
-
-    found = []
-    with file.handle(index) as page, closing(page.get_textpage()) as text:
-        alternatives = alternative_texts(page)
-        where, (wide, high) = f"page {index + 1}", page.get_size()
-        for number, (one, tag) in enumerate(itertools.islice(image_objects(page), _MAX_PICTURES)):
-            left, bottom, right, top = one.get_bounds()
-            if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= _WHOLE_PAGE * wide * high:
-                continue
-            below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
-            above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
-            caption = _caption_among(below) or _caption_among(above)
-            described = _result(_describe_object, one)
-            found.append(_Drawn(f"{index + 1}/{number}", described, caption, alternatives.get(tag, ""), where))
-    return found
-
-
-def _result(function: Callable[[Any], T], argument: Any) -> Callable[[], T]:
-    """Call a function now; its result or error comes when it is asked for."""
-    try:
-        result = function(argument)
-    except Exception as exc:  # noqa: BLE001  it is the result
-        error = exc
-
-        def fail() -> T:
-            raise error
-
-        return fail
-    return lambda: result
-
-
-def _describe_object(one: Any) -> Described:
+def describe_object(one: Any) -> Described:
+    """Describe a picture on a page of a PDF."""
     width, height = one.get_px_size()
     check_pixels(width, height)
     stored = one.get_data()
     if len(stored) > MAX_BYTES:
         raise LoadError(f"It has more than {MAX_BYTES >> 20} MiB.")
-    kind = "image/png" if _jpeg_of(one) is None else "image/jpeg"
+    kind = "image/png" if jpeg_of(one) is None else "image/jpeg"
     return kind, width, height, hashlib.sha256(stored).hexdigest()
 
 
-def _jpeg_of(one: Any) -> bytes | None:
+def jpeg_of(one: Any) -> bytes | None:
     """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
     *packing, last = one.get_filters() or [""]
     if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
@@ -474,7 +453,8 @@ def _jpeg_of(one: Any) -> bytes | None:
     return None if _jpeg_header(data)[2] == 4 else data
 
 
-def _caption_among(text: str) -> str:
+def caption_among(text: str) -> str:
+    """The caption that begins in a text, at most three lines; "" without one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((at for at, line in enumerate(lines) if _CAPTION.match(line)), len(lines))
     last = next((at for at in range(first, len(lines)) if lines[at].endswith((".", "。"))), first + 2)
@@ -482,20 +462,9 @@ def _caption_among(text: str) -> str:
 
 
 def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
-    from lazyrag.loaders.pdf import image_objects
-
     page, number = map(int, place.split("/"))
-    with closing(_opened(path, loader)) as file, file.handle(page - 1) as opened:
-        one, _ = next(itertools.islice(image_objects(opened), number, None), (None, 0))
-        if one is None:
-            raise LoadError(f"Page {page} has no such picture.")
-        check_pixels(*one.get_px_size())
-        data = _jpeg_of(one)
-        if data is None:
-            with closing(one.get_bitmap()) as bitmap:
-                bitmap.warn_on_close = False  # nothing refers to its pixels after that
-                data = write_png(bitmap.to_numpy(), is_blue_first=True)
-        return data
+    with closing(_opened(path, loader)) as file:
+        return file.picture(page - 1, number)
 
 
 _PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}

@@ -18,7 +18,7 @@ from xml.parsers import expat
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable, is_header
 from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.base import LoadedFile, SourceLoader
+from lazyrag.loaders.base import LoadedFile, SourceLoader, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Value as JsonValue
 from lazyrag.text.structure import json_values, xml_elements
@@ -107,6 +107,7 @@ _INDEX = re.compile(r"\[\d+\]")
 _MAX_GROWTH = 20
 _ALWAYS_ALLOWED = 10_000_000
 _MAX_NAMES = 50
+_STEPS_PER_RECORD = 9
 
 
 class Selection:
@@ -229,6 +230,7 @@ class RecordWriter:
         """
         filled = []
         length = self._spent
+        reading().spend(_STEPS_PER_RECORD)
         for name, value in record:
             length += len(name) + len(value) + 1
             # Checked before formatting: a long name repeated for many short values is the bomb of such formats.
@@ -255,6 +257,49 @@ class RecordWriter:
         """
         self._sought.check()
         return LoadedFile(self._between.join(self._texts), tuple(self._locations), metadata)
+
+
+_MAX_VALUES = 10_000
+
+
+class RecordFields:
+    """The values of the fields of records: each name with its value, or with the list of its different ones.
+
+    Example:
+        >>> fields = RecordFields()
+        >>> fields.add([("tea", "Sencha"), ("from", "Uji")])
+        >>> fields.add([("tea", "Bancha"), ("from", "Uji")])
+        >>> fields.values()
+        {'tea': ['Sencha', 'Bancha'], 'from': 'Uji'}
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, None]] = {}
+        self._lists: set[str] = set()
+
+    def add(self, record: Iterable[tuple[str, str | list[str]]]) -> None:
+        """Add the fields of a record; blank values are skipped."""
+        for name, value in record:
+            values = value if isinstance(value, list) else [value]
+            if values is value:
+                self._lists.add(name)
+            found = self._found.setdefault(name, {})
+            if len(found) < _MAX_VALUES:
+                found.update((one, None) for one in values if one.strip())
+
+    def add_value(self, value: RecordValue) -> None:
+        """Add a mapping; its nested values are skipped."""
+        for name, inner in value.items if isinstance(value, OrderedFields) else ():
+            texts = list(map(_leaf, inner)) if isinstance(inner, list) else _leaf(inner)
+            if isinstance(texts, str):
+                self.add([(name, clean(texts))])
+            elif texts and None not in texts:
+                self.add([(name, [clean(text) for text in texts if text])])
+
+    def values(self) -> dict[str, str | list[str]]:
+        """The values by name, except for those of very many different ones."""
+        listed = {name: list(found) for name, found in self._found.items() if 0 < len(found) < _MAX_VALUES}
+        return {name: one if len(one) > 1 or name in self._lists else one[0] for name, one in listed.items()}
 
 
 def most_text(source_length: int) -> int:
@@ -344,19 +389,24 @@ class CsvLoader:
         header_number = 0 if at is None else sample[at][0]
         count = 0
         body: list[tuple[str, ...]] = []
+        spend, fields = reading().spend, RecordFields()
         for number, row in chain(sample, rows):
             cells = tuple(map(_folded, row))
             if number == header_number or not any(cells):
                 continue
             count += 1
             names = header if header and number > header_number else ()
-            named = zip_longest(names, cells, fillvalue="")
-            writer.add(((name, cell) for name, cell in named if cell), "row", str(number))
+            spend(1 + len(cells))
+            named = zip_longest(names[: len(cells)], cells, fillvalue="")
+            pairs = [(name, cell) for name, cell in named if cell]
+            writer.add(pairs, "row", str(number))
+            fields.add(pair for pair in pairs if pair[0])
             if number > header_number:
                 body.append(cells)
         loaded = writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
         table = FoundTable(tuple(header or ()), tuple(body), int(at is not None))
-        return replace(loaded, tables=(table.location(0, len(loaded.text)),) if body else ())
+        tables = (table.location(0, len(loaded.text)),) if body else ()
+        return replace(loaded, tables=tables, fields=fields.values())
 
     def _header_at(self, sample: list[list[str]]) -> int | None:
         """Index of the header among the first rows; None without one."""
@@ -550,7 +600,9 @@ class JsonLoader:
             value = _parsed(text)
         except json.JSONDecodeError as exc:
             if exc.msg == "Extra data" and not self._records:
-                return read_lines(text, self._selection)
+                loaded = read_lines(text, self._selection)
+                if len(loaded.metadata.get("unread_lines", ())) <= loaded.metadata["records"]:
+                    return loaded
             raise LoadError(f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it.") from exc
         return read_value(value, self._selection, len(text), path=self._records)
 
@@ -560,7 +612,7 @@ class JsonLinesLoader:
     r"""Reads a JSON value in each line; each is a record and a location, with an empty line between them.
 
     A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``; lines
-    that are nested too deep are left out and become ``unread_lines``, with the reason.
+    that are no JSON or nested too deep are left out and become ``unread_lines``, with the reason.
 
     Args:
         fields: Paths to read, in this order; () for all.
@@ -614,43 +666,50 @@ def read_value(
         LoadError: If there is nothing at the path, or the text is much longer than the file.
     """
     value = _at(value, path)
+    fields = RecordFields()
+    for one in value if isinstance(value, list) else [value]:
+        fields.add_value(one)
     if isinstance(value, OrderedFields) and not selection.wanted:
         writer = RecordWriter(selection, length, joined_by="\n", between="\n")
         for name, inner in value.items:
             writer.add(leaves(inner, name), "key", clean(name))
-        return writer.loaded({})
+        return replace(writer.loaded({}), fields=fields.values())
     writer = RecordWriter(selection, length, joined_by="\n", between="\n\n")
     records = value if isinstance(value, list) else [value]
     for number, record in enumerate(records, start=1):
         writer.add(leaves(record), kind, str(number))
-    return writer.loaded({"records": len(records)})
+    return replace(writer.loaded({"records": len(records)}), fields=fields.values())
 
 
 def read_lines(text: str, selection: Selection) -> LoadedFile:
-    """Read JSON lines. A line nested too deep is left out, and reported in the metadata ``unread_lines``.
+    """Read JSON lines. A damaged one is left out, and reported in the metadata ``unread_lines``.
 
     Raises:
-        LoadError: If a line is not JSON, or all are nested too deep.
+        LoadError: If no line can be read.
     """
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
-    count = 0
+    count, fields = 0, RecordFields()
     unread: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):  # other line ends may be inside a JSON text
         if not line.strip():
             continue
         try:
-            writer.add(leaves(_parsed(line)), "line", str(number))
+            value = _parsed(line)
+            writer.add(leaves(value), "line", str(number))
+            fields.add_value(value)
         except TooDeepError as exc:
             unread[str(number)] = str(exc)
-            continue
         except json.JSONDecodeError as exc:
-            msg = f"Line {number} is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the line."
-            raise LoadError(msg) from exc
-        count += 1
+            unread[str(number)] = (
+                f"It is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the line."
+            )
+        else:
+            count += 1
     if unread and not count:
-        raise too_deep()
+        first, problem = next(iter(unread.items()))
+        raise LoadError(f"No line can be read. Line {first}: {problem}")
     reported = {"unread_lines": dict(islice(unread.items(), _MAX_UNREAD))} if unread else {}
-    return writer.loaded({"records": count, **reported})
+    return replace(writer.loaded({"records": count, **reported}), fields=fields.values())
 
 
 def _parsed(text: str) -> RecordValue:

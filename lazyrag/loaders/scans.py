@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from lazyrag.errors import LoadError, NoReaderError, missing_package
 from lazyrag.loaders.base import LoadedFile, check_pages
 from lazyrag.loaders.media import SUFFIXES
 from lazyrag.loaders.ocr import CachedOcr, Ocr, RapidOcr
-from lazyrag.loaders.pdf import PdfFile, PdfLoader
+from lazyrag.loaders.pdf import Pages, PdfFile, PdfLoader
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]
@@ -56,11 +56,11 @@ class ScanLoader(PdfLoader):
             return super().load(path)
         with closing(self.open(path)) as file:
             check_pages(file.count)
-            return self.load_pages(file, time.monotonic() + self.max_seconds)
+            return self.load_pages(file)
 
-    def open(self, path: Path) -> Any:
+    def open(self, path: Path, *limits: Any) -> Any:
         """Open a PDF, or an image as a file with pages."""
-        return ImageFile(path) if _is_image(path) else super().open(path)
+        return ImageFile(path) if _is_image(path) else super().open(path, *limits)
 
 
 def _is_image(path: Path) -> bool:
@@ -95,10 +95,7 @@ class ImageFile(PdfFile):
         MissingDependencyError: If Pillow is not installed.
     """
 
-    is_encrypted = False
-
     def __init__(self, path: Path) -> None:
-        self.lost = {}
         self._path = path
         with self._opened() as image:
             self.count = int(getattr(image, "n_frames", 1)) if image.format == "TIFF" else 1
@@ -120,9 +117,13 @@ class ImageFile(PdfFile):
             msg = f"The image cannot be read ({type(exc).__name__}: {exc})."
             raise LoadError(f"{msg} It may be damaged, or of another format.") from exc
 
-    def page(self, index: int) -> tuple[list[Any], bool]:  # noqa: ARG002
+    def read(self, *, has_ocr: bool) -> Pages:  # noqa: ARG002
         """An image has no text layer."""
-        return [], True
+        return Pages([""] * self.count, [*range(1, self.count + 1)])
+
+    def layers(self) -> set[bool]:
+        """None of them has one."""
+        return {False}
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:  # noqa: ARG002
         """Decode a page: (height, width, 3) uint8, RGB; smaller where it is huge, larger where it is small."""
@@ -147,17 +148,11 @@ class ImageFile(PdfFile):
             size = max(1, round(width * scale)), max(1, round(height * scale))
             return np.asarray(shown if size == shown.size else shown.resize(size))
 
-    def metadata(self) -> dict[str, str]:
-        """None."""
-        return {}
-
-    def outline(self) -> list[tuple[int, str, int]]:
-        """None."""
-        return []
-
     def no_text(self, read: Any) -> LoadError:  # noqa: ARG002
         """An image without words is skipped."""
-        return NoReaderError("OCR found no text in the image.", loader="ScanLoader")
+        return NoReaderError(
+            "OCR found no text in the image.", reason="image in which OCR found no text", loader="ScanLoader"
+        )
 
     def close(self) -> None:
         """Nothing is open between two pages."""

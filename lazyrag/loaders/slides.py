@@ -19,7 +19,7 @@ from lazyrag.loaders.archives import (
     related,
     relations,
 )
-from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved
+from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved, reading
 from lazyrag.loaders.office import by_place, picture_text
 from lazyrag.loaders.tables import GridCell, read_table
 
@@ -53,24 +53,35 @@ class PptxLoader:
             hidden = []
             tables: list[list[Location]] = []
             for number, slide in enumerate(slides, start=1):
-                root = archive.xml(slide)
-                if root.get("show") in {"0", "false"}:
-                    hidden.append(number)
-                lines, at = [], 0
+                lines: list[str] = []
                 tables.append([])
-                for shape in _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*")):
-                    line, data = (shape, ()) if isinstance(shape, str) else shape
-                    if line:
-                        tables[-1] += (one.location(at, at + len(line)) for one in data)
-                        lines.append(line)
-                        at += len(line) + 1
-                texts.append("\n".join([*lines, *_notes(archive, slide)]))
+                with archive.tolerated(f"slide {number}"):
+                    root = archive.xml(slide)
+                    if root.get("show") in {"0", "false"}:
+                        hidden.append(number)
+                    tables[-1] += _read_slide(archive, slide, root, lines)
+                texts.append("\n".join(lines))
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
         text, locations = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
         placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
         return LoadedFile(text, locations, metadata, tuple(placed))
+
+
+def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -> list[Location]:
+    """Add the lines of a slide; returns its tables."""
+    tables: list[Location] = []
+    at = 0
+    for shape in _shapes(archive, relations(archive, slide), root.iterfind("{*}cSld/{*}spTree/*")):
+        line, data = (shape, ()) if isinstance(shape, str) else shape
+        if line:
+            tables += (one.location(at, at + len(line)) for one in data)
+            lines.append(line)
+            at += len(line) + 1
+    with archive.tolerated(f"notes of {slide}"):
+        lines += _notes(archive, slide)
+    return tables
 
 
 def _shapes(
@@ -88,8 +99,9 @@ def _shapes(
         elif kind in {"chart", "relIds"}:
             relation = known.get(attribute(shape, "id" if kind == "chart" else "dm"))
             if relation is not None and relation.target in archive:
-                drawn = archive.xml(relation.target)
-                yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
+                with archive.tolerated(f"{kind} {relation.target}"):
+                    drawn = archive.xml(relation.target)
+                    yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
         elif kind == "pic":
             named = shape.find("{*}nvPicPr/{*}cNvPr")
             yield from filter(None, [picture_text(None if named is None else named.get("descr"))])
@@ -147,8 +159,10 @@ def _chart(chart: Element) -> Iterator[str]:
     for number, one in enumerate(series):
         values = _points(one, ("val", "yVal"))
         for at, category in {**dict.fromkeys(values, ""), **_points(one, ("cat", "xVal"))}.items():
-            row = rows.setdefault(at, [category, *[""] * len(series)])
-            row[number + 1] = values.get(at, "")
+            if at not in rows:
+                reading().spend(len(series))
+                rows[at] = [category, *[""] * len(series)]
+            rows[at][number + 1] = values.get(at, "")
     yield from (" | ".join(row) for row in rows.values())
 
 

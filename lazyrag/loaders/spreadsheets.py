@@ -12,11 +12,13 @@ import itertools
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+from xml.parsers import expat
 
 from lazyrag.data.segment import EMPTY, Location
 from lazyrag.data.tables import column_letters
@@ -31,16 +33,16 @@ from lazyrag.loaders.archives import (
     related,
     relations,
 )
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.records import Selection, SoughtFields
 from lazyrag.loaders.tables import Island, Merge, SheetRow, islands, merged_rows
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
 """The value of a cell."""
 
-MAX_CHARACTERS = 1 << 27
-"""Maximum of characters in the cells and row labels of a workbook."""
+_STEPS_PER_LINE, _CHARACTERS_PER_STEP = 4, 8
 
 Row: TypeAlias = tuple[int, Sequence[Cell]]
 """A row's number, as spreadsheet programs display it, and its cells."""
@@ -91,7 +93,7 @@ def read_sheets(
         metadata: Further metadata of the workbook.
 
     Raises:
-        LoadError: If the text is longer than `MAX_CHARACTERS`, or no sheet has a selected column.
+        LoadError: If no sheet has a selected column, or they take too much work.
 
     Example:
         >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
@@ -104,7 +106,8 @@ def read_sheets(
     texts: list[str] = []
     locations: list[Location] = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
-    start = length = 0
+    start = 0
+    spend = reading().spend
     for sheet in sheets:
         lines = [sheet.name]
         places = []
@@ -112,11 +115,9 @@ def read_sheets(
         for island in _islands(sheet):
             first = end + 1
             for number, line in _island_lines(island, selection, sought):
-                length += len(line)
+                spend(_STEPS_PER_LINE + (len(line) + len(sheet.name)) // _CHARACTERS_PER_STEP)
                 if number is not None:
-                    length += len(sheet.name)
                     places.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
-                _limit(length)
                 lines.append(line)
                 end += 1 + len(line)
             table = island.found(sheet.name)
@@ -155,7 +156,7 @@ def row_lines(
         sought: Receives the column names.
 
     Raises:
-        LoadError: If the rows are longer than `MAX_CHARACTERS`.
+        LoadError: If they take too much work.
 
     Example:
         >>> table = enumerate([["Tea 2024"], ["tea", "price"], ["green", 4.0], [None, 3]], start=1)
@@ -167,16 +168,22 @@ def row_lines(
 
 
 def _islands(sheet: Sheet) -> Iterator[Island]:
-    length = 0
     rows = []
-    for number, values in sheet.rows:
+    spend = reading().spend
+    for number, values in _until_damaged(sheet):
+        spend(1 + len(values))
         texts = [cell_text(value) for value in values]
         if any(texts):
-            length += sum(map(len, texts)) + len(sheet.name)
-            _limit(length)
+            spend(sum(map(len, texts)) // _CHARACTERS_PER_STEP)
             is_named = all(isinstance(value, str) for value, text in zip(values, texts, strict=True) if text)
             rows.append(SheetRow(number, texts, is_named))
     return islands(merged_rows(rows, sheet.merges) if sheet.merges else rows)
+
+
+def _until_damaged(sheet: Sheet) -> Iterator[Row]:
+    """The rows of a sheet before its damage, if it has any."""
+    with reading().tolerated(f"the rest of sheet {sheet.name!r}"):
+        yield from sheet.rows
 
 
 def _island_lines(
@@ -193,12 +200,6 @@ def _island_lines(
         line = selection.text_of(named, "; ")
         if line.strip():
             yield (row.number, line) if not row.is_title or selection.wanted else (None, _joined(row.texts))
-
-
-def _limit(length: int) -> None:
-    """A small file may repeat a long text in millions of cells."""
-    if length > MAX_CHARACTERS:
-        raise LoadError(f"The workbook has more than {MAX_CHARACTERS} characters. Split it into several files.")
 
 
 def _joined(cells: Sequence[str]) -> str:
@@ -277,19 +278,21 @@ class XlsxLoader(SheetLoader):
         try:
             import openpyxl
         except ModuleNotFoundError as exc:
-            raise missing_package("The loader of .xlsx files", exc, "office") from exc
+            raise missing_package("The loader of .xlsx files", exc, "") from exc
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
                 raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
-            archive.check(name for name in archive.names if name.endswith(_UNPACKED))
-            metadata = properties(archive)
             known = relations(archive, main)
             listed = archive.xml(main).iterfind("{*}sheets/{*}sheet")
             parts = {one.get("name", ""): known[key].target for one in listed if (key := attribute(one, "id")) in known}
+            shared = related(archive, "sharedStrings", main)
+            readable, damaged = _readable_parts(archive, {part: name for name, part in parts.items()}, {main, shared})
+            archive.restrict(readable)
+            metadata = properties(archive)
             extras = {name: _extras(archive, part) for name, part in parts.items() if part in archive}
-        source = path.open("rb") if isinstance(archive.source, str) else archive.source
-        with source as file, _unwarned():
+            source = _rewritten(archive, readable) if damaged else archive.source
+        with path.open("rb") if isinstance(source, str) else source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
             formulas = None
             if any(one.has_formulas for one in extras.values()):
@@ -305,6 +308,47 @@ class XlsxLoader(SheetLoader):
                 hidden = one.sheet_state != "visible"
                 sheets.append(Sheet(one.title, rows, hidden, extra.merges, extra.comments, unread))
             return read_sheets(sheets, self._selection, metadata)
+
+
+def _readable_parts(archive: Archive, sheets: Mapping[str, str], needed: Collection[str]) -> tuple[set[str], bool]:
+    """The parts that openpyxl may read, and whether others are damaged; those are noted.
+
+    Args:
+        archive: The workbook.
+        sheets: Names of the sheets, by part.
+        needed: Parts without which no sheet can be read.
+    """
+    readable: set[str] = set()
+    names = [name for name in archive.names if name.endswith(_UNPACKED)]
+    for name in names:
+        described = f"sheet {sheets[name]!r} ({name})" if name in sheets else f"part {name}"
+        with nullcontext() if name in needed else archive.tolerated(described):
+            data = archive.read(name)
+            if name not in sheets:  # sheets may be listed several times
+                reading().spend(data.count(b"<"))
+            if name not in sheets or b"sheetData" not in data:  # else the rows before the damage are read
+                _check_xml(name, data)
+            readable.add(name)
+    for part, name in sheets.items():
+        if part not in archive:
+            reading().note(f"sheet {name!r} left out: the workbook lacks its part {part}.")
+    return readable, len(readable) < len(names)
+
+
+def _check_xml(name: str, data: bytes) -> None:
+    try:
+        expat.ParserCreate().Parse(data, True)  # noqa: FBT003  expat's own argument
+    except expat.ExpatError as exc:
+        raise LoadError(f"The part {name} is not valid XML ({exc}).") from exc
+
+
+def _rewritten(archive: Archive, names: Iterable[str]) -> io.BytesIO:
+    """A workbook of some of its parts."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in names:
+            file.writestr(name, archive.read(name))
+    return target
 
 
 _one_at_a_time = threading.Lock()
@@ -336,6 +380,7 @@ _NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c
 def _extras(archive: Archive, part: str) -> _Extras:
     """Merged cells and comments of a sheet, and whether it has formulas without a stored value."""
     data = archive.read(part)
+    reading().spend(data.count(b"<"))
     cells = (tuple(map(bytes.decode, found.groups())) for found in _MERGED.finditer(data))
     given = [(int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells]
     merges = [(min(one[:2]), max(one[:2]), min(one[2:]), max(one[2:])) for one in given]
@@ -412,8 +457,6 @@ class XlsLoader(SheetLoader):
         except ModuleNotFoundError as exc:
             raise missing_package("The loader of .xls files", exc, "office") from exc
         data = path.read_bytes()
-        if not data:
-            raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
             raise LoadError("The file is not a workbook of the old format, perhaps of the new one. Save it as .xlsx.")
         log = io.StringIO()  # xlrd prints flaws of a file
@@ -434,7 +477,11 @@ class XlsLoader(SheetLoader):
 def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
     """The sheets; each is unloaded before the next one is read."""
     for number, name in enumerate(book.sheet_names()):
-        sheet = book.sheet_by_index(number)
+        sheet = None
+        with reading().tolerated(f"sheet {name!r}"):
+            sheet = book.sheet_by_index(number)
+        if sheet is None:
+            continue
         merges = [(top + 1, bottom, left + 1, right) for top, bottom, left, right in sheet.merged_cells]
         notes = ((f"{column_letters(at[1] + 1)}{at[0] + 1}", note.text) for at, note in sheet.cell_note_map.items())
         comments = [(cell, words) for cell, text in notes if (words := " ".join(text.split()))]

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from lazyrag.data.tables import FoundTable, header_votes, is_header, joined_names
+from lazyrag.loaders.base import reading
 
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
 """Characters that merged cells add to the further places that they cover: a small file may merge millions of cells."""
 _MAX_CELLS = 1 << 21
+_ALWAYS_DATA, _MAX_EMPTY = 1 << 16, 4
 """Cells of a table as data, empty ones too: one wide row among many makes a table of mostly nothing."""
 _SEPARATOR = len(" | ")
 _MAX_HEADER = 5
@@ -106,9 +108,9 @@ def read_table(
     """
     full = expand(rows)
     grid = [row for row in full if any(cell.text for cell in row)]
-    header -= sum(row not in grid for row in full[:header])
-    width = max(map(len, grid), default=0)
-    used = [at for at in range(width) if any(at < len(row) and row[at].text for row in grid)]
+    header -= sum(not any(cell.text for cell in row) for row in full[:header])
+    reading().spend(sum(map(len, grid)))
+    used = _used_columns([cell.text for cell in row] for row in grid)
     texts = [[row[at].text for at in itertools.takewhile(len(row).__gt__, used)] for row in grid]
     texts = [row[:1] if is_title(own) else row for own, row in zip(grid, texts, strict=True)]
     lines = [row_line(row) for row in texts]
@@ -116,10 +118,26 @@ def read_table(
     caption = caption or " ".join(row[0].text for row in grid[:titles])
     grid, texts, header = grid[titles:], texts[titles:], max(0, header - titles)
     header = min(header or _header_rows(grid, texts), len(texts) - 1)
-    if len(used) < 2 or not 2 <= len(texts) <= _MAX_CELLS // len(used):
+    if not _is_data(texts, len(used)):
         return lines, None
     padded = [(*row, *[""] * (len(used) - len(row))) for row in texts]
     return lines, FoundTable(joined_names(padded[:header]), tuple(padded[header:]), header, caption)
+
+
+def _used_columns(rows: Iterable[Sequence[str]]) -> list[int]:
+    """The numbers of the columns with a filled cell, from 0."""
+    used: set[int] = set()
+    for row in rows:
+        used.update(at for at, text in enumerate(row) if text)
+    return sorted(used)
+
+
+def _is_data(rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether rows are a table as data: two columns and rows or more, and not mostly empty."""
+    count = len(rows) * width
+    if min(len(rows), width) < 2 or count > _MAX_CELLS:
+        return False
+    return count <= _ALWAYS_DATA or count <= _MAX_EMPTY * sum(sum(map(bool, row)) for row in rows)
 
 
 def row_line(cells: Sequence[str]) -> str:
@@ -209,12 +227,11 @@ class Island:
     def found(self, sheet: str) -> FoundTable | None:
         """The table as data, if it has two columns and rows or more."""
         rows = [*self.header, *self.body]
-        width = max((len(row.texts) for row in rows), default=0)
-        used = [at for at in range(width) if any(at < len(row.texts) and row.texts[at] for row in rows)]
+        used = _used_columns(row.texts for row in rows)
         if len(used) < 2:
             return None
         first, end = used[0], used[-1] + 1
-        if not 2 <= len(rows) <= _MAX_CELLS // (end - first):
+        if not _is_data([row.texts for row in rows], end - first):
             return None
         cells = [tuple((row.texts + [""] * (end - len(row.texts)))[first:end]) for row in rows]
         runs: list[tuple[int, int]] = []
@@ -245,6 +262,7 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
         text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
         if not text or first is None:
             continue
+        reading().spend(1 + len(first.texts) // 8)
         if right > left and first.filled == 1 and bottom == top:
             found[top] = first._replace(is_title=True)
             continue
@@ -253,7 +271,7 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
             end = min(right, _MAX_COLUMNS)
             copied += (len(text) + _SEPARATOR) * (end - left + 1)
             if copied > _MAX_COPIED:
-                break
+                return list(found.values())
             row.texts.extend([""] * (end - len(row.texts)))
             row.texts[left - 1 : end] = [text] * (end - left + 1)
             found[number] = row._replace(is_grouped=row.is_grouped or end > left)
@@ -340,9 +358,8 @@ def _side_by_side(rows: list[SheetRow]) -> list[Island]:
     Tables have titles of their own, the same names, or another height: else the column is a space in one table.
     """
     wide = [row for row in rows if row.filled > 1]
-    width = max((len(row.texts) for row in wide), default=0)
-    used = [any(at < len(row.texts) and row.texts[at] for row in wide) for at in range(width)]
-    starts = [at for at in range(width) if used[at] and (at == 0 or not used[at - 1])]
+    used = _used_columns(row.texts for row in wide)
+    starts = [at for before, at in itertools.pairwise([-2, *used]) if at > before + 1]
     if len(starts) < 2:
         return []
     above = list(itertools.takewhile(lambda row: row.is_title, rows))
@@ -351,7 +368,7 @@ def _side_by_side(rows: list[SheetRow]) -> list[Island]:
         own = [row.cut(start, end) for row in rows[len(above) :]]
         own = [row for row in own if row.filled]
         part = _island(own, start)
-        if not part.header or sum(used[start:end]) < 2:
+        if not part.header or bisect.bisect_left(used, end) - bisect.bisect_left(used, start) < 2:
             return []
         parts.append(part)
     names = [name for part in parts for name in part.names if name]

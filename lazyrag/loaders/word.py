@@ -5,25 +5,21 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, related, relations
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, properties, related, relations
+from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
-
-if TYPE_CHECKING:
-    from docx.document import Document as WordDocument
-
 
 _SIMPLE = re.compile(r"[\w.,]*|.", re.DOTALL)
 
@@ -134,21 +130,17 @@ class Numbering:
     Args:
         archive: The document.
         main: Its main part.
-
-    Raises:
-        LoadError: If its numbering or styles cannot be read.
+        styles: Its styles.
     """
 
-    def __init__(self, archive: Archive, main: str) -> None:
+    def __init__(self, archive: Archive, main: str, styles: Sequence[Element]) -> None:
         self._lists: dict[str, _List] = {}
         self._of_styles: dict[str, tuple[str, int | None]] = {}
         self._counts: dict[str, list[int | None]] = {}
         self._begun: set[tuple[str, int]] = set()
-        part = related(archive, "numbering", main)
-        if part:
-            self._read_lists(archive.xml(part))
-            styles = related(archive, "styles", main)
-            self._read_styles(archive.xml(styles) if styles else ())
+        self._read_lists(archive.optional(related(archive, "numbering", main)))
+        if self._lists:
+            self._read_styles(styles)
 
     def mark(self, paragraph: Any) -> str:
         """The number or bullet of a paragraph, with a space; "" without one. Call it for each paragraph, in order."""
@@ -196,9 +188,11 @@ class Numbering:
         count = counts[depth]
         return _FORMS.get(level.form, str)(level.start if count is None else count)
 
-    def _read_lists(self, part: Any) -> None:
-        definitions = {_own(one, "abstractNumId"): dict(_levels(one)) for one in part.iterfind(f"{_W}abstractNum")}
-        for one in part.iterfind(f"{_W}num"):
+    def _read_lists(self, part: Iterable[Element]) -> None:
+        listed = list(part)
+        abstract = (one for one in listed if one.tag == f"{_W}abstractNum")
+        definitions = {_own(one, "abstractNumId"): dict(_levels(one)) for one in abstract}
+        for one in (one for one in listed if one.tag == f"{_W}num"):
             key = _value(one, "abstractNumId")
             levels = dict(definitions.get(key, {}))
             restarts = {}
@@ -210,20 +204,24 @@ class Numbering:
                     restarts[depth] = start
             self._lists[_own(one, "numId")] = _List(key, levels, restarts)
 
-    def _read_styles(self, part: Any) -> None:
+    def _read_styles(self, styles: Sequence[Element]) -> None:
         parents: dict[str, str] = {}
         own: dict[str, tuple[str, int | None]] = {}
-        for style in part:
+        for style in styles:
             name = _own(style, "styleId")
             parents[name] = _value(style, "basedOn")
             numbered = style.find(f"{_W}pPr/{_W}numPr")
             if numbered is not None:
                 own[name] = _value(numbered, "numId"), _number(_value(numbered, "ilvl"), None)
+        nearest = {"": ""}  # by style: itself or the style above it that has a number
         for name in parents:
-            above, seen = name, {""}
-            while above not in seen and above not in own:
-                seen.add(above)
+            above, passed = name, list[str]()
+            while above not in nearest and above not in own:
+                nearest[above] = ""  # of a circle
+                passed.append(above)
                 above = parents.get(above, "")
+            above = nearest.get(above, above)
+            nearest.update(dict.fromkeys(passed, above))
             key, depth = own.get(above, ("", None))
             if not key and above in own:  # a style of a deeper level has only its depth
                 higher = own.get(parents.get(above, ""), ("", None))
@@ -327,17 +325,18 @@ class DocxLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        import docx  # python-docx takes a tenth of a second to import
-
         with open_archive(path, "Word document", ".docx") as archive:
-            archive.check()
             main = related(archive, "officeDocument")
-            document = docx.Document(archive.source)
-            captions = frozenset(one.style_id for one in document.styles if (one.name or "").lower() == "caption")
-            page = _Page(_heading_levels(document), Numbering(archive, main), captions=captions)
+            document = archive.xml(main) if main else None
+            body = None if document is None else document.find(f"{_W}body")
+            if body is None:
+                raise LoadError("The file is no Word document, but of another format. Save it as .docx.")
+            metadata = properties(archive, _PROPERTY_NAMES)
+            styles = [one for one in archive.optional(related(archive, "styles", main)) if one.tag == f"{_W}style"]
+            page = _Page(_heading_levels(styles), Numbering(archive, main, styles), captions=_caption_styles(styles))
             around = _headers_and_footers(archive, main, page) if self._headers else {}
-            body = _blocks(document.element.body, page)
-            for block, level in itertools.chain(around.get("header", ()), body, around.get("footer", ())):
+            lines = _blocks(body, page)
+            for block, level in itertools.chain(around.get("header", ()), lines, around.get("footer", ())):
                 page.add(block, level)
             within = page.length
             page.add_notes(_notes(archive, main, page))
@@ -345,7 +344,10 @@ class DocxLoader:
                 page.add_notes(_comments(archive, main, page))
         text = "\n".join(page.lines)
         headings = heading_locations(page.headings, min(within, len(text)))
-        return LoadedFile(text, (*headings, *page.locations), _properties(document), tuple(page.tables))
+        return LoadedFile(text, (*headings, *page.locations), metadata, tuple(page.tables))
+
+
+_PROPERTY_NAMES = ("title", "author", "subject", "keywords", "created", "modified")
 
 
 @dataclass(slots=True)
@@ -390,20 +392,24 @@ class _Page:
 
 def _notes(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
     parts: dict[str, dict[str, Any]] = {}
+    words_of: dict[tuple[str, str], str] = {}
     for number, (kind, key) in enumerate(
         tuple(page.noted), start=1
     ):  # none within notes, which might refer to themselves
         if kind not in parts:
-            part = related(archive, kind, main)
-            parts[kind] = {_own(one, "id"): one for one in archive.xml(part)} if part else {}
-        words = page.words(parts[kind][key]) if key in parts[kind] else ""
+            part = archive.optional(related(archive, kind, main))
+            parts[kind] = {_own(one, "id"): one for one in part}
+        if (kind, key) not in words_of:
+            words_of[kind, key] = page.words(parts[kind][key]) if key in parts[kind] else ""
+        words = words_of[kind, key]
+        reading().spend_text(words)
         if words:
             yield "footnote", str(number), f"[{number}] {words}"
 
 
 def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
-    part = related(archive, "comments", main)
-    for number, comment in enumerate(archive.xml(part) if part else (), start=1):
+    part = archive.optional(related(archive, "comments", main))
+    for number, comment in enumerate(part, start=1):
         words = page.words(comment)
         if words:
             yield "comment", str(number), f"Comment by {_own(comment, 'author') or 'somebody'}: {words}"
@@ -414,34 +420,29 @@ def _headers_and_footers(archive: Archive, main: str, page: _Page) -> dict[str, 
     found: dict[str, dict[tuple[str, int], None]] = {"header": {}, "footer": {}}
     for relation in relations(archive, main).values():
         if relation.kind in found and relation.target in archive:
-            lines = (block for block, _ in _blocks(archive.xml(relation.target), page) if block.strip())
+            part = archive.optional(relation.target)
+            lines = (block for block, _ in _blocks(part, page) if block.strip())
             found[relation.kind].update(dict.fromkeys((line, 0) for line in lines))
     return found
 
 
-def _properties(document: WordDocument) -> dict[str, str]:
-    """The document's properties. Without any, python-docx would make up a title."""
-    from docx.opc.constants import RELATIONSHIP_TYPE
-
-    try:
-        document.part.package.part_related_by(RELATIONSHIP_TYPE.CORE_PROPERTIES)
-    except KeyError:
-        return {}
-    core = document.core_properties
-    found = {name: clean(getattr(core, name) or "").strip() for name in ("title", "author", "subject", "keywords")}
-    found |= {name: when.isoformat() if (when := getattr(core, name)) else "" for name in ("created", "modified")}
-    return {name: value for name, value in found.items() if value}
+def _style_name(style: Element) -> str:
+    return _value(style, "name")
 
 
-def _heading_levels(document: WordDocument) -> dict[str, int]:
+def _heading_levels(styles: Iterable[Element]) -> dict[str, int]:
     """Heading levels by style id: of the styles Heading 1 to 9, and 1 for Title."""
     levels = {}
-    for style in document.styles:
-        name = style.name or ""
+    for style in styles:
+        name = _style_name(style)
         match = _HEADING_STYLE.match(name)
         if match or name == "Title":
-            levels[style.style_id] = int(match[1]) if match else 1
+            levels[_own(style, "styleId")] = int(match[1]) if match else 1
     return levels
+
+
+def _caption_styles(styles: Iterable[Element]) -> frozenset[str]:
+    return frozenset(_own(one, "styleId") for one in styles if _style_name(one).lower() == "caption")
 
 
 def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTable]]]:

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -30,11 +30,12 @@ from lazyrag.ledger.jobs import forget_jobs
 from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.chroma import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.sqlite import VECTOR_PARTS
 from lazyrag.types import Embedding
-from lazyrag.validation import validate_text
+from lazyrag.validation import normal_name, validate_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,12 +113,15 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
     places = _existing(folders)
     with indexer.writing():
         indexer.ensure_root()
-        row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
+        document = normal_name(validate_text("document", document))
+        row = indexer.ledger.documents.find(document)
         if row is None:
             raise ConfigError(f"There is no document {document!r}. For one that is gone call deletion_certificate().")
         needles = _Needles.of_row(indexer, row)
         if row.status == "live":
             delete_files(indexer, [document])
+        else:  # what the ledger has of a hidden one
+            indexer.ledger.documents.tombstone([row.id], row.status)
         kept = _forget_row(indexer, row)
         with indexer.ledger.writing() as connection:
             forget_jobs(connection, indexer.ledger.id, [document])
@@ -135,7 +139,8 @@ def certify(
     indexer: Indexer, document: str, text: str | None, file: PathLike | None, folders: Iterable[PathLike]
 ) -> DeletionCertificate:
     """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
-    row = indexer.ledger.documents.named([validate_text("document", document)]).get(document)
+    document = normal_name(validate_text("document", document))
+    row = indexer.ledger.documents.find(document)
     if row is not None and row.status == "live":
         raise ConfigError(f"The document {document!r} is not deleted. Call purge({document!r}), which deletes it.")
     if (text is None) == (file is None):

@@ -95,9 +95,10 @@ def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> P
         unfinished.replace(target)
         sync_folder(target.parent)
     except OSError as exc:
-        shutil.rmtree(unfinished, ignore_errors=True)
         msg = f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it remains."
         raise StoreError(msg, store=str(target)) from exc
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     return target
 
 

@@ -30,7 +30,7 @@ from lazyrag.ledger.ledger import (
 )
 from lazyrag.ledger.tree import LiveIndex
 from lazyrag.models.embedding_cache import EmbeddingCache
-from lazyrag.progress import OnProgress, ProgressMeter, during_call
+from lazyrag.progress.calls import OnProgress, ProgressMeter, during_call
 from lazyrag.read.nodes import metric_of
 from lazyrag.storage.arrays import flushed
 from lazyrag.storage.database import batches_reaching

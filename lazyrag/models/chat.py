@@ -47,11 +47,37 @@ class UnreadableAnswerError(ValueError):
     """Raised for an answer that cannot be read; the message tells the model why."""
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class SurrogateJoiner:
+    r"""Joins the halves of surrogate pairs in streamed text; a half alone becomes U+FFFD.
+
+    Example:
+        >>> joiner = SurrogateJoiner()
+        >>> [joiner.feed("tea \ud83c"), joiner.feed("\udf75"), joiner.feed("\ud83c!")]
+        ['tea ', '🍵', '�!']
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str, *, is_last: bool = False) -> str:
+        """Add a piece, and return the text that it completes."""
+        text, self._half = self._half + text, ""
+        if not _SURROGATE.search(text):
+            return text
+        if not is_last and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class ReasoningSplitter:
     """Splits streamed text into the thoughts before the answer, and the answer.
 
     Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before anything
-    else, perhaps in several blocks. Later tags are part of the answer.
+    else, perhaps in several blocks, or nested. Later tags are part of the answer. If an opening tag has no closing one,
+    the answer begins after the last closing tag.
 
     Example:
         >>> splitter = ReasoningSplitter()
@@ -62,7 +88,9 @@ class ReasoningSplitter:
     def __init__(self) -> None:
         self._waiting = ""  # undecided text
         self._thoughts: list[str] = []
-        self._closing: re.Pattern[str] | None = None  # closing tag of the open block
+        self._tag: re.Pattern[str] | None = None  # opening and closing tags of the open block
+        self._depth = 0
+        self._after_closing: int | None = None  # number of thoughts before the last closing tag in the open block
         self._answering = False
 
     @property
@@ -78,7 +106,7 @@ class ReasoningSplitter:
     @property
     def unclosed(self) -> bool:
         """Whether a block of thoughts has begun and not ended."""
-        return self._closing is not None
+        return self._tag is not None
 
     def feed(self, text: str) -> str:
         """Add a piece, and return the answer text that it completes."""
@@ -95,26 +123,36 @@ class ReasoningSplitter:
     def end(self) -> str:
         """Return the rest of the answer text; call it once, at the end."""
         rest, self._waiting = self._waiting, ""
-        if self._closing is None:
+        if self._tag is None:
             return rest
         self._thoughts.append(rest)
-        return ""
+        if self._after_closing is None:
+            return ""
+        self._tag = None
+        answer = "".join(self._thoughts[self._after_closing :])
+        del self._thoughts[self._after_closing :]
+        return answer
 
     def _step(self) -> bool:
         """Read one tag; False if more text is needed."""
-        if self._closing is not None:
-            end = self._closing.search(self._waiting)
-            if end is None:
-                # Keep only what may begin the closing tag.
+        if self._tag is not None:
+            tag = self._tag.search(self._waiting)
+            if tag is None:
+                # Keep only what may begin a tag.
                 self._keep_thought(max(0, len(self._waiting) - _LONGEST_CLOSING))
                 return False
-            self._keep_thought(end.start())
-            self._thoughts.append("\n")
-            self._waiting = self._waiting[end.end() - end.start() :]
-            self._closing = None
+            self._keep_thought(tag.start())
+            self._waiting = self._waiting[len(tag[0]) :]
+            self._depth += -1 if tag[1] else 1
+            if tag[1]:
+                self._thoughts.append("\n")
+                self._after_closing = len(self._thoughts)
+            if not self._depth:
+                self._tag = None
             return True
         if begun := _BEGINNING.match(self._waiting):
-            self._closing = re.compile(f"</{begun[1]}>", re.IGNORECASE)
+            self._tag = re.compile(f"<(/?){begun[1]}>", re.IGNORECASE)
+            self._depth, self._after_closing = 1, None
             self._waiting = self._waiting[begun.end() :]
             return True
         begun_so_far = self._waiting.lstrip().lower()

@@ -121,26 +121,29 @@ class CheckedEmbedder:
         missing = dict.fromkeys(range(len(texts)))
         dimension = dimension or self.embedder.dimension or 0
         failure = None
-        try:
-            for batch in self._embed(texts, input_type):
-                positions = list(batch.positions)
-                if not missing.keys() >= set(positions) or not len(set(positions)) == len(positions) == len(
-                    batch.results
-                ):
-                    failure = self._error(
-                        f"returned {len(batch.results)} results for the positions {positions!r:.60} of {len(texts)} "
-                        "texts; every position must come exactly once"
-                    )
-                    break
-                results = [self._vector(result) for result in batch.results]
-                dimension = dimension or _usual_length(results)
-                for position in positions:
-                    del missing[position]
-                yield EmbeddedBatch(positions, [self._of_length(result, dimension) for result in results])
-        except NON_TEXT_ERRORS:
-            raise
-        except Exception as exc:  # noqa: BLE001  the result of the remaining texts
-            failure = self._raised(exc)
+        embedded = self._embed(texts, input_type)
+        while True:
+            try:
+                batch = next(embedded, None)
+            except NON_TEXT_ERRORS:
+                raise
+            except Exception as exc:  # noqa: BLE001  the result of the remaining texts
+                failure = self._raised(exc)
+                break
+            if batch is None:
+                break
+            positions = list(batch.positions)
+            if not missing.keys() >= set(positions) or not len(set(positions)) == len(positions) == len(batch.results):
+                failure = self._error(
+                    f"returned {len(batch.results)} results for the positions {positions!r:.60} of {len(texts)} "
+                    "texts; every position must come exactly once"
+                )
+                break
+            results = [self._vector(result) for result in batch.results]
+            dimension = dimension or _usual_length(results)
+            for position in positions:
+                del missing[position]
+            yield EmbeddedBatch(positions, [self._of_length(result, dimension) for result in results])
         if missing:
             failure = failure or self._error(f"left out {len(missing)} of {len(texts)} texts")
             yield EmbeddedBatch(list(missing), [failure] * len(missing))
@@ -244,9 +247,12 @@ class CheckedEmbedder:
         if isinstance(result, BaseException):
             return self._raised(result)
         try:
-            return as_vector(result)
+            vector = as_vector(result)
         except ValueError as exc:
             return self._error(str(exc), exc.__cause__)
+        if isinstance(vector, np.ndarray) and not vector.any():
+            return self._error(f"returned a vector of {len(vector)} zeros, which is similar to nothing")
+        return vector
 
     def _of_length(self, result: Embedded, dimension: int) -> Embedded:
         if isinstance(result, EmbeddingError) or length_of(result) == dimension:
@@ -334,6 +340,8 @@ def as_vector(value: Any) -> Embedding:
             raise ValueError(f"returned {shown(value)}, not a list of numbers, nor its JSON text") from exc
     if isinstance(value, Mapping):
         return _sparse(value)
+    if isinstance(value, Sequence) and any(isinstance(number, (str, bytes)) for number in value):
+        raise ValueError(f"returned {shown(value)}, which holds strings, not numbers")
     try:
         vector = np.array(value, dtype=np.float32)  # a copy: a model may reuse its buffer
     except (TypeError, ValueError, OverflowError) as exc:

@@ -401,12 +401,13 @@ class EmbeddingCache:
                 connection.backup(copy)
             unfinished.replace(target)
         except (OSError, sqlite3.Error) as exc:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
             msg = (
                 f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its folder's room and rights."
             )
             raise StoreError(msg, store=str(target)) from exc
+        finally:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
 
     def __len__(self) -> int:
         with self._database.reading() as connection:

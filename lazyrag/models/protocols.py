@@ -41,7 +41,11 @@ class EmbeddedBatch:
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors, many at once."""
+    """Turns texts into vectors, many at once.
+
+    An optional attribute ``probe = False`` says that a Document need not compare the vector of a probe text with the
+    stored one when it is opened, as the identity covers everything, or calls are too expensive.
+    """
 
     @property
     def identity(self) -> str:
@@ -208,6 +212,9 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
 
+
+single_try: ContextVar[bool] = ContextVar("lazyrag_single_try", default=False)
+"""Set, calls of endpoints are not retried."""
 
 usage_of_calls: ContextVar[list[Usage] | None] = ContextVar("lazyrag_usage", default=None)
 """A list that takes the usage of each model call in this context, as models report it; None for no list."""

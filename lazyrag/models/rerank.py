@@ -15,7 +15,7 @@ from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_mod
 from lazyrag.models.embedding import callable_identity, shown
 from lazyrag.models.protocols import ChatChoice, ChatModel, ChatOptions, RerankModel, missing_members
 from lazyrag.models.structured_output import find_json, object_schema
-from lazyrag.text.analyzers import term_function
+from lazyrag.text.analyzers import matching_function, term_function
 from lazyrag.text.sentences import Language, resolve_language
 from lazyrag.validation import (
     check_call,
@@ -206,7 +206,8 @@ class Bm25RerankModel:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         documents, top_n = checked_documents(documents, top_n)
-        terms_of = term_function(resolve_language("auto", query) if self.analyser == "auto" else self.analyser)
+        analyser = resolve_language("auto", query) if self.analyser == "auto" else self.analyser
+        terms_of = matching_function(analyser, query)
         query_terms, document_terms = terms_of(query), [terms_of(document) for document in documents]
         if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
             return [(index, 0.0) for index in range(top_n)]

@@ -55,6 +55,11 @@ class _PackageModel:
             self._identity = _identity(self.model, self._given, self._contents, self._settings())
         return self._identity
 
+    @property
+    def probe(self) -> bool:
+        """Whether a Document compares a vector with a stored one: the identity does not cover the model."""
+        return not self.identity
+
     def _settings(self) -> dict[str, Any]:
         """What results depend on beside the model's files."""
         return {"cuts": self._cuts, "max_tokens": self._limit()}

@@ -509,7 +509,8 @@ class RefinerOperator(Operator):
 
     Reads ``reranking_docs``, else ``retrieval_docs``. Each of ``refining_results`` is the previous row of its text with
     the shorter text and ``original_length``, ``refined_length`` (tokens) and ``compression_ratio`` (refined divided by
-    original). Texts of which nothing is left are dropped.
+    original). Texts of which nothing is left are dropped. By default, sentences that are irrelevant beside the best one
+    are dropped, also where everything fits the budget.
 
     Args:
         refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"long_refiner"``,

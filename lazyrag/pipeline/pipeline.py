@@ -398,6 +398,7 @@ class RAGPipeline:
         """
         return await self._run_of(results, query).answer_from(results, max_tokens)
 
+    @known_keywords
     async def astream(
         self,
         query: str,

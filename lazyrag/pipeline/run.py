@@ -161,6 +161,8 @@ class Run:
         query: The question.
         history: The messages before it.
         seconds: By stage; filled by the run.
+        problems: Before the answer, one sentence each.
+        failure: The error of the model that is one of them; None for none.
     """
 
     parts: Parts
@@ -168,6 +170,7 @@ class Run:
     history: tuple[Message, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    failure: GenerationError | None = None
     search_query: str = ""
 
     def __post_init__(self) -> None:
@@ -192,6 +195,7 @@ class Run:
             self.search_query = read_queries(answer.text, answer.finish_reason == "length")[0]
         except (UnreadableAnswerError, GenerationError) as exc:
             what = "failed" if isinstance(exc, GenerationError) else "wrote no standalone query"
+            self.failure = exc if isinstance(exc, GenerationError) else None
             self.problems = (sentence(f"The question was searched as it is. The model {what}: {exc}"),)
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:

@@ -8,14 +8,14 @@ import functools
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from lazyrag.data.encoding import ErrorInfo
-from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
+from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
@@ -30,9 +30,9 @@ from lazyrag.read.source import LiveState
 from lazyrag.read.versions import DocumentVersion, list_versions
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
-from lazyrag.text.analyzers import term_function
+from lazyrag.text.analyzers import aligned, term_function, without_ignorable
 from lazyrag.types import FieldValue, State
-from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import normal_name, require, validate_boolean, validate_choice, validate_integer, validate_text
 
 _SCANNED = 500  # documents that a filter looks at together
 _MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
@@ -145,11 +145,12 @@ def list_documents(
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
     """Return one document; see `Document.document`."""
     ledger = reader.indexer.ledger
-    known = ledger.documents.named([validate_text("document", identity)])
+    identity = normal_name(validate_text("document", identity))
+    known = ledger.documents.named([identity])
     if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
-        if row.id or info.error is not None:
+        if (row.id and row.status != "skipped") or info.error is not None:
             return info
     raise DatasetPathError(f"There is no document {identity!r}. See documents().")
 
@@ -230,8 +231,16 @@ def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[
     metadata: dict[str, Any] = {}
     for text in texts:
         metadata.update(_parsed(text))
-    found = {name: check_value(name, schema[name], metadata.get(name)) for name in names}
+    found = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
     return {name: schema[name].default_value if value is None else value for name, value in found.items()}
+
+
+def _fitting_value(name: str, field: DocField, value: Any) -> FieldValue:
+    """A value by the type of its field; None for one of a file that does not fit, which was noted."""
+    try:
+        return parse_value(name, field, value)
+    except ConfigError:
+        return None
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -264,7 +273,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=ErrorInfo.from_message(kind, read_text(message)) if failed else None,
+                error=ErrorInfo.from_message(kind.partition(" ")[0], read_text(message)) if failed else None,
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups={name: _group(name, own.get(groups[name]), stages) for name in shown},
@@ -494,18 +503,35 @@ def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ign
         uids = [one.uid for one in snapshot.state.view.tree.in_order()]
         batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
         roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
-        found = (_match(root, one) for root in roots for one in _places(fold(content_text(root.content)), fold(text)))
+        found = (_match(root, one) for root in roots for one in _places(content_text(root.content), text, fold))
         return list(itertools.islice(found, most))
 
     return reader.read(read, _ROOT)
 
 
-def _places(text: str, wanted: str) -> Iterator[Span]:
-    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does."""
-    at = text.find(wanted)
+def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
+    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does.
+
+    Neither invisible characters nor the normal form count, unless the literal has nothing else.
+    """
+    wanted = fold(_visible(literal))
+    starts: Sequence[int] = range(len(text))
+    ends: Sequence[int] = range(1, len(text) + 1)
+    if not wanted:
+        wanted, folded = literal, text
+    elif text.isascii() or _visible(text) == text:
+        folded = fold(text)
+    else:
+        folded, starts, ends = aligned(text, lambda piece: fold(_visible(piece)))
+    at = folded.find(wanted)
     while at >= 0:
-        yield at, at + len(wanted)
-        at = text.find(wanted, at + len(wanted))
+        end = at + len(wanted)
+        yield starts[at], ends[end - 1]
+        at = folded.find(wanted, end)
+
+
+def _visible(text: str) -> str:
+    return normal_name(without_ignorable(text))
 
 
 def _lowered(text: str) -> str:

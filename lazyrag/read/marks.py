@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Self, SupportsIndex
 
 from lazyrag.data.pictures import write_png
 from lazyrag.data.segment import Location, Segment, Span, content_text
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.ocr import OcrWord, word_glyphs
-from lazyrag.loaders.pdf import PageText, PdfFile, PdfLoader, page_glyphs, shown_height, shown_point
-from lazyrag.loaders.pdf_layout import letters, page_text, without_repeated_lines
+from lazyrag.loaders.pdf import PdfFile, PdfLoader
+from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
+from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.read.catalogue import checked_span, find_root
 from lazyrag.read.scope import Reader
 from lazyrag.validation import validate_integer
 
 _MAX_WIDTH = 10_000
-_BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
             words[number] = ([], (1, 1)) if isinstance(found, str) else found
 
         def place(number: int) -> PlacedText:
-            return _recognized_page(*words[number]) if number in words else _placed_page(opened, number - 1)
+            return _recognized_page(*words[number]) if number in words else opened.placed(number - 1)
 
         placed = {number: place(number) for number in pages}
         if loader.drop_repeated:
@@ -120,74 +119,6 @@ def _other_text(path: str, number: int, root: Segment) -> str:
     return f"The text of page {number} of {path!r} was made otherwise than PdfLoader makes it. Show the whole page."
 
 
-class PlacedText(str):
-    """A text each of whose letters knows its character on the page; -1 for letters that layout added.
-
-    Layout makes the text of a page from such texts by the operations below, and so keeps the characters.
-    """
-
-    __slots__ = ("at",)
-    at: tuple[int, ...]
-
-    def __new__(cls, text: str, at: tuple[int, ...]) -> Self:
-        """Make a text of as many letters as places."""
-        made = super().__new__(cls, text)
-        made.at = at
-        return made
-
-    @classmethod
-    def of(cls, text: str) -> PlacedText:
-        """A text as a placed one."""
-        return text if isinstance(text, PlacedText) else cls(text, (-1,) * len(text))
-
-    def __add__(self, other: str) -> PlacedText:
-        return PlacedText(str.__add__(self, other), self.at + PlacedText.of(other).at)
-
-    def __radd__(self, other: str) -> PlacedText:
-        return PlacedText(str.__add__(other, self), PlacedText.of(other).at + self.at)
-
-    def __getitem__(self, key: SupportsIndex | slice) -> PlacedText:
-        at = self.at[key]
-        return PlacedText(str.__getitem__(self, key), at if isinstance(at, tuple) else (at,))
-
-    def join(self, texts: Iterable[str], /) -> PlacedText:
-        """Called through the class, with a separator of either type."""
-        parts = [part for text in texts for part in (self, text)][1:]
-        return PlacedText("".join(map(str, parts)), tuple(one for part in parts for one in PlacedText.of(part).at))
-
-    def rstrip(self, chars: str | None = None, /) -> PlacedText:
-        """See `str.rstrip`."""
-        return self[: len(str.rstrip(self, chars))]
-
-    def strip(self, chars: str | None = None, /) -> PlacedText:
-        """See `str.strip`."""
-        return self[len(self) - len(str.lstrip(self, chars)) :].rstrip(chars)
-
-    def splitlines(self, keepends: bool = False) -> list[str]:  # noqa: FBT001, FBT002  as that of str
-        """See `str.splitlines`."""
-        ends = [0]
-        for line in str.splitlines(self, keepends=True):
-            ends.append(ends[-1] + len(line))
-        kept = zip(ends, str.splitlines(self, keepends), strict=False)
-        return [self[start : start + len(line)] for start, line in kept]
-
-
-class _PlacedPage(PageText):
-    """Locates the characters of a page, and notes their indices."""
-
-    def letters(self, at: int, text: str) -> str:
-        """See `PageText.letters`."""
-        read = [(number, letters(one)) for number, one in enumerate(text, at)]
-        return PlacedText("".join(one for _, one in read), tuple(number for number, one in read for _ in one))
-
-
-def _placed_page(file: PdfFile, index: int) -> PlacedText:
-    """The text of a page, made as for ingestion, with the characters of the page."""
-    with file.opened(index) as (page, text):
-        glyphs = page_glyphs(_PlacedPage(page, text))
-    return PlacedText.of(page_text(glyphs))
-
-
 def _recognized_page(words: list[OcrWord], shape: tuple[int, ...]) -> PlacedText:
     """The text of a page read by OCR, made as for ingestion, with the numbers of its words."""
 
@@ -206,8 +137,7 @@ def _word_boxes(number: int, words: list[OcrWord], shape: tuple[int, ...], numbe
 
 def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
     """Boxes around characters of a page."""
-    with file.opened(number - 1) as (page, text):
-        return _united(number, shown_height(page), _character_boxes(page, text, dict.fromkeys(characters)))
+    return _united(number, *file.boxes(number - 1, dict.fromkeys(characters)))
 
 
 def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:
@@ -224,25 +154,6 @@ def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> l
             lines.append([x0, y0, x1, y1])
     shares = ([x0, y0 / height, x1, y1 / height] for x0, y0, x1, y1 in lines)
     return [PageBox(number, *(min(1.0, max(0.0, edge)) for edge in line)) for line in shares]
-
-
-def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterator[tuple[float, ...]]:
-    """Left, top, right and bottom of characters on the page as it is shown, in widths of the page."""
-    located = PageText(page, text)
-    for at in characters:
-        placed = located.placed(at) if at >= 0 else None
-        if placed is None:
-            continue
-        (left, bottom, right, top), (across, up) = placed
-        size, turn = located.size_and_turn(at)
-        # The heights that fonts name reach over the lines above and below, or are missing.
-        low, high = (_BELOW * size, _ABOVE * size) if turn in (0, 3) else (_ABOVE * size, _BELOW * size)
-        if turn % 2 and across - low < (left + right) / 2 < across + high:
-            left, right = across - low, across + high
-        elif not turn % 2 and up - low < (bottom + top) / 2 < up + high:
-            bottom, top = up - low, up + high
-        xs, ys = zip(shown_point(page, left, top), shown_point(page, right, bottom), strict=True)
-        yield min(xs), min(ys), max(xs), max(ys)
 
 
 def _continues(along: tuple[float, ...], across: tuple[float, ...]) -> bool:

@@ -21,6 +21,7 @@ from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import (
     Approximate,
+    ExactInScope,
     ExactWhenSmall,
     NativeText,
     NativeVectors,
@@ -124,19 +125,22 @@ class NodeStore:
             raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
 
-    def require_exact(self, collection: str) -> None:
+    def require_exact(self, collection: str, scope: Filter) -> None:
         """Refuse an approximate search, in which hidden rows decide which visible ones are found.
 
         Raises:
-            ConfigError: If the store's search of a collection is not exact.
+            ConfigError: If the store's search of the rows in scope is not exact.
         """
         store = self.vectors
-        is_small = isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
+        if isinstance(store, ExactInScope):
+            is_small = store.is_exact(collection, scope)
+        else:
+            is_small = isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
         if "exact" not in store.features and not is_small:
             msg = (
                 f"A restricted Document needs exact vector search, and {type(store).__name__} searches approximately: "
                 "hidden rows would decide which visible ones are found. Keep the vectors in the map store, raise "
-                "exact_rows of chroma, or choose the index FLAT of milvus."
+                "exact_rows of chroma to the number of visible rows, or choose the index FLAT of milvus."
             )
             raise ConfigError(msg)
 

@@ -10,7 +10,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -35,6 +34,7 @@ from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
 from lazyrag.read.source import LiveState, Needs
 from lazyrag.storage.database import batches_reaching
@@ -374,7 +374,7 @@ class LocalSnapshot(Snapshot):
         search = self._nodes.vector_search(mode)
         index = self.vector_index(group, embed_key)
         if self._scope is not None and index.dimension:
-            self._nodes.require_exact(index.collection)
+            self._nodes.require_exact(index.collection, self._scope)
         dimension = self._dimension(group, embed_key)
         if not dimension:
             return []
@@ -919,8 +919,8 @@ def _attempt(
     """The body's result for one state, or None if the state became invalid; and whether the body itself moved it."""
     active = ActiveRead(outer)
     snapshot = active.open(sources)
-    token = _ACTIVE.set(active)
     try:
+        _ACTIVE.set(active)
         result = body(snapshot)
     except (StoreError, StaleNodeError, RetrievalError, EmbeddingError):  # the last when a model is switched
         if active.is_current():
@@ -928,7 +928,7 @@ def _attempt(
         return None, active.has_moved()
     finally:
         active.is_open = False
-        _ACTIVE.reset(token)
+        _ACTIVE.set(outer)
     if active.is_valid():
         return (result,), False
     return None, active.has_moved()
@@ -938,8 +938,9 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
     """Repeat until one state stays valid; after some tries with writers paused."""
     deadline = time.monotonic() + _PATIENCE_S
     for tries in itertools.count(2):
-        with ExitStack() as stack:
-            paused = tries > _TRIES and _pause(stack, sources)
+        indexers = sorted({one.indexer for one in sources}, key=id) if tries > _TRIES else []
+        with _paused(indexers) as are_paused:
+            paused = bool(indexers) and are_paused
             for _ in range(_TRIES if paused else 1):
                 done, moved = _attempt(sources, outer, body)
                 if done is not None:
@@ -954,14 +955,14 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
     raise AssertionError  # the count has no end
 
 
-def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
-    """Pause the writers of all Documents, in one order; False, and none of them, if one cannot be paused soon."""
-    with ExitStack() as taken:
-        for indexer in sorted({one.indexer for one in sources}, key=id):
-            if not taken.enter_context(indexer.paused(_LOCK_S)):
-                return False
-        stack.push(taken.pop_all())
-    return True
+@contextmanager
+def _paused(indexers: Sequence[LiveState]) -> Iterator[bool]:
+    """Pause the writers of Documents, in this order; yields False if one of them cannot be paused soon."""
+    if not indexers:
+        yield True
+        return
+    with indexers[0].paused(_LOCK_S) as is_paused, _paused(indexers[1:]) as are_paused:
+        yield is_paused and are_paused
 
 
 def stale_error(segment: Segment) -> StaleNodeError:

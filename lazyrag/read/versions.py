@@ -10,6 +10,7 @@ from typing import Any
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ledger.ledger import DocumentRow
 from lazyrag.read.source import LiveState
+from lazyrag.validation import normal_name
 
 
 def live_rows(indexer: LiveState, identities: Sequence[Any]) -> list[DocumentRow]:
@@ -19,6 +20,7 @@ def live_rows(indexer: LiveState, identities: Sequence[Any]) -> list[DocumentRow
         ConfigError: If there is no such document.
     """
     rows = indexer.ledger.documents.named(one for one in identities if isinstance(one, str))
+    identities = [normal_name(one) if isinstance(one, str) else one for one in identities]
     for identity in identities:
         row = rows.get(identity) if isinstance(identity, str) else None
         if row is None or row.status != "live":

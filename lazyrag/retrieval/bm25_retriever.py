@@ -20,6 +20,7 @@ from lazyrag.retrieval.base import DEFAULT_TOPK, BaseRetriever, LazyStage, Loade
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
+from lazyrag.text.analyzers import term_function
 from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
 
 _IDS = ("id", "doc_id")
@@ -114,7 +115,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         twice = [uid for uid, count in Counter(node.uid for node in nodes).items() if count > 1]
         if twice:
             raise ConfigError(f"The id {twice[0]!r} occurs twice; nothing was added. Give each text its own id.")
-        terms = [self._search.terms_of(node.text) for node in nodes]
+        terms_of = term_function(self._search.analyser, stop_words=True)
+        terms = [terms_of(node.text) for node in nodes]
         with self._writing:
             self._index.add([node.uid for node in nodes], terms)
             self._texts = _Texts(self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}})
@@ -140,7 +142,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         """
         corpus = self.corpus
         if self._okapi is None or self._okapi[0] != corpus:
-            terms = [self._search.terms_of(text) for text in corpus]
+            terms = [*map(term_function(self._search.analyser), corpus)]
             self._okapi = corpus, rank_bm25_of(terms, "okapi") if any(terms) else None
         return self._okapi[1]
 

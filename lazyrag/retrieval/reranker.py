@@ -7,11 +7,10 @@ import numbers
 import os
 import re
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast, get_args, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -35,7 +34,7 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.base import OutputFormat, checked_output, render
 from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
-from lazyrag.text.analyzers import analysers
+from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
     check_call,
@@ -62,7 +61,8 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRETS = frozenset({"embed_key"})
-_KEYWORDS = ("output_format", "join", "topk")
+OnRerankError: TypeAlias = Literal["raise", "keep"]
+_KEYWORDS = ("output_format", "join", "topk", "on_error")
 """Keywords of every Reranker."""
 
 
@@ -164,6 +164,8 @@ class Reranker(Generic[T_co]):
         output_format: Form of the result, as that of a `Retriever`: None or ``"node"``, ``"content"`` or ``"dict"``.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
         topk: At most so many nodes, for every reranker; -1 means all. Passed on to functions that take it.
+        on_error: If the function or its model fails: ``"raise"``, or ``"keep"`` the order of before, with an
+            `AnswerWarning`. Explanations show it.
         kwargs: Passed to the function at every call.
 
     Raises:
@@ -184,6 +186,7 @@ class Reranker(Generic[T_co]):
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
         topk: int = ...,
+        on_error: OnRerankError = ...,
         **kwargs: Any,
     ) -> None: ...
     @overload
@@ -194,6 +197,7 @@ class Reranker(Generic[T_co]):
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
         topk: int = ...,
+        on_error: OnRerankError = ...,
         **kwargs: Any,
     ) -> None: ...
     def __init__(
@@ -203,9 +207,11 @@ class Reranker(Generic[T_co]):
         output_format: OutputFormat | None = None,
         join: bool | str = False,
         topk: int = -1,
+        on_error: OnRerankError = "raise",
         **kwargs: Any,
     ) -> None:
         self._function = rerankers[name]
+        self._on_error = validate_choice("on_error", on_error, get_args(OnRerankError))
         self.output_format, self._join = checked_output(output_format, join)
         func, skip = self._function.func, 0 if self._function.makes_step else 1
         named, takes_any = keyword_names(func, skip=skip)
@@ -282,9 +288,19 @@ class Reranker(Generic[T_co]):
             stage and the reranker's own, with the contribution of each.
 
         Raises:
-            RetrievalError: If the function fails.
+            RetrievalError: If the function fails, and ``on_error`` is ``"raise"``.
         """
         limit = self._topk if topk is None else _checked_topk(topk)
+        try:
+            return self._ranked(stage, query, topk, limit)
+        except RetrievalError as exc:
+            if self._on_error == "raise":
+                raise
+            warn_user(f"The reranker {self.name!r} failed; the order of before is kept. {exc}", AnswerWarning)
+        settings = {"failed": "the order of before is kept"}
+        return _cut(Stage("reranker", self.name, stage.nodes, (stage,), settings=settings), limit)
+
+    def _ranked(self, stage: Stage, query: str, topk: int | None, limit: int) -> Stage:
         if self._step is not None:
             step = self._step if topk is None else replace(self._step, topk=limit)
             with errors_of(f"The reranker {self.name!r}", RetrievalError):
@@ -344,7 +360,7 @@ def keyword_filter(
         ConfigError: If keys are one text instead of a list, one is blank, or the language is unknown.
     """
     _check_keyword_filter(required_keys, exclude_keys, language)
-    text = _folded(node.get_text())
+    text = normal_form(node.get_text())
     has_all = all(_pattern(key).search(text) for key in required_keys)
     return node if has_all and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
@@ -357,17 +373,13 @@ def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), langu
 
 @lru_cache(maxsize=4096)
 def _pattern(key: str) -> re.Pattern[str]:
-    folded = _folded(key.strip())
+    folded = normal_form(key.strip())
     if _CJK.search(folded):
         return re.compile(re.escape(folded))
     words = r"\s+".join(map(re.escape, folded.split()))
     # A word may be right beside Chinese, which has no spaces.
     letter = rf"[^\W{CJK_LETTERS}]"
     return re.compile(rf"(?<!{letter}){words}(?!{letter})")
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
 
 
 _Scores: TypeAlias = "dict[int, float]"  # by position among the incoming nodes

@@ -47,6 +47,7 @@ from lazyrag.retrieval.similarity import (
     validate_feedback,
 )
 from lazyrag.retrieval.stages import Cause, Reason
+from lazyrag.text.stop_words import plain_term
 from lazyrag.types import Embedding, Fields
 from lazyrag.validation import require, validate_number, validate_texts
 
@@ -567,7 +568,9 @@ class _MissingNode:
         search, embed_key = self.retriever.search, self.ranked.embed_key
         if isinstance(search, KeywordSearch):
             terms = list(dict.fromkeys(search.terms(self.query.text)))
-            named = ", ".join(map(repr, terms[:_TERMS_SHOWN])) + (", ..." if len(terms) > _TERMS_SHOWN else "")
+            named = ", ".join(repr(plain_term(term)) for term in terms[:_TERMS_SHOWN]) + (
+                ", ..." if len(terms) > _TERMS_SHOWN else ""
+            )
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
             return self._because("terms", f"It shares no term with the query, whose terms are {named}.")

@@ -21,7 +21,7 @@ from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
-from lazyrag.text.analyzers import term_function
+from lazyrag.text.analyzers import matching_function, term_function
 from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_call,
@@ -82,12 +82,12 @@ class KeywordSearch:
 
     def __init__(self, analyser: str) -> None:
         self.analyser = analyser
-        self.terms_of = term_function(analyser)
+        term_function(analyser)  # raises for an unknown one
 
     def terms(self, query: str) -> list[str]:
-        """Return the terms of a query."""
+        """Return the terms of a query; its stop words if it has no others."""
         try:
-            return self.terms_of(query)
+            return matching_function(self.analyser, query)(query)
         except TransformError as exc:
             raise RetrievalError(str(exc)) from exc
 
@@ -533,11 +533,12 @@ def bm25(
     """
     if not nodes:
         return []
-    terms = term_function(analyser)
+    terms_of = term_function(analyser, stop_words=True)
     by_uid = {node.uid: node for node in nodes}
     index = LexicalIndex()
-    index.add(list(by_uid), [terms(node.get_text()) for node in by_uid.values()])
-    found = index.state.search(terms(query), len(by_uid), model=BM25(k1, b, variant))
+    index.add(list(by_uid), [terms_of(node.get_text()) for node in by_uid.values()])
+    terms = matching_function(analyser, query)(query)
+    found = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
     return [(by_uid[uid], score) for uid, score in found]
 
 

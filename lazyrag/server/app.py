@@ -8,13 +8,15 @@ import time
 import uuid
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Query
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from lazyrag._version import __version__
-from lazyrag.errors import LazyRAGError
+from lazyrag.errors import LazyRAGError, known_names
 from lazyrag.server.api import access as routes_access
 from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.api import dify, rerank, uploads
@@ -24,6 +26,7 @@ from lazyrag.server.core import sets
 from lazyrag.server.core.access import AccessMiddleware, wants_page
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of, with_problems
 from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.sets import unopened_sets
 from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files
 from lazyrag.server.openai import stores as openai_stores
@@ -62,7 +65,8 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         service: What it serves.
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
-    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None)
+    checks = [Depends(_check_query)]
+    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None, dependencies=checks)
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware, root_path)
@@ -84,14 +88,17 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     @app.get("/readyz", tags=["health"])
     async def readyz() -> dict[str, str]:
         """Report whether every set can be read."""
-        for reason in [*service.pending.values()]:
+        reasons = [*service.pending.values(), *await service.run(unopened_sets, service)]
+        for reason in reasons:
             raise ProblemError(503, reason, "Try again in a moment.", headers={"Retry-After": "1"})
         for docs in [*service.sets.values()]:  # others come while one is waited for
             await service.run(repr, docs)
         return {"status": "ready"}
 
-    async def mcp(_: Request) -> Any:  # the first request imports what it needs
+    async def mcp(request: Request) -> Any:  # the first request imports what it needs
         from lazyrag.server import load
+
+        await _check_query(request)
 
         return (await service.run(load, "mcp", "The route /mcp")).McpApp(service)
 
@@ -100,6 +107,29 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
     described = app.openapi
     app.openapi = lambda: with_openai(with_problems(described()))  # type: ignore[method-assign]
     return app
+
+
+async def _check_query(request: Request) -> None:
+    """Refuse parameters that the route does not have, before anything is done.
+
+    Links to pages may have them, since other sites add some to track visitors.
+
+    Raises:
+        ProblemError: 422, or 400 as OpenAI's error.
+    """
+    route = request.scope.get("route")  # MCP has none
+    params = get_flat_params(route.dependant) if route else []
+    names = {one.alias for one in params if isinstance(one.field_info, Query)}
+    is_page = route is not None and not route.include_in_schema
+    if is_page:
+        names.add("csrf")
+    unknown = next((name for name in request.query_params if name not in names), None)
+    if unknown is not None and not (is_page and request.method in ("GET", "HEAD")):
+        remedy = known_names(unknown, names) if names else "This route has no query parameters."
+        errors = [{"field": f"query.{unknown}", "message": "Unknown parameter"}]
+        raise ProblemError(
+            422, f"Unknown parameter: {unknown[:80]!a}.", remedy, errors=errors, code="unknown_parameter"
+        )
 
 
 class RequestMiddleware:

@@ -39,7 +39,7 @@ from lazyrag.server.api.search import MAX_QUERY, Body, Name, Scope, SearchOption
 from lazyrag.server.api.uploads import Call
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.service import Principal, Service, passage_url
 from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")
@@ -101,15 +101,17 @@ class Caller:
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: Scope, path: str, metadata: Mapping[str, Any]) -> str:
-        """The address of a document: its own on the web, else that of its file."""
-        if str(metadata.get("url", "")).startswith(("https://", "http://")):
-            return str(metadata["url"])
-        quoted = f"{quote(scope.name)}/files/{quote(path.encode('utf-8', 'replace'))}"
+    def url(self, scope: Scope, node: Mapping[str, Any]) -> str:
+        """The address of a document: its own on the web, that of the page with the node marked, or that of its file."""
+        path, url = node["path"], str(node["global_metadata"].get("url", ""))
+        if url.startswith(("https://", "http://")):
+            return url
         if self.request is not None:
-            return f"{self.request.base_url}api/v1/sets/{quoted}"
+            return passage_url(self.request, scope.name, path, node.get("uid", ""))
         file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
-        return f"lazyrag:{quoted}" if file is None else file.path.absolute().as_uri()
+        if file is None:
+            return f"lazyrag:{quote(scope.name)}/files/{quote(path, errors='replace')}"
+        return file.path.absolute().as_uri()
 
     def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
         """Nodes as results of a search."""
@@ -123,7 +125,7 @@ class Caller:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
-        return {"title": title, "url": self.url(scope, node["path"], node["global_metadata"])}
+        return {"title": title, "url": self.url(scope, node)}
 
 
 # Tools
@@ -233,7 +235,7 @@ def grep(
     caller: Caller, text: Literal, set: InSet = "", limit: Limit = 20, ignore_case: bool = True, filters: Filters = None
 ) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
-    options: Any = {"where": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
+    options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
     found = ((scope.name, one) for scope in caller.scopes(set) for one in scope.docs.grep(text, **options))
     return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]}
 

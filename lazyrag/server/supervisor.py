@@ -193,6 +193,7 @@ class _Supervisor:
         self.deadline = 0.0  # of the shutdown
         self.refusal = ""
         self.is_shown = False
+        _warn_of_labels(self.config)
 
     def run(self) -> None:
         """Start the processes, and start those again that end, until a signal, or until one finds an error."""
@@ -245,8 +246,16 @@ class _Supervisor:
         except LazyRAGError as exc:
             log.warning("The configuration is not read again. %s", exc)
             return
+        _warn_of_labels(self.config)
         for child in self.children:  # the listening socket, which holds requests meanwhile, stays
             child.stop()
+
+
+def _warn_of_labels(config: Config) -> None:
+    """Log the rules that give documents more readers than one of them alone."""
+    for name, chosen in config.sets.items():
+        for overlap in chosen.label_overlaps():
+            log.warning("set %s: %s", name, overlap)
 
 
 @contextmanager
@@ -379,6 +388,9 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     from lazyrag.server.core.sets import MadeSets, SetFollower
 
     os.nice(5)  # queries go first
+    sys.setswitchinterval(
+        0.001
+    )  # short jobs beside a long one, too: each of their statements waits for the interpreter
     state = config.server.state
     with ExitStack() as stack:
         follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)

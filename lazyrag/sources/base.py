@@ -9,7 +9,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeAlias
@@ -21,6 +21,7 @@ from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import OrderedFields, RecordValue, Selection, SoughtFields, leaves
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_arguments, require, validate_texts
 
 
@@ -323,13 +324,16 @@ def locked(folder: Path) -> Iterator[None]:
         LoadError: If another program holds it.
     """
     # SQLite's is the one lock of the standard library that works the same on all systems.
-    with closing(sqlite3.connect(folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+    lock = sqlite3.connect(folder / _LOCK, timeout=0, isolation_level=None)
+    try:
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as exc:
             msg = f"Another program fills the folder {folder} ({exc}). Wait until it is done."
             raise LoadError(msg, path=str(folder)) from exc
         yield
+    finally:
+        lock.close()
 
 
 def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None]:

@@ -6,10 +6,11 @@ import functools
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.sources.base import BaseSource, Event, RecordForm, digest
 from lazyrag.validation import known_arguments, require, validate_integer, validate_text
 

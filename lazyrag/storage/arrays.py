@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from operator import index
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.database import flush_file
 
 with suppress(ImportError):
@@ -634,8 +635,8 @@ def _flushing(path: Path) -> Iterator[None]:
 def locked(folder: Path) -> Iterator[None]:
     """Exclude other programs that mark the stores of a folder, or set them aside. (Only Linux has marks.)"""
     descriptor = os.open(folder, os.O_RDONLY)
-    _lock(descriptor, fcntl.LOCK_EX)
     try:
+        _lock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         _lock(descriptor, fcntl.LOCK_UN)  # a child process may have inherited it

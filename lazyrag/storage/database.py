@@ -11,12 +11,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import validate_number
 
 try:
@@ -110,6 +111,10 @@ _EXPLANATIONS = {
 """Words of SQLite's messages to our explanations."""
 
 
+_USUAL = (False, True)
+"""Settings of a connection between transactions: neither durable nor without checks of foreign keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileFormat:
     """One kind of SQLite file, and its migrations.
@@ -135,11 +140,6 @@ class FileFormat:
     def version(self) -> int:
         """The present format: how many migrations there are."""
         return len(self.migrations)
-
-
-_SYNCHRONOUS = (("synchronous", "FULL", "NORMAL"),)
-_FOREIGN_KEYS = (("foreign_keys", "OFF", "ON"),)
-"""Pragmas with their values during a transaction and after it."""
 
 
 class Database:
@@ -205,6 +205,7 @@ class Database:
         self._process = os.getpid()
         self._turn = threading.RLock()
         self._openings = 0
+        self.commits = 0  # of writers
         try:
             self._open()
         except (UnicodeDecodeError, sqlite3.Error) as exc:
@@ -212,6 +213,7 @@ class Database:
 
     def _open(self) -> None:
         self._openings += 1
+        self._settings: tuple[bool, bool] | None = None  # unknown
         self._unchanging: tuple[int, ...] | None = None
         mode = "ro" if self.read_only else "rwc"
         # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the file not to change.
@@ -269,7 +271,7 @@ class Database:
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        return self._transaction("BEGIN IMMEDIATE", durable=durable, checked=checked)
+        return self._transaction("BEGIN IMMEDIATE", (durable, checked))
 
     def flush(self) -> None:
         """Wait until the disk has every finished transaction, so that no power cut takes one.
@@ -366,10 +368,11 @@ class Database:
             return  # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the parent
         with self._turn:
             self._closed = True
-            self._finalizer()
+            self._finalizer.detach()
+            self._connection.close()
 
     @contextmanager
-    def _transaction(self, begin: str, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, settings: tuple[bool, bool] | None = None) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
@@ -378,31 +381,40 @@ class Database:
                 self._follow()
             connection = self._connection
             is_step = connection.in_transaction  # of this thread
-            # Durability cannot be changed within a transaction, where BEGIN fails as well.
-            joins, durable = is_step and not durable, durable and not is_step
-            switched = (_SYNCHRONOUS if durable else ()) + (() if checked else _FOREIGN_KEYS)
+            is_set = settings is not None and not is_step
             try:
-                if joins:
+                # Durability cannot be changed within a transaction, where BEGIN fails as well.
+                if is_step and not (settings and settings[0]):
                     yield connection
                     return
-                for name, during, _ in switched:
-                    connection.execute(f"PRAGMA {name} = {during}")
                 try:
+                    if is_set:
+                        self._set(settings)
                     connection.execute(begin)
+                    yield connection
+                    if self._unchanging is not None:
+                        self._ensure_unchanged()
                     try:
-                        yield connection
-                        if self._unchanging is not None:
-                            self._ensure_unchanged()
                         connection.execute("COMMIT")
-                    except BaseException:
-                        if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
-                            connection.execute("ROLLBACK")
-                        raise
+                    finally:
+                        self.commits += is_set and not connection.in_transaction
+                except BaseException:
+                    if connection.in_transaction and not is_step:  # SQLite ends it by itself where the disk fails
+                        connection.execute("ROLLBACK")
+                    raise
                 finally:
-                    for name, _, after in switched:
-                        connection.execute(f"PRAGMA {name} = {after}")
+                    if is_set:
+                        self._set(_USUAL)
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
+
+    def _set(self, settings: tuple[bool, bool] | None) -> None:
+        """Set the connection up: whether it waits for the disk, and whether it checks foreign keys."""
+        if settings is not None and settings != self._settings:
+            self._settings = None  # unknown, should this be interrupted: the next transaction begins here
+            self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
+            self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
+            self._settings = settings
 
     def _signature(self) -> tuple[int, ...] | None:
         """What changes with the file's content; None if a program writes it, or was killed while it did."""
@@ -422,6 +434,7 @@ class Database:
         """Open a file again that was taken for unchanging, and has changed."""
         if self._connection.in_transaction or self._unchanging == self._signature():
             return
+        self._closed = True  # should this be interrupted
         self._finalizer()
         try:
             self._open()
@@ -431,7 +444,6 @@ class Database:
     def _prepare(self) -> None:
         """Check the file before anything is written to it, then migrate it."""
         self._connection.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
-        self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a file that is still to be made
         self._connection.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
         if _FULL is not None:
@@ -451,7 +463,7 @@ class Database:
             _empty_database(self.file_format).backup(self._connection)
             return
         self._use_wal()
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._set(_USUAL)
         if version < newest:
             with self.writing() as connection:
                 _run_migrations(connection, self.file_format, self._version())  # another process may have been faster

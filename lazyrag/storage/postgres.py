@@ -14,12 +14,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import DamagedError, _Folder, decoded
 from lazyrag.storage.database import FileFormat, RawText, _statements, batches_reaching
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
-from lazyrag.data.filters import Condition, Filter, matches
+from lazyrag.data.filters import And, Condition, Filter, matches
 from lazyrag.errors import (
     ConfigError,
     LazyRAGError,
@@ -231,7 +231,7 @@ class ChromaVectorStore:
         return self._run(collection, remove)
 
     def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
-        """See `VectorStore.search`; exact in collections of at most `exact_rows` rows."""
+        """See `VectorStore.search`; exact in collections of at most `exact_rows` rows, and where `is_exact` said so."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
             fetch = _NearestRows(target, query, pushed.native, self._exact_rows)
@@ -239,11 +239,23 @@ class ChromaVectorStore:
 
         def search(target: _Collection) -> list[Ranking]:
             state = None if self._connection.uri else target.copy(self._exact_rows)
-            if state is None:
-                return self._ranked(target, vectors, topk, filter, rank)
-            return searched(state, vectors, topk, filter)
+            if state is not None:
+                return searched(state, vectors, topk, filter)
+            part = target.known_part(filter)
+            if part is not None:
+                return searched(part, vectors, topk, filter)
+            return self._ranked(target, vectors, topk, filter, rank)
 
         return self._run(collection, search)
+
+    def is_exact(self, collection: str, filter: Filter | None = None) -> bool:
+        """See `ExactInScope.is_exact`."""
+        most = self._exact_rows
+
+        def check(target: _Collection) -> bool:
+            return target.count() <= most or (filter is not None and target.read_part(filter, most))
+
+        return self._run(collection, check)
 
     def search_natively(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
@@ -609,6 +621,7 @@ def _describe(exc: Exception) -> str:
 
 _KEYS_PER_CALL = 5_000  # SQLite behind Chroma takes some 32,000 parameters
 _KEYS_PER_SEARCH = 20_000
+_PARTS = 8  # that stay in memory
 _BYTES_PER_CALL = 16 * 2**20  # of vectors; a server refuses requests of 40 MB
 _changes: Counter[Any] = Counter()  # by this program, for each of Chroma's collections; stores share folders
 
@@ -628,6 +641,7 @@ class _Collection:
         self._handle = handle
         self._version: tuple[int, int] | None = None  # of the last search
         self._copy: State | None = None
+        self._parts: dict[Filter | None, tuple[tuple[int, int], State | None]] = {}
 
     def count(self) -> int:
         return int(self._call("count"))
@@ -638,7 +652,7 @@ class _Collection:
         What changes them is this program, or there is another number of them. Reading all rows costs as much as dozens
         of searches in Chroma, so a program that writes and searches in turns does not.
         """
-        version = (_changes[self._handle.id], self.count())
+        version = self._state_of_rows()
         if version != self._version:
             self._version, self._copy = version, None
         elif self._copy is None and 0 < version[1] <= most:
@@ -650,6 +664,42 @@ class _Collection:
                 return None
             self._copy = state
         return self._copy
+
+    def known_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
+        """The rows that `read_part` has read for a filter, or for a part of it; None if there are none."""
+        filters = (filter, *filter.filters) if isinstance(filter, And) else (filter,)
+        known = next((self._parts[one] for one in filters if one in self._parts), None)
+        return known[1] if known is not None and known[0] == self._state_of_rows() else None
+
+    def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
+        """Read the rows that satisfy a filter, if they are at most so many; whether they are.
+
+        Those of the last filters stay in memory until this program changes rows, or their number changes; those of a
+        server, which others change, are read each time.
+        """
+        version = self._state_of_rows()
+        known = self._parts.pop(filter, None)
+        if known is None or known[0] != version or self._connection.uri:
+            known = version, self._read_part(filter, most)
+        self._parts[filter] = known
+        for other in [*self._parts][:-_PARTS]:
+            self._parts.pop(other, None)
+        return known[1] is not None
+
+    def _state_of_rows(self) -> tuple[int, int]:
+        return _changes[self._handle.id], self.count()
+
+    def _read_part(self, filter: Filter, most: int) -> State | None:  # noqa: A002
+        pushed = split_filter(filter, self.schema.fields)
+        if (rest := pushed.rest) is None:
+            keys = cast("list[str]", self._call("get", where=pushed.native, include=[], limit=most + 1)["ids"])
+        else:
+            keys = [key for key, fields in self.fields(pushed.native) if matches(rest, fields)]
+        if len(keys) > most:
+            return None
+        rows = [*self.rows(keys).values()]
+        parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
+        return state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
 
     def keys(self, where: Where | None = None) -> list[str]:
         """The keys of all rows that meet a filter, in no order."""

@@ -679,7 +679,7 @@ def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
     Raises:
         NotRegisteredError: If an analyser of the collection is not registered in this program.
     """
-    term_functions = {name: term_function(name) for name in shape.analysers}
+    term_functions = {name: term_function(name, stop_words=True) for name in shape.analysers}
 
     def encode(segment: Segment) -> str:
         indexed = index_fields({name: segment.fields.get(name) for name in shape.schema})

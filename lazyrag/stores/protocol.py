@@ -324,6 +324,17 @@ class ExactWhenSmall(Protocol):
 
 
 @runtime_checkable
+class ExactInScope(ExactWhenSmall, Protocol):
+    """One that is also exact among few rows of a larger collection: those that a filter admits."""
+
+    def is_exact(self, collection: str, filter: Filter | None = None) -> bool:  # noqa: A002
+        """Whether searches within a filter are exact: at most `exact_rows` rows satisfy it.
+
+        They are those with the filter, or with a conjunction of it and another one, until rows change.
+        """
+
+
+@runtime_checkable
 class NativeText(Protocol):
     """A segment store with its own keyword search, for ``index="native"``. It declares the feature ``native text``."""
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -35,6 +35,7 @@ from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import MIN_ROWS, approximate_rankings
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
+from lazyrag.progress.blocks import acquired, contextmanager
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
 from lazyrag.storage.database import Database, FileFormat, RawText, is_server
@@ -194,6 +195,7 @@ ALTER TABLE ledger ADD COLUMN incoming TEXT NOT NULL DEFAULT '';   -- token of t
 ALTER TABLE ledger ADD COLUMN copied_from TEXT NOT NULL DEFAULT ''; -- token of the one that it was copied from
 ALTER TABLE node_group ADD COLUMN fields TEXT NOT NULL DEFAULT ''; -- that filters may read (JSON); '' if not known
 ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''; -- its parts (JSON); older files lack it
+ALTER TABLE space ADD COLUMN model TEXT NOT NULL DEFAULT '';       -- of its vectors (JSON); older files lack it
 UPDATE node_group SET fields = coalesce(
     (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
 );
@@ -562,9 +564,7 @@ class StoreFile:
         self._others: tuple[StoreFile, ...] = ()
         self._flushing = threading.Lock()
         self._is_flushed = False  # other programs may have written what this one goes on with
-        self._commits = 0  # of this object, in memory
         self._writing_thread = 0
-        self._counting = threading.Lock()
         with ExitStack() as undo:
             database: type[Database] = Database
             if is_server(path):
@@ -587,8 +587,8 @@ class StoreFile:
         # In memory nobody else commits. A connection's counter changes with commits of others: the reader's with those
         # of the writer.
         self.commit_counter: Callable[[], int] = self._reader.data_version
-        if self.path is None:
-            self.commit_counter = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
+        if self.path is None:  # each query calls it: no frame of ours
+            self.commit_counter = functools.partial(getattr, self._writer, "commits")
         """Counter that changes with every commit of any process. Compare values of the same object only."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only, place=place)
         self.now = self._writer.now
@@ -616,22 +616,22 @@ class StoreFile:
         """
         for other in self._others:
             other.flush(again=durable)
-        with self._writer.writing(durable=durable, checked=checked) as connection:
-            before, self._writing_thread = self._writing_thread, threading.get_ident()
-            try:
-                yield connection
-            finally:
-                self._writing_thread = before
-            if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
-                path = os.fspath(self.path or "")
-                msg = (
-                    f"The store {path!r} was deleted or replaced while it was open. This change was not written. "
-                    "Close the Document, put the file back, and open it again."
-                )
-                raise StoreError(msg, store=path)
-        self._is_flushed = False
-        with self._counting:
-            self._commits += 1
+        try:
+            with self._writer.writing(durable=durable, checked=checked) as connection:
+                before, self._writing_thread = self._writing_thread, threading.get_ident()
+                try:
+                    yield connection
+                finally:
+                    self._writing_thread = before
+                if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
+                    path = os.fspath(self.path or "")
+                    msg = (
+                        f"The store {path!r} was deleted or replaced while it was open. This change was not written. "
+                        "Close the Document, put the file back, and open it again."
+                    )
+                    raise StoreError(msg, store=path)
+        finally:  # it may be committed, and interrupted then
+            self._is_flushed = False
 
     def second_writer(self) -> Database:
         """Another connection, which writes even if this object is read-only."""
@@ -751,9 +751,9 @@ class StoreFile:
 
         Open arrays stay valid.
         """
+        self.commit_counter = self._reader.data_version  # from now on an error, in memory too
         self._reader.close()
         self._writer.close()  # last: the last connection cleans up, which a reader may not
-        self.commit_counter = self._reader.data_version  # from now on an error, in memory too
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -1408,9 +1408,9 @@ class MapFileVectorStore:
         Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
         another program has merged some of the same parts, its result stays.
         """
-        if not self._merging.acquire(blocking=False):
-            return  # another thread merges; the next writer continues
-        try:
+        with acquired(self._merging, 0) as is_free, suppress(_UnknownCollectionError):  # dropped meanwhile
+            if not is_free:
+                return  # another thread merges; the next writer continues
             present = present or self._now(collection)
             old = _parts_to_merge(present, whole=whole)
             if not old:
@@ -1429,10 +1429,6 @@ class MapFileVectorStore:
                         self.file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
             self.file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
-        except _UnknownCollectionError:
-            return  # dropped meanwhile
-        finally:
-            self._merging.release()
 
 
 def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:

@@ -18,7 +18,8 @@ import Stemmer
 
 from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
-from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS, is_boundary
+from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK, STOP_WORDS, plain_term
 from lazyrag.validation import known_keywords, require, validate_mapping, validate_texts
 
 
@@ -31,29 +32,33 @@ class Analyser:
         terms: From text to its terms, in order and with repetitions.
         identity: Version of its behaviour: an index of another identity is rebuilt. "" takes the function's code
             instead, so that any edit of it counts.
+        stop_words: From text to the words that `terms` leaves out, each with a `STOP_MARK` before it. They are indexed,
+            too: a query of nothing else searches them.
     """
 
     name: str
     terms: Callable[[str], list[str]]
     identity: str = ""
+    stop_words: Callable[[str], list[str]] | None = None
 
 
-# The common words that Lucene's English analyser leaves out, and question words. These are rare in the texts that
-# answer, so their idf would be high; leaving them out raises recall@1 on XQuAD from .930 to .936 in English
-# and from .931 to .940 in Chinese (benchmarks/recall.py).
-_STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with how what when where which who whom whose why".split()
-)
-QUESTION_WORDS = frozenset(
-    "什么 哪 哪个 哪些 哪里 哪儿 哪位 哪种 哪一 谁 多少 如何 怎么 怎样 怎么样 "
-    "为什么 为何 何时 何处 何种 是否 吗 呢".split()
-)
-_ASCII_WORDS = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+_ASCII_WORDS = re.compile("[a-z0-9]+(?:'[a-z0-9]+)*")
 _CACHED_STEMS = 1 << 18
 
+_LETTER = rf"[^\W_{CJK_LETTERS}]"
+_WORD = f"{_LETTER}+(?:['’]{_LETTER}+)*"
+# Few texts have a number with thousands separators, and looking for it in the others takes no time.
+_MAYBE_GROUPED = re.compile(r",(?<=[0-9],)[0-9]{3}(?![0-9])")
 
-_WORD = rf"[^\W_{CJK_LETTERS}]+(?:['’][^\W_{CJK_LETTERS}]+)*"
+# In words such as FY2018, 3M2018, Q42018; and FY18.
+_YEAR = re.compile("(?:(?<=[a-z])|(?<=q[1-4])|(?<=h[12]))(?:19|20)[0-9]{2}(?![0-9])")
+_FISCAL_YEAR = re.compile("(?<=fy)[0-9]{2}(?![0-9])")
+
+# Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction, variation selectors.
+_IGNORABLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
 
 
 @functools.cache
@@ -66,8 +71,39 @@ def _words() -> re.Pattern[str]:
     return re.compile(_WORD)
 
 
-class _Stems(dict[str, str]):
-    """Cache of the stems of English words; "" for stop words."""
+@functools.cache
+def _grouped_numbers() -> re.Pattern[str]:
+    """Pattern of a number with thousands separators, with what is behind it in the word."""
+    return re.compile(
+        rf"(?<!{_LETTER})(?<!{_LETTER}['’])([1-9][0-9]{{0,2}})((?:,[0-9]{{3}})+)(?!,?[0-9])"
+        rf"({_LETTER}*(?:['’]{_LETTER}+)*)"
+    )
+
+
+def with_joined_numbers(text: str) -> str:
+    """A text whose numbers with thousands separators are written without, with all groups but the first behind them.
+
+    There are as many words as before, so that the lengths of texts do not change.
+
+    Example:
+        >>> with_joined_numbers("$4,200 for 1,234,567km")
+        '$4200 200 for 1234567km 234 567km'
+    """
+    return _grouped_numbers().sub(_join_number, text) if _MAYBE_GROUPED.search(text) else text
+
+
+def _join_number(match: re.Match[str]) -> str:
+    first, others, end = match.groups()
+    return f"{first}{others.replace(',', '')}{end}{others.replace(',', ' ')}{end}"
+
+
+@functools.cache
+def _ignorable() -> re.Pattern[str]:
+    return re.compile(f"[{_IGNORABLE}]+")
+
+
+class _Terms(dict[str, str]):
+    """Cache of the terms of words in normal form, with spaces between those of a word; "" for stop words."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,15 +112,22 @@ class _Stems(dict[str, str]):
     def __missing__(self, word: str) -> str:
         if len(self) >= _CACHED_STEMS:
             self.clear()
-        stem = self[word] = "" if word in _STOP_WORDS else str(self._stemmer.stemWord(word))
-        return stem
+        terms = "" if word in STOP_WORDS else str(self._stemmer.stemWord(word))
+        if not terms.isalpha() and not terms.isdigit():
+            terms = " ".join([terms, *_YEAR.findall(terms), *map(_full_year, _FISCAL_YEAR.findall(terms))])
+        self[word] = terms
+        return terms
+
+
+def _full_year(digits: str) -> str:
+    return f"19{digits}" if digits >= "70" else f"20{digits}"
 
 
 class _ThreadState(threading.local):
     """Snowball's stemmers cannot be shared by threads."""
 
     def __init__(self) -> None:
-        self.stems = _Stems()
+        self.terms = _Terms()
 
 
 _thread = _ThreadState()
@@ -94,11 +137,14 @@ def english_terms(text: str) -> list[str]:
     """Terms of English text: words, case folded, stemmed by Snowball, without stop words.
 
     Runs of Chinese, Japanese or Korean letters become their characters and pairs of neighbours, so that mixed text can
-    be searched.
+    be searched. Numbers are terms without their thousands separators, and years in words such as FY2018 are terms, too.
+    Invisible characters do not count.
 
     Example:
         >>> english_terms("The teas are drying on 竹架")
         ['tea', 'dri', '竹', '架', '竹架']
+        >>> english_terms("$4,200 in FY18")
+        ['4200', '200', 'fy18', '2018']
     """
     return _terms(text, _characters_and_pairs)
 
@@ -115,32 +161,54 @@ def chinese_terms(text: str) -> list[str]:
 
 
 def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
-    stems = _thread.stems
+    terms_of = _thread.terms
     if text.isascii():
-        return [stem for word in ascii_words(text) if (stem := stems[word])]
+        return " ".join([terms_of[word] for word in ascii_words(text)]).split()
     terms = []
-    for run in _runs().finditer(_normal(text)):
-        if run.lastgroup:
-            terms += cjk_terms(run.group())
-        elif stem := stem_of(run.group()):
-            terms.append(stem)
+    for run in _runs().finditer(with_joined_numbers(normal_form(text))):
+        terms += cjk_terms(run.group()) if run.lastgroup else word_terms(run.group())
     return terms
 
 
 def ascii_words(text: str) -> list[str]:
     """The words of an ASCII text, in small letters."""
-    return _ASCII_WORDS.findall(text.lower())
+    return _ASCII_WORDS.findall(with_joined_numbers(text).lower())
 
 
-def normal_words(text: str) -> tuple[str, list[str]]:
-    """The normal form of a text, and the words in it that are not of Chinese, Japanese or Korean letters."""
-    normal = _normal(text)
-    return normal, _words().findall(normal)
+def normal_words(normal: str) -> list[str]:
+    """The words in a text in normal form that are not of Chinese, Japanese or Korean letters."""
+    return _words().findall(with_joined_numbers(normal))
 
 
-def stem_of(word: str) -> str:
-    """The stem of a word in normal form; "" for a stop word."""
-    return _thread.stems[word.replace("’", "'")]
+def word_terms(word: str) -> list[str]:
+    """The terms of a word in normal form; [] for a stop word.
+
+    Example:
+        >>> word_terms("fy2018"), word_terms("the")
+        (['fy2018', '2018'], [])
+    """
+    return _thread.terms[word.replace("’", "'")].split()
+
+
+def english_stop_words(text: str) -> list[str]:
+    """The stop words of a text, in order and with repetitions, each with a `STOP_MARK`.
+
+    Example:
+        >>> english_stop_words("Is it?") == [STOP_MARK + "is", STOP_MARK + "it"]
+        True
+    """
+    words = ascii_words(text) if text.isascii() else normal_words(normal_form(text))
+    return [STOP_MARK + word for word in words if word in STOP_WORDS]
+
+
+def chinese_stop_words(text: str, segmenter: Segmenter | None = None) -> list[str]:
+    """The stop words and question words of a text, each with a `STOP_MARK`."""
+    found = english_stop_words(text)
+    if not text.isascii():
+        segmenter = segmenter or chinese_segmenter()
+        runs = [run.group() for run in _runs().finditer(normal_form(text)) if run.lastgroup]
+        found += [STOP_MARK + word for run in runs for word in segmenter.words(run) if word in QUESTION_WORDS]
+    return found
 
 
 def _characters_and_pairs(run: str) -> list[str]:
@@ -172,30 +240,66 @@ def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
 # Raise the number when the terms of any text change: users' indexes are rebuilt then, and only then.
-analysers.register("en", Analyser("en", english_terms, "en/1"))
-analysers.register("zh", Analyser("zh", chinese_terms, "zh/1"))
+analysers.register("en", Analyser("en", english_terms, "en/2", english_stop_words))
+analysers.register("zh", Analyser("zh", chinese_terms, "zh/2", chinese_stop_words))
 
 
 def query_terms(query: str) -> frozenset[str]:
     """Terms of a query to mark in texts: of Chinese ones the words, as pairs of characters that are none mislead."""
-    terms = chinese_terms(query)
+    terms = chinese_terms(query) or chinese_stop_words(query)
     wide = {one for one in terms if _is_cjk(one)}
     longer = {one for one in wide if len(one) > 1}
-    return frozenset(one for one in terms if not _is_cjk(one)) | (longer.intersection(words(query)) or longer or wide)
+    others = frozenset(one for one in terms if not _is_cjk(one))
+    return others | (longer.intersection(words(normal_form(query))) or longer or wide)
 
 
 def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
-    """Spans of a query's terms in a text, in order, each with its term."""
-    folded = text.casefold()
-    folded = folded if len(folded) == len(text) else text.lower() if len(text.lower()) == len(text) else text
-    found = [
-        (match.start(), match.end(), stem[0])
-        for match in re.finditer(r"[^\W_]+(?:['’][^\W_]+)?", text)
-        if (stem := english_terms(match.group())) and len(stem) == 1 and stem[0] in terms
+    """Spans of a query's terms in a text, in order, each with its term.
+
+    Example:
+        >>> term_spans("It costs $4,200.", query_terms("4200"))
+        [(10, 15, '4200')]
+    """
+    normal, starts, ends = _in_normal_form(text)
+    matches = [*_words().finditer(normal), *_grouped_numbers().finditer(normal)]
+    spans = [
+        (match.start(), match.end(), term)
+        for match in matches
+        for word in normal_words(match.group())
+        for term in (word_terms(word) or [STOP_MARK + word])
+        if term in terms
     ]
     for term in filter(_is_cjk, terms):
-        found += [(match.start(), match.end(), term) for match in re.finditer(re.escape(term), folded)]
-    return sorted(found)
+        spans += [(match.start(), match.end(), term) for match in re.finditer(re.escape(plain_term(term)), normal)]
+    return sorted((starts[first], ends[last - 1], term) for first, last, term in spans)
+
+
+def aligned(text: str, form: Callable[[str], str]) -> tuple[str, Sequence[int], Sequence[int]]:
+    r"""A text in some form, and where the piece of each of its characters begins and ends in the text.
+
+    Example:
+        >>> aligned("cafe\u0301s", normal_form)[1:]
+        ([0, 1, 2, 3, 5], [1, 2, 3, 5, 6])
+    """
+    cuts = [at for at in range(len(text)) if is_boundary(text, at) and not _ignorable().match(text, at)]
+    pieces: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True):
+        piece = form(text[start:end])
+        pieces.append(piece)
+        starts += [start] * len(piece)
+        ends += [end] * len(piece)
+    return "".join(pieces), starts, ends
+
+
+def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
+    """A text in normal form, aligned."""
+    normal = normal_form(text)
+    visible = without_ignorable(text)
+    if len(normal) == len(visible) == len(text) and unicodedata.is_normalized("NFKC", _narrowed(visible)):
+        return normal, range(len(text)), range(1, len(text) + 1)
+    return aligned(text, normal_form)
 
 
 def _is_cjk(term: str) -> bool:
@@ -254,31 +358,49 @@ def register_chinese_analyser(
         terms = _terms(text, lambda run: _characters_pairs_and_words(run, segmenter()))
         return terms + [means[one] for one in pattern.findall(_stemmed(text))] if means else terms
 
+    def stop_words(text: str) -> list[str]:
+        return chinese_stop_words(text, segmenter())
+
     changes = json.dumps([sorted(user_words), sorted(means.items())], ensure_ascii=False)
-    identity = f"zh/1+stems+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
-    return analysers.register(name, Analyser(name, terms_of, identity), replace=replace)
+    identity = f"zh/2+stems+{hashlib.blake2b(changes.encode(), digest_size=16).hexdigest()}"
+    return analysers.register(name, Analyser(name, terms_of, identity, stop_words), replace=replace)
 
 
 _MARKS = tuple((mark, unicodedata.normalize("NFKC", mark)) for mark in "，：；！？（）…～")
 
 
-def _normal(text: str) -> str:
+def without_ignorable(text: str) -> str:
+    r"""A text without the characters that nobody sees.
+
+    Example:
+        >>> without_ignorable("refri\xadgerator")
+        'refrigerator'
+    """
+    return _ignorable().sub("", text)
+
+
+def normal_form(text: str) -> str:
+    """A text as it is searched: NFKC, case folded, without characters that nobody sees."""
+    return unicodedata.normalize("NFKC", _narrowed(without_ignorable(text))).casefold()
+
+
+def _narrowed(text: str) -> str:
     for wide, narrow in _MARKS:  # most Chinese texts are normal then, which is seen in a tenth of the time
         text = text.replace(wide, narrow)
-    return unicodedata.normalize("NFKC", text).casefold()
+    return text
 
 
 def _stemmed(text: str) -> str:
     """Normal form of a text with ASCII words as their stems."""
-    stems = _thread.stems
-    return _ASCII_WORDS.sub(lambda word: stems[word[0]] or word[0], _normal(text).strip())
+    return _ASCII_WORDS.sub(lambda word: (word_terms(word[0]) or [word[0]])[0], normal_form(text).strip())
 
 
-def term_function(name: str) -> Callable[[str], list[str]]:
+def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], list[str]]:
     """Return the function of a registered analyser, with its results validated.
 
     Args:
         name: Of the analyser.
+        stop_words: Add the text's stop words, as an index does.
 
     Returns:
         A function from text to terms that raises a TransformError if the analyser raises, or returns anything but a
@@ -294,17 +416,37 @@ def term_function(name: str) -> Callable[[str], list[str]]:
     """
     analyser = analysers[name]
     require(isinstance(analyser, Analyser), f"The analyser {name!r}", analyser, f"an Analyser({name!r}, function)")
+    functions = [analyser.terms]
+    if stop_words and analyser.stop_words is not None:
+        functions.append(analyser.stop_words)
 
     def terms_of(text: str) -> list[str]:
-        try:
-            terms = analyser.terms(text)
-        except Exception as exc:
-            raise TransformError(f"The analyser {name!r} raised {type(exc).__name__}: {exc}") from exc
-        if not isinstance(terms, list) or not {*map(type, terms)} <= {str}:
-            raise TransformError(f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}.")
-        return terms
+        found = []
+        for function in functions:
+            try:
+                terms = function(text)
+            except Exception as exc:
+                raise TransformError(f"The analyser {name!r} raised {type(exc).__name__}: {exc}") from exc
+            if not isinstance(terms, list) or not {*map(type, terms)} <= {str}:
+                raise TransformError(f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}.")
+            found += terms
+        return found
 
     return terms_of
+
+
+def matching_function(name: str, query: str) -> Callable[[str], list[str]]:
+    """Return the function of an analyser for a query and the texts compared with it.
+
+    It leaves out stop words unless the query has no other term.
+
+    Example:
+        >>> terms_of = matching_function("en", "The Who")
+        >>> {*terms_of("The Who")} <= {*terms_of("Those are the people who sing")}
+        True
+    """
+    terms_of = term_function(name)
+    return terms_of if terms_of(query) else term_function(name, stop_words=True)
 
 
 _lock = threading.Lock()

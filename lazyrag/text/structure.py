@@ -22,6 +22,11 @@ class Heading(NamedTuple):
     title: str
 
 
+_MAX_LABELS = 1 << 23
+_SHORT_LABEL = 100
+"""Characters of all labels, and of each after them: a long title stands above any number of others."""
+
+
 def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Location, ...]:
     """Return the section under each heading, up to the next one, labelled with the path of headings above.
 
@@ -35,12 +40,15 @@ def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Locatio
     """
     locations = []
     path: list[Heading] = []
+    written = 0
     for number, heading in enumerate(headings):
         while path and path[-1].level >= heading.level:
             path.pop()
         path.append(heading)
         end = headings[number + 1].start if number + 1 < len(headings) else length
-        locations.append(Location(heading.start, end, "heading", " > ".join(one.title for one in path)))
+        written += sum(len(one.title) for one in path)
+        shown = [one.title for one in path] if written <= _MAX_LABELS else [heading.title[:_SHORT_LABEL]]
+        locations.append(Location(heading.start, end, "heading", " > ".join(shown)))
     return tuple(locations)
 
 

@@ -7,23 +7,25 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyrag.text.analyzers import (
-    QUESTION_WORDS,
     analysers,
     ascii_words,
     chinese_segmenter,
     chinese_terms,
     english_terms,
     longer_terms,
+    normal_form,
     normal_words,
-    stem_of,
     term_function,
+    with_joined_numbers,
+    word_terms,
 )
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +34,6 @@ _SHIFT = 21  # bits of a character
 _STRINGS = 1 << 2 * _SHIFT  # the code of the first term that is no character and no pair
 _AT_ONCE = 1 << 17  # characters; bounds the memory of their words
 _MOST_NUMBERS = 1 << 18
-_SEVERAL = -2
 # Small letters for capitals, spaces for what belongs to no word: a third of the time of a pattern.
 _LETTERS = (
     bytes(code if chr(code).isalnum() or chr(code) == "'" else ord(" ") for code in range(128)).lower().ljust(256)
@@ -43,25 +44,43 @@ _FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FD5  # jieba's Chinese letters
 class _Numbers(dict["str | bytes", int]):
     """Number of a word's term, -1 without one; a term that is new gets the next number.
 
-    A word in bytes may have apostrophes around it, and `_SEVERAL` words may come as one.
+    A word in bytes may have apostrophes around it, and several words may come as one. A word of several terms has a
+    number below -1, see `numbers_of`.
 
     Args:
-        term_of: The term of a word; None for none.
+        terms_of: The terms of a word.
         terms: The terms by number.
     """
 
-    def __init__(self, term_of: Callable[[str], str | None], terms: dict[str, int]) -> None:
+    def __init__(self, terms_of: Callable[[str], list[str]], terms: dict[str, int]) -> None:
         super().__init__()
-        self._term_of, self._terms = term_of, terms
+        self._terms_of, self._terms = terms_of, terms
+        self._several: list[tuple[int, ...]] = []
 
     def __missing__(self, word: str | bytes) -> int:
-        words = [word] if isinstance(word, str) else ascii_words(word.decode())
-        number = _SEVERAL
-        if len(words) < 2:
-            term = self._term_of(words[0]) if words else None
-            number = -1 if term is None else self._terms.setdefault(term, len(self._terms))
+        if isinstance(word, str):
+            terms = self._terms_of(word)
+        elif word.isalnum():
+            terms = self._terms_of(word.decode())
+        else:
+            terms = [term for one in ascii_words(word.decode()) for term in self._terms_of(one)]
+        number = -1
+        if len(terms) == 1:
+            number = self._terms.setdefault(terms[0], len(self._terms))
+        elif terms:
+            self._several.append(tuple(self._terms.setdefault(term, len(self._terms)) for term in terms))
+            number = -1 - len(self._several)
         self[word] = number
         return number
+
+    def numbers_of(self, several: int) -> tuple[int, ...]:
+        """The numbers of a word of several terms."""
+        return self._several[-2 - several]
+
+    def clear(self) -> None:
+        """Forget all."""
+        super().clear()
+        self._several.clear()
 
 
 class _Longer(dict[str, tuple[int, ...]]):
@@ -97,11 +116,11 @@ class TermCodes:
     """
 
     def __init__(self, analyser: str) -> None:
-        self._terms_of = term_function(analyser)
+        self._terms_of = term_function(analyser, stop_words=True)
         terms = analysers[analyser].terms
         self._is_built_in = terms in (english_terms, chinese_terms)
         self._strings: dict[str, int] = {}
-        self._numbers = _Numbers(_sifted if self._is_built_in else str, self._strings)
+        self._numbers = _Numbers(_terms_or_stop_word if self._is_built_in else _itself, self._strings)
         self._longer = _Longer(self._strings)
         self._is_chinese = terms is chinese_terms
 
@@ -111,12 +130,11 @@ class TermCodes:
             for one in (self._numbers, self._longer, self._strings):
                 one.clear()
 
-    def encode(self, texts: Sequence[str], *, splits: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The numbers of the terms of some texts, in no particular order, and to which of the texts each belongs.
 
         Args:
             texts: Any number.
-            splits: Split ASCII texts at spaces; else by the analyser's pattern, which finds the same.
 
         Raises:
             TransformError: If the analyser raises, or returns anything but a list of texts.
@@ -125,20 +143,24 @@ class TermCodes:
         sizes: list[int] = []
         wide: list[tuple[int, str]] = []
         for at, text in enumerate(texts):
-            words: Sequence[str | bytes]
+            words: list[Any]
             if not self._is_built_in:
                 words = self._terms_of(text)
             elif text.isascii():
-                words = text.encode().translate(_LETTERS).split() if splits else ascii_words(text)
+                words = with_joined_numbers(text).encode().translate(_LETTERS).split()
             else:
-                normal, words = normal_words(text)
+                normal = normal_form(text)
+                words = normal_words(normal)
                 wide.append((at, normal))
             every += words
             sizes.append(len(words))
         flat = np.fromiter(map(self._numbers.__getitem__, every), np.int64, len(every))
-        if splits and flat.min(initial=0) == _SEVERAL:
-            return self.encode(texts, splits=False)
         rows = np.arange(len(texts), dtype=np.int32).repeat(np.array(sizes, np.intp))
+        at_several = (flat < -1).nonzero()[0]
+        if at_several.size:
+            several = [self._numbers.numbers_of(one) for one in flat[at_several].tolist()]
+            flat = np.append(flat, np.fromiter(chain.from_iterable(several), np.int64))
+            rows = np.append(rows, rows[at_several].repeat([*map(len, several)]))
         kept = flat >= 0
         found = [(flat[kept] + _STRINGS, rows[kept])]
         if not wide:
@@ -162,12 +184,15 @@ class TermCodes:
             asking = np.fromiter(map(QUESTION_WORDS.__contains__, words), np.bool_, len(words)).nonzero()[0]
             for end, length in zip(ends[asking].tolist(), lengths[asking].tolist(), strict=True):
                 is_letter[end - length : end] = False
+            marked = [self._strings.setdefault(STOP_MARK + words[at], len(self._strings)) for at in asking.tolist()]
+            yield np.array(marked, np.int64) + _STRINGS, rows[ends[asking] - 1]
             is_long = lengths > 2
             is_long[asking] = False
-            at = is_long.nonzero()[0]
-            terms = [self._longer[words[one]] for one in at.tolist()]
+            at_long = is_long.nonzero()[0]
+            terms = [self._longer[words[one]] for one in at_long.tolist()]
             of_words = np.fromiter(chain.from_iterable(terms), np.int64)
-            yield of_words + _STRINGS, rows[ends[at] - 1].repeat(np.fromiter(map(len, terms), np.int64, len(terms)))
+            counts = np.fromiter(map(len, terms), np.int64, len(terms))
+            yield of_words + _STRINGS, rows[ends[at_long] - 1].repeat(counts)
         yield codes[is_letter], rows[is_letter]
         first = (is_letter[:-1] & is_letter[1:]).nonzero()[0]
         yield codes[first] << _SHIFT | codes[first + 1], rows[first]
@@ -186,8 +211,12 @@ class TermCodes:
         return [next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()]
 
 
-def _sifted(word: str) -> str | None:
-    return stem_of(word) or None
+def _terms_or_stop_word(word: str) -> list[str]:
+    return word_terms(word) or [STOP_MARK + word]
+
+
+def _itself(term: str) -> list[str]:
+    return [term]
 
 
 def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.int32]]]:

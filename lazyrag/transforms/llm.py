@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import mimetypes
@@ -45,8 +46,9 @@ class LLMParser(NodeTransform):
     metadata ``image_path`` of the node or its document names. ``"custom"`` runs a prompt of your own.
 
     Keywords and questions are requested as JSON, with a JSON schema where the endpoint supports it. If an answer cannot
-    be read, the model is called again with the reason; after ``retries`` the file fails with a TransformError. Blank
-    text is never sent. Parsers with equal settings are one definition, so that no call is made twice, see
+    be read, the model is called again with the reason. After ``retries`` a list without JSON is read, such as one with
+    commas, bullets, or ``query:`` and ``answer:``; else the file fails with a TransformError. Blank text is never sent.
+    Parsers with equal settings are one definition, so that no call is made twice, see
     `lazyrag.Document.create_node_group`.
 
     Args:
@@ -166,13 +168,18 @@ class LLMParser(NodeTransform):
         if cached is not None:
             return self._nodes(self._read(*cached))
         messages = [Message("user", content)]
+        answers: list[tuple[str, bool]] = []
         for attempt in range(1 + self.retries):
             answer, is_cut = self._answer(messages, node)
             try:
                 nodes = self._nodes(self._read(answer, is_cut))
             except ValueError as exc:
                 why = str(exc)[:_SHOWN]
+                answers.append((answer, is_cut))
                 if attempt == self.retries:
+                    for each in reversed(answers):  # they are paid for
+                        with contextlib.suppress(ValueError, KeyError):
+                            return self._nodes(_LIST_READERS[self.task_type](*each))
                     raise self._unreadable(node, answer, why) from exc
             else:
                 self._answers.put(prompt, answer, is_cut=is_cut)
@@ -399,8 +406,22 @@ _PREAMBLE = re.compile(
     r"[^\n]{0,160}[:：][*_ \t]*\n+",
     re.IGNORECASE,
 )
-_QUESTION_KEYS = ("question", "q", "问题", "问")
+_QUESTION_KEYS = ("question", "query", "q", "问题", "问")
 _ANSWER_KEYS = ("answer", "a", "答案", "答")
+_MIN_KEYWORDS, _MAX_KEYWORD_WORDS = 2, 5  # of a list without JSON, which may be prose
+_KEYWORDS_LABEL = re.compile(r"[#*_\s]*(?:keywords?|key ?phrases|关键词|关键字)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[,，、;；\n]+")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|\Z)|[。！？]")
+_REFUSAL = re.compile(r"\b(?:sorry|cannot|can't|unable|apologi[sz]e)\b|抱歉|无法|不能", re.IGNORECASE)
+# Single letters are labels only at the beginning of a line.
+_PAIR_LABEL = re.compile(
+    rf"""
+      (?:^[ \t]*(?:{_BULLET.pattern})?|(?<=\s)) [*_\#]*
+      (?P<name>question|query|问题|answer|答案) [ \t]*\d{{0,3}}[*_]*[:：]
+    | ^[ \t]*(?:{_BULLET.pattern})? [*_\#]* (?P<letter>q|问|a|答) \d{{0,3}}[*_]*[:：]
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
 
 
 def read_text(answer: str, is_cut: bool) -> list[str]:
@@ -481,6 +502,67 @@ def read_pairs(answer: str, is_cut: bool) -> list[tuple[str, str]]:  # noqa: ARG
     _storable(text for pair in pairs for text in pair)
     return pairs
 
+
+def read_keyword_list(answer: str, is_cut: bool) -> list[str]:
+    """Read keywords from lines with bullets, or separated by commas, semicolons or line ends.
+
+    Example:
+        >>> read_keyword_list("Keywords: green tea, water", False)
+        ['green tea', 'water']
+    """
+    text = _without_frame(answer)
+    items = list_items(text)
+    if not items:
+        label = _KEYWORDS_LABEL.match(text)
+        items = _SEPARATOR.split(text[label.end() :] if label else text)
+    if is_cut:
+        items = items[:-1]
+    keywords = _keywords_in([item.strip(" \t*_`\"'“”‘’.。") for item in items])
+    is_prose = any(len(keyword.split()) > _MAX_KEYWORD_WORDS or _SENTENCE_END.search(keyword) for keyword in keywords)
+    if len(keywords) < _MIN_KEYWORDS or is_prose or _REFUSAL.search(text):
+        raise UnreadableAnswerError("the answer holds no list of keywords")
+    return _storable(keywords[:_MAX_ITEMS])
+
+
+def read_pair_list(answer: str, is_cut: bool) -> list[tuple[str, str]]:
+    """Read questions and answers after labels such as ``query:`` and ``answer:``.
+
+    Example:
+        >>> read_pair_list("1. Query: Hot? Answer: Yes.", False)
+        [('Hot?', 'Yes.')]
+    """
+    text = _without_frame(answer)
+    labels = list(_PAIR_LABEL.finditer(text))
+    pairs: list[tuple[str, str]] = []
+    question = ""
+    ends = [*(label.start() for label in labels), len(text)]
+    for label, end in zip(labels, ends[1:], strict=True):
+        part = " ".join(text[label.end() : end].split()).strip("*_ ")
+        if (label["name"] or label["letter"]).lower() in _QUESTION_KEYS:
+            question = part
+        elif question and part:
+            pairs.append((question, part))
+            question = ""
+    pairs = pairs[:-1] if is_cut else pairs
+    _storable(text for pair in pairs for text in pair)
+    return list(dict.fromkeys(pairs))[:_MAX_ITEMS]
+
+
+def _without_frame(answer: str) -> str:
+    """Return an answer without a fence around it and a preamble."""
+    text = _visible_text(answer)
+    fenced = _FENCE.fullmatch(text)
+    text = fenced[1] if fenced else text
+    preamble = _PREAMBLE.match(text)
+    return text[preamble.end() :] if preamble else text
+
+
+_LIST_READERS: Mapping[str, Reader] = {
+    "keywords": read_keyword_list,
+    "qa": read_pair_list,
+    "qa_img": read_pair_list,
+}
+"""Readers of answers without JSON, for the last one of several that cannot be read."""
 
 _READERS: Mapping[str, Reader] = {
     "summary": read_summary,

@@ -380,7 +380,7 @@ class YAMLSplitter(_OutlineSplitter):
 
     A value that does not fit is split inside, at last at the ends of lines and words. Comments stay with what
     follows them. Chunks are the source as it is, indentation included, with the path of the value around them
-    in the metadata: ``{"path": "$.teas[2]"}``. It needs PyYAML: ``pip install "lazyrag[yaml]"``.
+    in the metadata: ``{"path": "$.teas[2]"}``.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -389,7 +389,6 @@ class YAMLSplitter(_OutlineSplitter):
 
     Raises:
         ConfigError: If an argument is invalid.
-        MissingDependencyError: If PyYAML is not installed.
 
     Example:
         >>> splitter = YAMLSplitter(chunk_size=10)
@@ -401,12 +400,9 @@ class YAMLSplitter(_OutlineSplitter):
 
     source_suffixes = (".yaml", ".yml")
 
-    def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__(chunk_size, chunk_overlap, counter=counter)
-        _yaml()
-
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:  # noqa: ARG002
-        yaml = _yaml()
+        import yaml  # slow to import
+
         outline = _YamlOutline(text)
         try:
             # Tags create no objects: values are not constructed.
@@ -425,14 +421,6 @@ class YAMLSplitter(_OutlineSplitter):
             _level(text, _ends(_LINE, text)),
             sentence_ends(text),
         ], outline.parts
-
-
-def _yaml() -> Any:
-    try:
-        import yaml
-    except ModuleNotFoundError as exc:
-        raise missing_package("YAMLSplitter", exc, "yaml") from exc
-    return yaml
 
 
 def _format_error(suffix: str, problem: object) -> TransformError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lazyrag.data.node import SOURCE_LOCATION, DocNode, describe_span
@@ -14,6 +15,8 @@ from lazyrag.transforms.base import NodeTransform
 
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+\s*(?::?-+:?\s*)?")
+_MAX_TABLES = 10_000
+_MAX_EMPTY, _EMPTY_SHARE = 1 << 16, 4
 _SEPARATOR = re.compile(r"(?<!\\)\|")
 
 
@@ -21,8 +24,8 @@ class TableExtractor(NodeTransform):
     """Makes a node of each table of a document: its text is the table as CSV, with the column names first.
 
     Tables are those that the document's loader found, those of Markdown text, and rows with ``|`` on the pages of a
-    PDF. The metadata of a node has ``columns`` and, where known, ``caption``, ``sheet`` and ``cells``; ``table`` has
-    its stretch in the document's text and the numbers of its rows.
+    PDF, the first 10,000. The metadata of a node has ``columns`` and, where known, ``caption``, ``sheet`` and
+    ``cells``; ``table`` has its stretch in the document's text and the numbers of its rows.
     """
 
     identity = "TableExtractor/1"
@@ -34,7 +37,8 @@ class TableExtractor(NodeTransform):
         located = [one for one in node.segment.locations if one.kind == TABLE]
         found = [(one, FoundTable.read(one.label)) for one in located]
         found += _piped(node, located)
-        for place, table in sorted(found, key=lambda pair: pair[0].start):
+        places = _Stretches(one for one in node.segment.locations if one.kind != TABLE)
+        for place, table in sorted(found, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
             if any(len(cell) > csv.field_size_limit() for row in (table.names, *table.rows) for cell in row):
                 continue  # a page within a frame, which no program reads from CSV
             known = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
@@ -43,19 +47,35 @@ class TableExtractor(NodeTransform):
             metadata[TABLE] = {"span": [place.start, place.end], "header": table.header}
             if table.numbers:
                 metadata[TABLE] |= {"column": table.column, "numbers": [list(run) for run in table.numbers]}
-            where = describe_span(node.segment, (place.start, place.end))
-            metadata[SOURCE_LOCATION] = f"sheet {table.sheet}, cells {table.cells}" if table.cells else where
+            if table.cells:
+                metadata[SOURCE_LOCATION] = f"sheet {table.sheet}, cells {table.cells}"
+            else:
+                near = node.segment._replace(locations=places.touching(place.start, place.end))
+                metadata[SOURCE_LOCATION] = describe_span(near, (place.start, place.end))
             yield DocNode(text=table.csv, metadata=metadata)
+
+
+class _Stretches:
+    """Locations by their position: a page of thousands of tables has as many headings."""
+
+    def __init__(self, locations: Iterable[Location]) -> None:
+        self._sorted = sorted(locations, key=lambda one: one.start)
+        self._starts = [one.start for one in self._sorted]
+        self._reach = list(itertools.accumulate((one.end for one in self._sorted), max))
+
+    def touching(self, start: int, end: int) -> tuple[Location, ...]:
+        """Those with a character between two positions."""
+        some = self._sorted[bisect_right(self._reach, start) : bisect_left(self._starts, end)]
+        return tuple(one for one in some if one.end > start)
 
 
 def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
     """Tables of lines with ``|`` that are in no known table: with a rule below the header, or on a page."""
     text = node.get_text()
-    pages = [one for one in node.locations if one.kind == "page"]
+    pages = _Stretches(one for one in node.locations if one.kind == "page")
+    taken = _Stretches(known)
     lines = [
-        line
-        for line in _LINE.finditer(text)
-        if "|" in line[0] and not any(one.start <= line.start() < one.end for one in known)
+        line for line in _LINE.finditer(text) if "|" in line[0] and not taken.touching(line.start(), line.start() + 1)
     ]
     breaks = [0, *(at for at in range(1, len(lines)) if lines[at].start() != lines[at - 1].end() + 1), len(lines)]
     for first, end in itertools.pairwise(breaks):
@@ -64,10 +84,13 @@ def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location,
         if place is None or len(run) < 2:
             continue
         has_rule = _RULE.fullmatch(run[1][0]) is not None
-        if not has_rule and not any(one.start <= place.start and place.end <= one.end for one in pages):
+        around = pages.touching(place.start, place.end)
+        if not has_rule and not any(one.start <= place.start and place.end <= one.end for one in around):
             continue
         rows = [_cells(line[0], bordered=has_rule) for at, line in enumerate(run) if not (has_rule and at == 1)]
         width = max(map(len, rows))
+        if width * len(rows) > max(_MAX_EMPTY, _EMPTY_SHARE * sum(map(len, rows))):
+            continue  # one wide row among many narrow ones
         full = [tuple(row + [""] * (width - len(row))) for row in rows]
         header = int(has_rule or is_header(full[0], full[1:]))
         if width > 1 and len(full) > 1:

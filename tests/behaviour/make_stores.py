@@ -72,8 +72,8 @@ def wide_rows(docs: Document) -> Iterator[dict[str, Any]]:
 
 
 def stores_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """The same from memory."""
-    with open_document(folder, None) as docs:
+    """What the store of v0.1 holds once its keyword indexes are those of this release; and hits by wide vectors."""
+    with open_document(folder, STORES["sqlite"].conf_of(unpack("v0.1", "sqlite", folder / "sqlite"))) as docs:
         build(docs)
         yield from stored_rows(docs)
     with open_wide(folder, None) as wide:

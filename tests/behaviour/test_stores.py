@@ -1,4 +1,4 @@
-"""What v0.1 left on the disk opens, is recognised as up to date, and answers as recorded."""
+"""What v0.1 left on the disk opens, is analysed again but not loaded or embedded, and answers as recorded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import lazyrag
-from lazyrag import CachedEmbedder, EmbeddingCache
-from lazyrag.errors import StoreError
+from lazyrag import CachedEmbedder, EmbeddingCache, Retriever
+from lazyrag.errors import ReadOnlyError, StoreError
 from lazyrag.stores.sqlite import STORE_FORMAT
 from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_document
@@ -51,9 +51,9 @@ class Counting:
         return self.embed(text) if isinstance(self.embed, Letters) else self.embed([text])[0]
 
 
-def _check_answers(docs) -> None:
+def _check_answers(docs, cases=CASES) -> None:
     lib = Library(docs, docs, None)
-    for name in CASES:
+    for name in cases:
         for label in ("none", "values"):
             answers.check_hits(lib, name, label, (11,))
 
@@ -61,7 +61,7 @@ def _check_answers(docs) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KIND)
 def test_a_store(tmp_path, kind):
-    """Read only, nothing needs to be made; writing, nothing is loaded or embedded anew."""
+    """Read only, it answers by vectors; a writer analyses texts again, and nothing is loaded or embedded anew."""
     check_store(tmp_path, kind)
 
 
@@ -76,15 +76,20 @@ def check_store(tmp_path: Path, kind: str) -> None:
     unpack("v0.1", kind, tmp_path / kind)
     conf = store.conf_of(tmp_path / kind)
     with open_document(tmp_path, conf, read_only=True) as docs:
-        _check_answers(docs)
-        goldens.check("stores", stored_rows(docs))
+        _check_answers(docs, ("cosine", "cosine all keys"))
+        with pytest.raises(ReadOnlyError, match="activate_group"):
+            Retriever(docs, "line", "bm25")("tea")
     embed = {"letters": Counting(Letters()), "pairs": Counting(Pairs())}
     with open_document(tmp_path, conf, embed=embed) as docs:
         report = docs.sync()
         assert (len(report.unchanged), report.added, report.updated, report.deleted) == (12, (), (), ())
         assert docs.verify() == ()
+        docs.activate_group("line", analysers=["en", "zh"])
+        docs.activate_group("sentence", analysers=["en"])
+        docs.activate_group("section")
         goldens.check("stores", stored_rows(docs))
-    assert [one.texts for one in embed.values()] == [[], []]
+        assert [one.texts for one in embed.values()] == [[], []]
+        _check_answers(docs)
 
 
 def test_reading_does_not_migrate(tmp_path):

@@ -22,6 +22,7 @@ from lazyrag.storage.postgres import literal, local_copy
 from lazyrag.stores.sqlite import StoreFile
 from tests.contract.test_map_file import TestMapFileSegments  # noqa: F401  runs here on PostgreSQL
 from tests.contract.test_map_vectors import TestMapFileVectors  # noqa: F401
+from tests.crash.interrupts import Tally, in_postgres, walk
 from tests.crash.kills import kill
 from tests.live.conftest import address_of
 from tests.postgres_stores import copies_of_postgres, open_file, url_of  # noqa: F401
@@ -278,3 +279,11 @@ def test_kills(tmp_path):
     address_of("LAZYRAG_POSTGRES")
     tally = kill("postgres", 2, tmp_path, seed=os.getpid())
     assert tally.survived == 2, tally.problems
+
+
+def test_a_document_goes_on_after_interrupts(tmp_path):
+    """A share of the points of searching and writing; all of them: ``python -m tests.crash.interrupts --postgres``."""
+    url, tally = address_of("LAZYRAG_POSTGRES"), Tally()
+    walk(lambda folder: in_postgres(url, folder), tmp_path, tally, step=60, only="bm25,add_texts,update_metadata")
+    assert tally.tried >= 20
+    assert tally.broken == 0, "\n".join(["", *tally.problems])

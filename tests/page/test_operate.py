@@ -7,6 +7,7 @@ import re
 import httpx2 as httpx
 import pytest
 
+from tests.model_server import Model
 from tests.page.browsing import LOOKS, check_accessible, picture, press, tab_to
 
 PAGES = {
@@ -66,12 +67,21 @@ def test_every_component_is_accessible(browse, gallery, language, theme, device)
         check_accessible(page)
 
 
+@pytest.fixture(scope="module")
+def modelled(start, server):
+    """The sample corpus, with models behind an endpoint."""
+    model = Model(server)
+    return start(config=f"[models]\nchat = 'openai:gpt-5-mini'\nrerank = 'openai:bge-reranker'\nurl = '{model.url}'")
+
+
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
-def test_pages_are_accessible(browse, shop, language, theme, device):
+def test_pages_are_accessible(browse, modelled, language, theme, device):
     """Each page that operates the service, in each look; pictures for the documentation."""
+    shop = modelled
     page = browse(shop).open("/sets", language, theme, device)
     for name, path in PAGES.items():
-        page.goto(f"{shop.url}{path}")
+        answer = page.goto(f"{shop.url}{path}")
+        assert answer.status == (404 if name == "error" else 200), path
         check_accessible(page)
         picture(page, f"{name}-{language}-{theme}-{device}")
     page.goto(f"{shop.url}/settings/tokens#new-token")
@@ -127,6 +137,20 @@ def test_a_token_by_keyboard(browse, closed, language):
     assert "/login?next=" in other.url
     again = browse(closed).open("/settings/tokens?x=1", language, token=admin)
     assert again.url.endswith("/settings/tokens?x=1")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_citation_leads_through_the_log_in_to_its_words(browse, closed, scripts):
+    """The address of a passage, from another program: the mark is in view after the token is sent."""
+    body = {"query": "dry", "group": "MediumChunk"}
+    [hit] = httpx.post(f"{closed.url}/api/v1/sets/tea/search", json=body).json()["hits"]
+    token = httpx.post(f"{closed.url}/api/v1/tokens", json={"scope": "read"}).json()["text"]
+    path = f"/s/tea/files/tea.md?uid={hit['uid']}&words=7-19#mark-1"
+    page = browse(closed).open(path, scripts=scripts)
+    page.fill("[name=token]", token)
+    page.locator("form[action*=login] button").click()
+    page.wait_for_url(f"{closed.url}{path}")
+    assert text_of(page, "mark") == "Keep it dry."
 
 
 def test_the_one_time_token_leaves_the_address(browse, closed):

@@ -307,6 +307,26 @@ def test_without_scripts_everything_reads(browse, url, base):
     assert page.locator("text=There is no such passage.").count()
 
 
+@pytest.mark.parametrize("device", ["desktop", "phone"])
+def test_a_citation_without_words_opens_its_passage_unmarked(browse, url, base, chat, monkeypatch, device):
+    """Of a PDF and of a text: the page is there and in view, and nothing is marked."""
+    monkeypatch.setattr(chat, "text", "Elephants can fly [1][2][3][4][5][6][7][8].")
+    page = browse(url).open("/s/corpus/ask", device=device)
+    ask(page, base, "How is the chain dryer maintained?", topk=8)
+    kinds = set()
+    for number in page.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)"):
+        page.locator(f'#turn .sources [data-cite="{number}"]').click()
+        page.wait_for_selector(f'#source header[data-n="{number}"]')
+        place = page.locator(f'#source [data-mark="{number}"]').first
+        kinds.add(place.evaluate("(one) => one.tagName"))
+        assert page.locator("#source mark, #source rect:not([width='0.00000'])").count() == 0
+        view = page.locator("#source .view").bounding_box()
+        assert view["y"] - 1 <= place.evaluate("(one) => one.getBoundingClientRect().top") < view["y"] + view["height"]
+        if device == "phone":
+            page.locator("#source [data-close]").click()
+    assert kinds == {"rect", "SPAN"}
+
+
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
 def test_reading_in_each_look(browse, url, base, language, theme, device):
     """No page has a violation of accessibility rules, nor scrolls sideways; each is a picture for the documentation."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,11 +54,13 @@ class Running:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, config: Path | None = None) -> Iterator[Running]:
+def serving(
+    folder: Path, *options: str, config: Path | None = None, program: Sequence[str] = (sys.executable, "-m", "lazyrag")
+) -> Iterator[Running]:
     """Serve a folder, or a configuration file, until the block ends; its log is beside it."""
     log = folder.parent / f"{folder.name}.log"
     target = config or folder
-    command = [sys.executable, "-m", "lazyrag", "serve", str(target), *options]
+    command = [*program, "serve", str(target), *options]
     with log.open("w") as errors:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "COLUMNS": "80"}

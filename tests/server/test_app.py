@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
@@ -56,3 +57,37 @@ def test_invalid_fields_are_named_with_what_they_must_be(client):
     ):
         answer = client.post(route, json=body)
         assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
+def test_no_route_ignores_a_parameter_that_it_does_not_have(client, docs):
+    """Every operation of the API refuses it before anything is done; OpenAI's as OpenAI does."""
+    paths = client.app.openapi()["paths"]
+    operations = [(method, path) for path, methods in paths.items() for method in methods]
+    assert len(operations) > 80
+    for method, path in [*operations, ("post", "/mcp"), ("post", "/mcp/write")]:
+        url = re.sub(r"{\w+}", "1", path.replace("{set}", "notes")).replace("/_1", "/_scan")
+        answer = client.request(method, url, params={"dry_rum": "1"}, json={}, headers={"Idempotency-Key": "1"})
+        if path.startswith("/v1/"):
+            error = answer.json()["error"]
+            shown = (answer.status_code, error["type"], error["code"], error["param"])
+            assert shown == (400, "invalid_request_error", "unknown_parameter", "dry_rum"), path
+        else:
+            assert (answer.status_code, answer.json()["detail"]) == (422, "Unknown parameter: 'dry_rum'."), path
+
+
+def test_a_parameter_of_another_route_changes_nothing(client, docs):
+    """A deletion has no dry run, and the message names the parameter that a sync means."""
+    answer = client.post("/api/v1/sets/notes/delete?dry_run=1", json={"documents": ["tea.md"]})
+    assert (answer.status_code, docs.jobs.list()) == (422, [])
+    assert "no query parameters" in answer.json()["remedy"]
+    assert "Did you mean 'dry_run'?" in client.post("/api/v1/sets/notes/sync?dryrun=1").json()["remedy"]
+    assert client.post("/api/v1/sets/notes/sync?dry_run=1").status_code == 200
+
+
+def test_links_to_pages_may_have_parameters_of_other_sites(client):
+    """Forms may not."""
+    assert client.get("/s/notes/search?q=tea&utm_source=mail", headers={"Accept": "text/html"}).status_code == 200
+    token = re.search(r'name="csrf" content="(\w+)"', client.get("/more", headers={"Accept": "text/html"}).text)[1]
+    path = f"/s/notes/files/delete?csrf={token}"
+    assert client.post(f"{path}&dry_run=1", data={"id": "tea.md"}).status_code == 422
+    assert client.post(path, data={"id": "tea.md"}, follow_redirects=False).status_code == 303

@@ -106,6 +106,34 @@ def test_set_of_the_command_line(tmp_path):
             assert read.restricted({"labels": ["other"]}).search("green tea") == []
 
 
+def test_names_of_sets_may_hold_spaces(tmp_path):
+    """As a quoted key; none begins or ends with one."""
+    path = tmp_path / "serve.toml"
+    path.write_text('[sets."Our notes 2024"]\npath = "notes"\n')
+    assert list(read_config(path).sets) == ["Our notes 2024"]
+    for name in (" notes", "notes ", "a\\tb"):
+        path.write_text(f'[sets."{name}"]\npath = "notes"\n')
+        with pytest.raises(ConfigError, match="spaces within"):
+            read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("reports/*", "*"), ("*", "reports/*"), ("reports/*", "*.pdf"), ("hr/*", "hr/public/*"), ("[ab]/?.md", "a/*")],
+)
+def test_rules_that_widen_access_are_named(first, second):
+    """A file that two patterns match has the labels of both, which the author may not want; equal ones add nothing."""
+    [sentence] = SetConfig(labels={first: ["hr"], second: ["all"]}).label_overlaps()
+    assert f"{first!r} and {second!r} has the labels of both: all, hr" in sentence
+    assert list(SetConfig(labels={first: ["hr", "all"], second: ["all", "hr"]}).label_overlaps()) == []
+
+
+@pytest.mark.parametrize(("first", "second"), [("hr/*", "handbook/*"), ("*.md", "*.pdf"), ("a?", "a"), ("[!a]", "bb")])
+def test_rules_of_different_files_are_not_named(first, second):
+    """No file matches both."""
+    assert list(SetConfig(labels={first: ["hr"], second: ["all"]}).label_overlaps()) == []
+
+
 @pytest.mark.slow
 def test_index_of_the_command_line(tmp_path):
     """An index that ``lazyrag index`` made gets the field of the labels; the command line goes on with it."""

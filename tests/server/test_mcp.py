@@ -92,7 +92,7 @@ async def use_every_tool(client, version):
     found = (await call("search", query="How hot is green tea brewed?"))["results"]
     assert {"id", "title", "url", "text"} <= found[0].keys()
     assert "tea.md" in found[0]["title"]
-    assert found[0]["url"].endswith("/tea.md")
+    assert "/tea.md" in found[0]["url"]
     assert "eighty degrees" in found[0]["text"]
     fetched = await call("fetch", id=found[0]["id"])
     assert fetched.keys() == {"id", "title", "text", "url", "metadata"}
@@ -244,7 +244,7 @@ def test_a_sub_path_is_in_addresses(app):
         async with client_of(app, root_path="/rag") as client:
             return (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
 
-    assert asyncio.run(use())[0]["url"] == "http://127.0.0.1/rag/api/v1/sets/notes/files/tea.md"
+    assert asyncio.run(use())[0]["url"].startswith("http://127.0.0.1/rag/s/notes/files/tea.md?uid=")
 
 
 # Access

@@ -142,7 +142,7 @@ def test_the_url_of_a_citation_is_quoted(client):
     """Names of documents may have any characters."""
     found = client.chat.completions.create(model="open", messages=[{"role": "user", "content": "Cocoa milk?"}])
     url = found.choices[0].message.annotations[0].url_citation.url
-    assert url.endswith("/api/v1/sets/open/files/cocoa/how%20%231%3F.txt")
+    assert "/s/open/files/cocoa/how%20%231%3F.txt?uid=" in url
 
 
 def test_a_streamed_chat_has_the_same_text_citations_and_usage(client):
@@ -416,6 +416,9 @@ def test_rerank_as_jina_and_cohere(served, model):
     ranked = served.post("/v1/rerank", {**body, "model": "bm25", "documents": ["ink", "green tea"]}).json()
     assert [one["index"] for one in ranked["results"]] == [1]
     assert 0 < ranked["results"][0]["relevance_score"] < 1
+    every = {"model": "bm25", "query": "tea", "documents": ["ink", "green tea", "paper"]}
+    scores = {one["index"]: one["relevance_score"] for one in served.post("/v1/rerank", every).json()["results"]}
+    assert scores[0] == scores[2] == 0 < scores[1]
     assert served.post("/v2/rerank", {**body, "model": "no"}).json()["message"].startswith("The model 'no'")
     assert served.post("/v1/rerank", {**body, "query": " "}).json()["error"]["param"] == "query"
 
@@ -586,7 +589,7 @@ EXTENSIONS = {
     "Model": {"kind"},
     "ChatCompletionResponseMessage.annotations": {"file_id", "quote", "location"},
     "ChatCompletionStreamResponseDelta": {"annotations"},
-    "FileCitationBody": {"quote", "location"},
+    "FileCitationBody": {"quote", "location", "url"},
     "FileSearchToolCall.results": {"raw_score", "location"},
     "Response": {"store"},
 }

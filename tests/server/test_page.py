@@ -13,8 +13,10 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
-from lazyrag import Document
+from lazyrag import Document, HttpChatModel, HttpEmbedder
+from lazyrag.models import RateLimit
 from lazyrag.server.app import create_app
+from lazyrag.server.core.config import ModelsConfig, open_chat, open_rerank
 from lazyrag.server.core.service import Service
 from lazyrag.server.page import operate as page_operate
 from lazyrag.server.page import page
@@ -40,8 +42,10 @@ HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 
 @pytest.fixture
-def browser(client, access):
-    """A client that wants pages, of a service with access control."""
+def browser(client, service, access, model):
+    """A client that wants pages, of a service with access control and the models of a configuration."""
+    models = ModelsConfig(chat="openai:gpt-5-mini", rerank="openai:bge-reranker", url=model.url)
+    service.chat, service.rerank = open_chat(models), open_rerank(models)
     client.headers.update(HTML)
     return client
 
@@ -380,6 +384,34 @@ def test_defaults_are_changed_and_taken_back(browser, service):
         form = {"set": "notes", "group": "MediumChunk", "retriever": retriever, "topk": topk}
         assert send(browser, "/settings/retrieval", **form).status_code in (400, 404, 422)
     assert page.defaults_of(service, "notes")["topk"] == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, "8 calls at a time"),
+        ({"requests_per_minute": 90}, "90 calls a minute"),
+        ({"rate_limit": RateLimit()}, "8 calls at a time"),
+    ],
+)
+def test_the_models_page_shows_models_behind_an_endpoint(browser, service, model, tmp_path, options, limit):
+    """The name, address and limit of the chat model and of the embedding model of a set; one call tests each."""
+    (tmp_path / "more").mkdir()
+    service.chat = HttpChatModel(model.url, "gpt-5-mini", **options)
+    with Document(tmp_path / "more", embed=HttpEmbedder(model.url, "bge-m3", **options)) as more:
+        service.sets["more"] = more
+        rows = browser.get("/settings/models").text.partition("</table>")[0].split("<tr>")[2:]
+        assert [[name in row for name in ("gpt-5-mini", "bge-m3")] for row in rows] == [[True, False], [False, True]]
+        assert all(f"<code>{model.url}</code>" in row and limit in row for row in rows)
+        assert "The model answered in" in send(browser, "/settings/models", model="").text
+        assert "2 dimensions" in send(browser, "/settings/models", model="more/default").text
+
+
+def test_the_models_page_shows_any_model_of_a_user(browser, service):
+    """Attributes with the names of an endpoint's may be anything."""
+    service.chat = lambda prompt: "OK"
+    service.chat.endpoint, service.chat.model = "eu-west", object()
+    assert "function" in browser.get("/settings/models").text
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
+from reportlab.pdfgen.canvas import Canvas
 
-from lazyrag import DataType, DocField, Document
+from lazyrag import DataType, DocField, Document, IngestionWarning
 from lazyrag.document import Worker
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
@@ -106,6 +107,39 @@ def test_failures_are_told_in_the_readers_language(client, work):
         assert "文件已损坏" in text, path
         assert re.search("<details class=.orig.*?PdfLoader could not read the file", text, re.DOTALL), path
     assert "另存后重试" in page(client, "files")
+
+
+def test_a_remedy_of_the_page_is_none_of_python(client, work):
+    """A scan is told what people can do at the page, not what a program calls; an empty upload fails, with why."""
+    target = io.BytesIO()
+    canvas = Canvas(target)
+    canvas.rect(100, 100, 200, 200, fill=1)
+    canvas.showPage()
+    canvas.save()
+    upload(client, {"scan.pdf": target.getvalue(), "empty.txt": b""})
+    work()
+    text = page(client, "files")
+    assert {"scan.pdf", "empty.txt"} <= {*names(page(client, "files?status=failed"))}
+    assert "no text layer on any page" in text
+    assert "The file holds no text: it is empty." in text
+    assert "Recognise the text (OCR) first, then add the file again." in text
+    assert "add_ocr" not in text
+
+
+def test_skipped_files_are_told_in_the_readers_language(client, docs, work):
+    """Empty and unknown files of the folder stand below the table, and not among those that wait or failed."""
+    folder = docs._indexer.dataset.folder
+    (folder / "nothing.txt").write_bytes(b"")
+    (folder / "data.bin").write_bytes(b"\0\1\2")
+    docs.jobs.submit("sync")
+    with pytest.warns(IngestionWarning, match="Skipped 2 of 5 files"):
+        work()
+    text = page(client, "files")
+    assert "2 files of the folder were skipped" in text
+    assert "The file is empty." in text
+    assert not {"nothing.txt", "data.bin"} & {*names(text)}
+    client.headers["Accept-Language"] = "zh"
+    assert "没有能读取这类文件的组件。" in page(client, "files")
 
 
 @pytest.mark.slow

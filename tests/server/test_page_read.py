@@ -12,15 +12,17 @@ from html.parser import HTMLParser
 
 import pytest
 from fastapi.testclient import TestClient
+from lazyrag.server.page.page.page import CSP
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.data.segment import root_uid
 from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
+from lazyrag.server.core.config import ModelsConfig, open_chat
 from lazyrag.server.core.service import Service
 from lazyrag.server.page import read as page_read
-from lazyrag.server.page.page import CSP
+from tests import model_server
 
 HTML = {"Accept": "text/html"}
 SET = "/s/notes"
@@ -117,13 +119,80 @@ def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
     assert "It is brewed at eighty degrees." in words(found)
     assert next(one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"})) == "cite=1#mark-1"
     assert "1 of 3 statements" not in words(found)
-    assert "2 of 3 statements have a source; 1 quotation was not found" in words(found)
+    assert "2 of 3 statements carry a citation; 0 of 1 quotation is in a source that it cites" in words(found)
     assert '<span class="nosource">It is also blue.' in found
-    assert "Tea is grey and old" in words(found).partition("Not verified")[2]
+    assert "Tea is grey and old" in words(found).partition("do not contain these words:")[2]
     assert found.count("<h1") == 1
 
 
 @pytest.mark.slow
+def answered(client, service, text, question="How hot is green tea brewed?"):
+    """The page with an answer of the chat model, and what is said of it in its first line."""
+    service.chat = Chat(text)
+    found = read(client, ask(client, question))
+    return found, words(re.search(r"data-meta>(.*?)</div>", found, re.DOTALL)[1])
+
+
+@pytest.mark.parametrize(
+    ("language", "line"), [("en", "2 of 2 statements carry a citation"), ("zh", "2 个论述中有 2 个标注了出处")]
+)
+def test_the_line_above_an_answer_vouches_for_nothing(client, service, language, line):
+    """Of inventions with a citation it says that they carry one, not that they are right or that anything is quoted."""
+    client.headers["Accept-Language"] = language
+    found, said = answered(client, service, "Green tea cures the plague [1]. It was found on Mars [1].")
+    assert said.startswith(line)
+    assert re.search(r"quot|word|verif|source|okc|引文|逐字|核", said) is None
+    assert "okc" not in found
+
+
+def test_quotations_are_counted_where_there_are_any(client, service):
+    """Those that a cited source contains, of all."""
+    text = "It is “brewed at eighty degrees” [1]. It is “brewed on the far moon” [1]."
+    found, said = answered(client, service, text)
+    assert "2 of 2 statements carry a citation; 1 of 2 quotations are in the sources that they cite" in said
+    assert "The cited sources do not contain these words:brewed on the far moon" in words(found)
+    found, said = answered(client, service, "It is hot [7].")
+    assert "quotation" not in said
+    assert "These citations name no source:[7]" in words(found)
+
+
+def test_nothing_is_marked_where_no_sentence_shares_a_content_word(client, service):
+    """The citation opens the passage without a mark, and the list says why; another one is marked."""
+    where = ask_with(client, service, "It cures the plague, and so can you [1]. Green tea is brewed hot [1].")
+    found = read(client, where)
+    assert "No sentence of this passage shares a word with the statement" in words(found)
+    assert re.findall(r"<p class=.q[^>]*>([^<]*)", found)[1] == "Green tea is brewed at eighty degrees."
+    pane = Page(read(client, f"{where}?cite=1"))
+    assert [one["data-mark"] for one in pane.all("mark")] == ["2"]
+    assert pane.all("span", id="mark-1") == [{"data-mark": "1", "id": "mark-1"}]
+    assert "[1] tea.md" in found
+    assert "“”" not in found
+
+
+def ask_with(client, service, text):
+    """Ask a chat model that answers with a text."""
+    service.chat = Chat(text)
+    return ask(client)
+
+
+def test_a_copied_reference_is_no_citation(client, service, docs, tmp_path):
+    """A marker that stands behind the same words in a document is text; the statement carries no citation."""
+    (tmp_path / "files" / "tea.md").write_text("# Tea\n\nGreen tea is brewed hot, as Lu Yu has shown [1].\n")
+    docs.sync()
+    found, said = answered(client, service, "Green tea is brewed hot, as Lu Yu has shown [1]. Green tea is old [1].")
+    assert said.startswith("1 of 2 statements carry a citation")
+    assert "as Lu Yu has shown [1]." in words(found)
+    assert len(Page(found).all("a", **{"class": "cite"})) == 2  # the second statement's, and the list's
+
+
+@pytest.mark.parametrize("text", ["I don't know.", "不知道。", "我不知道。", "抱歉，资料中没有提到这个问题。"])
+def test_that_there_is_no_answer_is_no_statement(client, service, text):
+    """It needs no citation."""
+    found, said = answered(client, service, text)
+    assert "citation" not in said
+    assert "nosource" not in found
+
+
 def test_a_table_of_an_answer_is_a_table(client, service):
     """Cells keep their citations and their style; the rule below the head is no row, and the head no statement."""
     service.chat = Chat("Times:\n\n| Tea | | Heat |\n|:--|---|--:|\n| **Green** | | eighty degrees [1] |\n\nx | y [1].")
@@ -157,6 +226,18 @@ def test_fragments_are_parts_of_their_page(client, chat):
         assert "Accept" in answer.headers["vary"]
         assert "<html" not in answer.text
         assert without_times(answer.text) in without_times(whole), name
+
+
+def test_a_model_behind_an_endpoint_answers(client, service, model):
+    """The chat model of a configuration, streamed; its failure is a notice."""
+    service.chat = open_chat(ModelsConfig(chat="openai:gpt-5-mini", url=model.url))
+    events = [model_server.piece(one) for one in ("Green tea is brewed ", "hot [1].")]
+    model.faults = [model_server.streamed(*events, model_server.piece("", finish_reason="stop"), "[DONE]")]
+    found = read(client, ask(client))
+    assert "1 of 1 statement carries a citation" in words(found)
+    assert Page(found).all("a", **{"class": "cite"})
+    model.faults = [model_server.failed(401)]
+    assert "note err" in read(client, ask(client))
 
 
 @pytest.mark.slow
@@ -464,6 +545,34 @@ def test_hostile_texts_are_read_in_linear_time():
     assert page_read._OPEN_MARKER.search("\n" * 100_000 + "[1]")
     assert not page_read._OPEN_MARKER.search("\n" * 100_000)
     assert time.process_time() - began < 5
+
+
+CODE = "def steep(tea):\n    # hot | water\n\n    if tea:\n\treturn 80\n"
+
+
+@pytest.mark.parametrize("fences", [("```python", "```"), ("~~~", "~~~"), ("````", "````")])
+def test_code_keeps_its_indentation(client, service, docs, tmp_path, fences):
+    """Of a document and of an answer: a block of code is one, with its empty lines, and no heading or table."""
+    begins, ends = fences
+    text = f"# Brewing\n\nAs **code**:\n\n{begins}\n{CODE}{ends}\n\n| tea | hot |\n|---|---|\n| green | 80 |\n"
+    (tmp_path / "files" / "code.md").write_text(text)
+    docs.sync()
+    found = read(client, f"{SET}/files/code.md")
+    assert f">{CODE.rstrip()}</pre>" in found.replace("</mark>", "")
+    assert len(Page(found).all("tr")) == 2
+    assert CODE.rstrip() in html.unescape(read(client, f"{SET}/files/code.md/nodes"))
+    if begins.startswith("`"):
+        service.chat = Chat(f"So:\n\n{begins}\n{CODE}{ends}\n")
+        assert f">{CODE}</pre>" in read(client, ask(client))
+
+
+def test_a_part_of_a_text_that_begins_in_code_is_code():
+    """Its fence may be pages before it."""
+    text = f"```\n{CODE}```\n\nEnd.\n"
+    start = text.index("    if")
+    blocks = page_read.text_blocks(text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))])
+    assert [kind for kind, *_ in blocks] == ["pre", "p"]
+    assert blocks[0][1] == [[("    if", 1), (" tea:", 0), ("\n", 0), ("\treturn 80", 0)]]
 
 
 @pytest.mark.slow

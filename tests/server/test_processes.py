@@ -159,6 +159,23 @@ def test_the_path_of_a_proxy(tmp_path, folder):
 
 
 @pytest.mark.slow
+def test_a_rule_that_widens_access_is_a_warning_at_the_start(tmp_path, folder):
+    """In the log, which is on the terminal, with the set, whose name may have spaces; and after SIGHUP."""
+    config = tmp_path / "serve.toml"
+    labels = "labels = {'reports/*' = ['hr'], '*' = ['all']}"
+    config.write_text(f"[server]\nport = 0\nprocesses = 1\n[sets.'my notes']\npath = 'files'\n{labels}\n")
+    said = "set my notes: A file that matches 'reports/*' and '*' has the labels of both: all, hr."
+    with serving(folder, config=config) as running:
+        assert running.log.read_text().count(said) == 1
+        running.wait_until_ready()
+        assert found(running.url, "my notes", "tea") == ["tea.txt"]
+        with Document(url=running.url, name="my notes") as remote:
+            assert [hit.path for hit in remote.search("tea")] == ["tea.txt"]
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running.log.read_text().count(said) == 2, "the warning", 10)
+
+
+@pytest.mark.slow
 def test_reading_the_configuration_again(tmp_path, folder):
     """SIGHUP restarts the processes with the new configuration; one that cannot be read changes nothing."""
     config = tmp_path / "serve.toml"

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from lazyrag import Document
 from lazyrag.data.filters import And, Condition, Or
+from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.api.search import filter_of
 from lazyrag.server.core.service import Principal
 from tests.server.openapi import conforms
@@ -32,6 +33,23 @@ def test_a_search_over_http_finds_what_the_document_finds(client, docs):
     no_texts = {"not": {"field": "file_type", "op": "==", "value": ".txt"}}
     hits = docs.get_nodes("MediumChunk", filters={"file_type": ".md"})
     assert set(searched(client, "tea", retriever="bm25", filters=no_texts)) == {node.uid for node in hits}
+
+
+def test_a_search_beside_a_deletion_leaves_the_document_out(client, docs, monkeypatch):
+    """A document that is deleted between the ranking and the reading of its nodes is no error of the search."""
+    rank, ranked = BaseRetriever.__call__, []
+
+    def rank_then_delete(retriever, *args):
+        found = rank(retriever, *args)
+        if not ranked:
+            docs.delete_files(["tea.md"])
+        ranked.append({node.path for node in found})
+        return found
+
+    monkeypatch.setattr(BaseRetriever, "__call__", rank_then_delete)
+    answer = client.post(f"{SET}/search", json={"query": "tea coffee", "retriever": "bm25"})
+    assert ranked == [{"tea.md", "coffee.txt"}, {"coffee.txt"}]
+    assert [hit["path"] for hit in answer.json()["hits"]] == ["coffee.txt"]
 
 
 def test_an_explanation_comes_with_the_hits(client):

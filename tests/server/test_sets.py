@@ -39,7 +39,7 @@ def test_a_set_is_created_filled_and_deleted(client, following):
         wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
 
 
-@pytest.mark.parametrize("name", ["茶", "茶" * 100])
+@pytest.mark.parametrize("name", ["茶", "茶" * 100, "Tea and  more"])
 def test_names_in_any_language(client, following, service, name):
     """Uploads, answers and defaults need no ASCII, and no short name; nothing of them is there for the next set."""
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_names_in_any_language(client, following, service, name):
         wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", "a b", "a" * 101, "\ud800", "notes"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", " a", "a ", "a\tb", "a" * 101, "\ud800", "notes"])
 def test_names_that_no_set_can_have(client, name):
     """They are refused, as is the name of a set of the configuration, which cannot be deleted either."""
     assert client.post(SETS, content=f'{{"name": {name!a}}}'.replace("'", '"')).status_code in (409, 422)
@@ -118,3 +118,53 @@ def test_created_sets_have_the_configured_embeddings(service, client):
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_process_is_ready_when_it_has_opened_the_sets_of_before(client, service, tmp_path):
+    """One that was created at run time, too; one that is created later does not take the process out of service."""
+    state = service.state
+    service.made = MadeSets(state)
+    before = service.made.add("before")
+    service.began = before.created + 1.0
+    assert client.get("/readyz").status_code == 503
+    follower = SetFollower(service.made, service, write=True)
+    follower.look()
+    assert client.get("/readyz").status_code == 200
+    assert client.post(f"{SETS}/before/search", json={"query": "tea"}).status_code == 200
+    service.began -= 2.0
+    service.made.add("later")
+    assert client.get("/readyz").status_code == 200
+    service.made.delete("before")
+    follower.look()
+    service.began += 2.0
+    service.made.delete("later")
+    assert client.get("/readyz").status_code == 200
+    stop = threading.Event()
+    stop.set()
+    follower.run(stop)
+
+
+def test_names_may_hold_spaces(client, following, service):
+    """In addresses of the API, the page, OpenAI's vector stores and models, and MCP."""
+    from tests.server.test_mcp import ask
+
+    name = "Teas of 2024"
+    store = client.post("/v1/vector_stores", json={"name": name}).json()
+    assert store["name"] == name
+    wait_for(lambda: name in names(client), "the set")
+    client.post(f"{SETS}/{name}/texts", json={"texts": {"tea of may.md": "Oolong is between green and black."}})
+    wait_for(lambda: client.get(f"{SETS}/{name}").json()["documents"] == 1, "the text")
+    html = {"Accept": "text/html"}
+    for page in ("ask", "search?q=oolong", "files", "files/tea of may.md", "groups", "activity"):
+        shown = client.get(f"/s/{name}/{page}", headers=html)
+        assert (shown.status_code, name in shown.text) == (200, True), page
+        assert f"/s/{name}" not in shown.text  # addresses are quoted
+        assert "/s/Teas%20of%202024/files" in shown.text
+    assert client.get("/", headers=html, follow_redirects=False).headers["location"] == "/s/Teas%20of%202024/ask"
+    found = client.post(f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}).json()["data"]
+    assert [one["filename"] for one in found] == ["tea of may.md"]
+    assert name in [one["id"] for one in client.get("/v1/models").json()["data"]]
+    assert client.get(f"/v1/models/{name}").json()["id"] == name
+    [hit] = ask(client.app, "search", query="oolong", set=name)["results"]
+    assert "/s/Teas%20of%202024/files/tea%20of%20may.md?" in hit["url"]
+    assert "Oolong" in ask(client.app, "fetch", id=hit["id"])["text"]

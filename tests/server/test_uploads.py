@@ -13,8 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 import zipfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -134,6 +136,51 @@ def test_names_that_are_refused(name):
 def test_names_that_are_accepted(name):
     """Everything else is a name, also where a file system gives it a meaning."""
     assert checked_name(name) == name
+
+
+def test_a_mac_and_another_system_upload_one_document(client, docs, run_jobs):
+    """The spellings of one name are one document, in uploads, metadata, texts and deletions."""
+    composed, decomposed = "caf\u00e9.txt", "cafe\u0301.txt"
+    post(client, (composed, b"green tea"))
+    run_jobs()
+    metadata = {"metadata": json.dumps({composed: {"author": "Mei"}})}
+    assert post(client, (decomposed, b"black tea"), data=metadata).json()["files"][0]["id"] == composed
+    run_jobs()
+    assert [one.path for one in docs.documents() if one.path.startswith("caf")] == [composed]
+    assert docs.read(composed) == "black tea"
+    assert [node.metadata.get("author") for node in docs.get_nodes() if node.path == composed] == ["Mei"]
+    assert client.get(f"{SET}/documents/{decomposed}").json()["id"] == composed
+
+
+@pytest.mark.parametrize("sent", ['filename="Plan %22B%22 50%.txt"', r'filename="Plan \"B\" 50%.txt"'])
+def test_a_quotation_mark_in_a_name_survives(client, docs, run_jobs, sent):
+    """Browsers send it as %22, older clients with a backslash; a % is a %. It is downloaded under that name."""
+    body = f'--x\r\nContent-Disposition: form-data; name="file"; {sent}\r\n\r\nPlan B.\r\n--x--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = client.post(f"{SET}/documents", content=body, headers=headers)
+    name = 'Plan "B" 50%.txt'
+    assert [(one["name"], one["id"]) for one in answer.json()["files"]] == [(name, name)]
+    run_jobs()
+    found = client.get(f"{SET}/files/{quote(name)}")
+    assert (found.text, quote(name) in found.headers["content-disposition"]) == ("Plan B.", True)
+    page = client.get(f"/s/notes/files/{quote(name)}", headers={"Accept": "text/html"})
+    assert "Plan &#34;B&#34; 50%.txt" in page.text
+
+
+def test_a_name_in_decomposed_characters_is_the_composed_one(client, docs, run_jobs):
+    """Uploads, uploads in parts and texts of a Mac replace those of other machines; metadata follows its file."""
+    name = "été.txt"
+    for given in (unicodedata.normalize("NFD", name), name):
+        metadata = json.dumps({given: {"labels": ["hr"]}})
+        assert post(client, (given, b"x"), data={"metadata": metadata}).json()["files"][0]["id"] == name
+        upload = begin(client, b"y", name=given)
+        put(client, upload, 1, b"y")
+        assert client.post(f"{SET}/uploads/{upload['id']}/complete").json()["files"][0]["id"] == name
+        assert client.post(f"{SET}/texts", json={"texts": {given: "z"}}).json()["ids"] == {given: name}
+    run_jobs()
+    assert [one.path for one in docs.documents() if one.path.endswith("t\u00e9.txt")] == [name]
+    both = {"texts": {unicodedata.normalize("NFD", name): "1", name: "2"}}
+    assert client.post(f"{SET}/texts", json=both).status_code == 409
 
 
 def test_names_are_never_paths(client, service, run_jobs):

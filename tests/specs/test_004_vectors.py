@@ -342,6 +342,7 @@ def test_a_data_set_in_a_file(tmp_path):
         return [float(text.split().count(word)) for word in WORDS] + [0.1]
 
     embed.identity = "toy:counts"
+    embed.probe = False
     uri = str(tmp_path / "teas.db")
     with Vector("teas", ["author"], embed, vector_type="map", uri=uri) as made:
         made.create(documents())

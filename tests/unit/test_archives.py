@@ -113,13 +113,12 @@ def test_too_many_entries(opened):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "it is empty"),
         (b"only text", "cut off, encrypted, or of another format"),
         (zipped({"a": b"text"})[:-10], "cut off, encrypted, or of another format"),
         (OLE + bytes(1000), "that of old office programs"),
         (OLE + bytes(1000) + "EncryptedPackage".encode("utf-16-le"), "needs a password"),
     ],
-    ids=["empty", "text", "cut off", "old office", "locked office"],
+    ids=["text", "cut off", "old office", "locked office"],
 )
 def test_what_is_no_container_says_what_it_is(opened, data, words):
     """The error tells empty, cut off, old and locked files apart, as far as their bytes do, and what to do."""

@@ -64,15 +64,16 @@ def _zip() -> bytes:
     return data.getvalue()
 
 
+def _zip_of(files) -> bytes:
+    """A zip archive of some files."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
 REPORTED = {
-    "empty.txt": (b"", "holds no text"),
-    "empty.md": (b"", "holds no text"),
-    "empty.html": (b"", "no element|holds no text"),
-    "empty.docx": (b"", "no Word document"),
-    "empty.pdf": (b"", "damaged"),
-    "mark.txt": (b"\xef\xbb\xbf", "holds no text"),
-    "white.txt": (b" \n\t\r\n \n", "holds no text"),
-    "white.md": ("\u3000\u00a0\n".encode(), "holds no text"),
     "nul.txt": (b"\x00" * 5000, "save it again as UTF-8"),
     "random.txt": (random.Random(3).randbytes(4000), "save it again as UTF-8"),
     "random.html": (random.Random(4).randbytes(4000), "save it again as UTF-8"),
@@ -84,10 +85,27 @@ REPORTED = {
     "no_text.pdf": (_pdf(), "text recognition"),
     "truncated.pdf": (_pdf("text")[:200], "damaged"),
     "text.pdf": (b"only text", "damaged"),
-    "unknown.xyz": (b"\0\1text", "No loader reads .xyz"),
-    "no_suffix": (b"\0\1text", "No loader reads files without suffix"),
 }
-"""Files that must be reported, each with words of its message."""
+"""Files that must be reported as failed, each with words of its message."""
+
+SKIPPED = {
+    "empty.txt": (b"", "empty"),
+    "empty.md": (b"", "empty"),
+    "empty.html": (b"", "empty"),
+    "empty.docx": (b"", "empty"),
+    "empty.pdf": (b"", "empty"),
+    "empty": (b"", "empty"),
+    "mark.txt": (b"\xef\xbb\xbf", "no text"),
+    "white.txt": (b" \n\t\r\n \n", "no text"),
+    "white.md": ("\u3000\u00a0\n".encode(), "no text"),
+    "white.html": (b"\n", "no text"),
+    "nothing.json": (b"{}", "no text"),
+    "comment.yaml": (b"# nothing\n", "no text"),
+    "unknown.xyz": (b"\0\1text", "no loader reads .xyz"),
+    "no_suffix": (b"\0\1text", "no loader reads files without suffix"),
+    "binaries.zip": (_zip_of({"a.bin": b"\0\1", "b.png": b"\x89PNG\r\n\x1a\n\0"}), "archive without a readable file"),
+}
+"""Files in which there is nothing to read, each with the reason why it is skipped."""
 
 
 @pytest.mark.sample(3)
@@ -107,6 +125,29 @@ def test_a_bad_file_is_reported_and_the_rest_is_in(folder, name):
     assert set(docs.last_report.added) == set(GOOD)
 
 
+@pytest.mark.parametrize("name", sorted(SKIPPED))
+def test_a_file_with_nothing_to_read_is_skipped(folder, name):
+    """It is no failure of the folder: the report says why it is skipped, and so does a plan, before and after."""
+    data, reason = SKIPPED[name]
+    docs = Document(folder({**GOOD, name: data}))
+    assert docs.plan().files.skipped == ((name, reason),)
+    with pytest.warns(IngestionWarning, match="^Skipped 1 of 3 files"):
+        report = docs.sync()
+    assert (report.added, report.failed, report.skipped) == (tuple(sorted(GOOD)), (), ((name, reason),))
+    assert docs.sync(dry_run=True).skipped == ((name, reason),)
+    assert docs.status().failed == ()
+
+
+def test_a_file_that_a_user_names_is_never_skipped(folder):
+    """Who adds an empty file by its name is told that it has failed."""
+    place = folder({"empty.txt": b"", **GOOD})
+    docs = Document()
+    with pytest.warns(IngestionWarning, match="holds no text"):
+        report = docs.add_files([place / "empty.txt", place / "good.txt"])
+    assert [one.path.endswith("empty.txt") for one in report.failed] == [True]
+    assert isinstance(report.failed[0].error, LoadError)
+
+
 def test_all_bad_files_together(folder):
     """All bad files in one folder give one warning, each its own line in the report, and the good ones are in."""
     docs = Document(folder({**GOOD, **{name: data for name, (data, _) in REPORTED.items()}}))
@@ -121,7 +162,7 @@ def test_only_bad_files(folder):
     """If no file at all can be read there is nothing to answer from, which is an error, the second time too."""
     docs = Document(folder({name: data for name, (data, _) in REPORTED.items()}))
     for _ in range(2):
-        with pytest.raises(IngestionError, match=rf"All {len(REPORTED)} files failed to load.*docx") as caught:
+        with pytest.raises(IngestionError, match=rf"All {len(REPORTED)} files failed to load.*pdf") as caught:
             docs.get_nodes("FineChunk")
         assert isinstance(caught.value.__cause__, LoadError)
     assert len(docs.last_report.failed) == len(REPORTED)

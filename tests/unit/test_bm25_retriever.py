@@ -54,6 +54,7 @@ class TestInMemory:
         assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
         assert memory.search("green tea", top_k=1) == found[:1]
         assert memory.search("whisky") == memory.search("") == memory.search("the of") == []
+        assert [uid for uid, _ in memory.search("and of")] == ["b"]
 
     def test_more_can_be_added_and_replaced(self, memory):
         """index_documents adds; a known id is replaced."""

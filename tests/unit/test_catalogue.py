@@ -334,6 +334,19 @@ def test_grep_finds_literal_texts(docs):
             docs.grep(text)
 
 
+def test_grep_ignores_what_nobody_sees():
+    """Soft hyphens and decomposed accents, in text and query; a query of nothing else is literal."""
+    docs = Document()
+    text = "Der Ku\u0308hl\u00adschrank, Straße: kühl"
+    docs.add_texts({"a": text, "b": "teapot"})
+    for query in ("Kühlschrank", "Ku\u0308hlschrank", "Kühl\u200bschrank"):
+        [match] = docs.grep(query)
+        assert text[slice(*match.span)] == "Ku\u0308hl\u00adschrank"
+    assert [text[slice(*one.span)] for one in docs.grep("KÜHL", ignore_case=True)] == ["Ku\u0308hl\u00ad", "kühl"]
+    assert [one.path for one in docs.grep("tea\u00adpot")] == ["b"]
+    assert [one.span for one in docs.grep("\u00ad")] == [(9, 10)]
+
+
 def test_grep_takes_linear_time_and_keeps_places():
     """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower case moves no span."""
     docs = Document()

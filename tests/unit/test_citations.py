@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag import CitationManager, Hit, RetrievalResult
 from lazyrag.errors import ConfigError
+from lazyrag.generation.citations import cited_span, is_statement
 
 TEA = Hit(
     "uid-1",
@@ -210,3 +211,93 @@ def test_the_name_of_a_source_is_no_quotation():
         assert manager.check_quotes(f'As "{name}" says, it is hot [1].', [hit]) == []
     [check] = manager.check_quotes('As "The Coffee Growers Handbook" says, it is hot [1].', [hit])
     assert check.found is None
+
+
+PAPER = Hit(
+    "p",
+    "Tea lowers stress, as earlier work has shown [1]. 茶叶可以降低血压［2］。\n\nReferences\n"
+    "[1] Smith, J. Tea and sleep. 2019.\n[2] Li, H. Tea and blood. 2020.\n",
+    1.0,
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Tea lowers stress, as earlier work has shown [1].",
+        "They say that “earlier work has shown [1]”.",
+        "茶叶可以降低血压［2］。",
+        "See:\n\n* [1] Smith, J. Tea and sleep. 2019.\n",
+        "[2] Li, H. Tea and blood.",
+        "[1] Smith, J. Tea\n[2] Li, H. Tea",
+    ],
+)
+def test_a_marker_that_is_copied_from_a_source_is_no_citation(answer):
+    """With the words around it; it is no problem either, whatever its number."""
+    for sources in ([PAPER], [PAPER, PAPER]):
+        resolved = CitationManager().resolve(answer, sources)
+        assert (resolved.citations, resolved.problems) == ((), ())
+        stream = CitationManager().stream(sources)
+        assert [one for letter in answer for one in stream.feed(letter)] == []
+
+
+@pytest.mark.parametrize(
+    "answer", ["Tea lowers stress [1].", "It was shown [1].", "[1] Tea lowers stress, they say.", "Tea, too:\n[1]"]
+)
+def test_a_marker_with_other_words_is_a_citation(answer):
+    """Though a source has an equal one."""
+    assert [one.index for one in CitationManager().resolve(answer, [PAPER]).citations] == [1]
+
+
+def test_a_copied_marker_and_a_citation_of_one_statement():
+    """The answer's own marker counts."""
+    resolved = CitationManager().resolve("Tea lowers stress, as earlier work has shown [1] [2].", [PAPER, PAPER])
+    assert [one.index for one in resolved.citations] == [2]
+
+
+def test_markers_are_compared_with_sources_in_linear_time():
+    """Thousands of equal markers in the answer and in the sources."""
+    source = Hit("n", "so it was [1] " * 4_000, 1.0)
+    assert len(CitationManager().resolve("as one says [1] " * 4_000, [source]).citations) == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("It is brewed with hot water", "Use hot water."),
+        ("It is so, and we have it", None),
+        ("They did it in 5 of 7", None),
+        ("用水泡茶", None),
+        ("水要烧开", "水烧开后再泡。"),
+        ("这是我们的", None),
+    ],
+)
+def test_only_a_sentence_with_a_shared_content_word_is_cited(claim, expected):
+    """Function words and single characters say nothing about what a statement is from."""
+    source = "It is what we have. They did 5 of it. Use hot water. 这是他们的。水烧开后再泡。"
+    start, end = cited_span(source, claim)
+    assert (source[start:end] or None) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("I do not know the answer to this question.", False),
+        ("I don’t know.", False),
+        ("Sorry, I cannot answer this question.", False),
+        ("The documents don't mention a price.", False),
+        ("The provided material does not contain any information about that.", False),
+        ("不知道", False),
+        ("很抱歉，我无法回答这个问题。", False),
+        ("资料中没有相关内容。", False),
+        ("The steps are:", False),
+        ("I do not know who, but tea is old.", True),
+        ("The documents do not include VAT.", True),
+        ("The document does not need a signature.", True),
+        ("不知道火候的人会烧焦茶叶。", True),
+        ("文档没有密码。", True),
+    ],
+)
+def test_statements(sentence, expected):
+    """That there is no answer is none; what only looks so is one."""
+    assert is_statement(sentence) is expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import json
 import os
 import re
@@ -14,10 +16,14 @@ import time
 from pathlib import Path
 
 import pytest
+from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import Document, Retriever
 from lazyrag.cli import terminal
 from lazyrag.cli.commands import run as lazyrag
+from lazyrag.cli.output import at_command_line
+from lazyrag.ingest.engine import IngestionEngine
+from lazyrag.project import find_project
 from tests.interpreter import ROOT, python
 from tests.model_server import answered
 
@@ -165,7 +171,7 @@ def test_json_is_one_object_with_a_schema(run):
 def test_where_filters_files(condition: str, found: list[str], run):
     """Operators of filters with values of the field's type."""
     run("index")
-    told = json.loads(run("search", "tea 茶", "--where", condition, "--json")[1])
+    told = json.loads(run("search", "tea 茶", "--filters", condition, "--json")[1])
     assert [hit["source"] for hit in told["result"]["hits"]] == found
 
 
@@ -179,9 +185,9 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("index", "notes", "tea.md"), 2, "index takes one folder; got 2 paths."),
         (("index", "--group", "Fine"), 1, "Did you mean 'FineChunk'?"),
         (("index", "--embed", "none/model"), 1, "'none/model' is not on this machine"),
-        (("search", "tea", "--where", "file_type"), 1, "--where must be FIELD OPERATOR VALUE"),
-        (("search", "tea", "--where", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
-        (("search", "tea", "--where", "file_size > big"), 1, "compares file_size with a number"),
+        (("search", "tea", "--filters", "file_type"), 1, "--filters must be FIELD OPERATOR VALUE"),
+        (("search", "tea", "--filters", "file_sise > 3"), 1, "Did you mean 'file_size'?"),
+        (("search", "tea", "--filters", "file_size > big"), 1, "compares file_size with a number"),
         (("search", "tea", "--group", "FineChunk"), 1, "Run: lazyrag index --group FineChunk"),
         (("search", "tea", "--retriever", "vector"), 1, "needs embeddings"),
         (("search",), 2, "Missing argument"),
@@ -330,15 +336,109 @@ def test_a_file_that_fails_is_no_news(folder: Path, run):
     (folder / "bad.pdf").write_bytes(b"%PDF-1.4 broken")
     assert run("index")[0] == 1
     lines = run("status")[1].splitlines()
-    assert lines[-2:] == [
-        "failed: bad.pdf (load)",
-        "Each sync tries these files again, and says what is wrong with them.",
-    ]
+    assert lines[-1] == "Each sync tries these files again."
+    told = " ".join(line.strip() for line in lines[-5:-1])
+    assert "failed: bad.pdf (load): PdfLoader could not read the file" in told
+    assert told.endswith("Fix the cause, then run lazyrag sync.")
     (folder / "new.txt").write_text("Water.", encoding="utf-8")
     assert run("status")[1].splitlines()[-2:] == [
         "1 added, 2 unchanged, 0 failed, 0 skipped",
         "To ingest this: lazyrag sync",
     ]
+
+
+def scanned_pdf() -> bytes:
+    """A PDF of one page with nothing but a picture."""
+    target = io.BytesIO()
+    canvas = Canvas(target)
+    canvas.rect(100, 100, 200, 200, fill=1)
+    canvas.showPage()
+    canvas.save()
+    return target.getvalue()
+
+
+def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Who types commands is told a command, by the report, the status and the JSON; who writes Python a call."""
+    (folder / "scan.pdf").write_bytes(scanned_pdf())
+    (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    (folder / "old.xls").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600))
+    monkeypatch.setitem(sys.modules, "xlrd", None)
+    remedies = {
+        "old.xls": 'Install it with: pip install "lazyrag[office]" (in a checkout: ".[office]")',
+        "scan.pdf": "Run lazyrag index --ocr, which reads them by text recognition (OCR).",
+    }
+    status, output, _ = run("index", "--json", "--loading", "processes=0")
+    report = json.loads(output)["result"]["report"]
+    assert status == 1
+    assert {one["path"]: one["remedy"] for one in report["failed"]} == remedies
+    assert report["skipped"] == [["photo.png", "image, not read without lazyrag index --ocr"]]
+    shown = json.loads(run("status", "--json")[1])["result"]
+    assert {one["path"]: (one["stage"], one["error"], one["remedy"]) for one in shown["failed"]} == {
+        path: ("load", "LoadError", remedy) for path, remedy in remedies.items()
+    }
+    assert shown["changes"]["skipped"] == report["skipped"]
+    for command in (("sync", "--loading", "processes=0"), ("status",)):
+        lines = " ".join(run(*command)[1].split())
+        assert all(remedy in lines for remedy in remedies.values())
+        assert "add_ocr" not in lines
+    with find_project().open() as docs:
+        assert "Call lazyrag.loaders.scans.add_ocr(docs)" in str(docs.status())
+        assert [one.remedy.split()[0] for one in docs.status().errors] == ["Install", "Call"]
+
+
+CALLS = re.compile(
+    r"\b(Document|LoadLimits|\w*Loader|add_ocr|retry_failed|register_\w+)\(|@register_|Document\.|follow_links"
+)
+
+
+def messages() -> list[str]:
+    """The texts of the errors of loaders, those that are put into them by "x"."""
+    found = []
+    for path in [*Path(ROOT, "lazyrag", "loaders").glob("*.py"), Path(ROOT, "lazyrag", "document", "load_files.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Raise, ast.Return, ast.Assign)):
+                inside = [*ast.walk(node)]
+                parts = {id(part) for one in inside if isinstance(one, ast.JoinedStr) for part in one.values}
+                found += [text_of(one) for one in inside if id(one) not in parts]
+    return found
+
+
+def text_of(node: ast.AST) -> str:
+    """The text of a constant or a formatted string; "" of what is none."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_no_remedy_at_the_command_line_is_python():
+    """Whatever a loader says: of its sentences for programs, none is left."""
+    others = ("is a folder", "Document.iwa", "PdfLoader(x)", "loading process")  # not of a file in a folder
+    told = [text for text in messages() if CALLS.search(text) and not any(one in text for one in others)]
+    assert len(told) > 8
+    assert [text for text in map(at_command_line, told) if CALLS.search(text)] == []
+
+
+def test_status_after_an_interrupted_index_calls_no_file_missing(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """Files that were not done are new ones, or incomplete; all of them are there."""
+    for number in range(600):
+        (folder / f"{number}.txt").write_text(f"Tea {number}.", encoding="utf-8")
+    flip, done = IngestionEngine._flip, []
+
+    def interrupted(self, versions, plan):
+        done.append(versions)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        flip(self, versions, plan)
+
+    monkeypatch.setattr(IngestionEngine, "_flip", interrupted)
+    assert run("index")[0] == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    lines = run("status")[1]
+    assert re.search(r"^\d+ added, \d+ unchanged, 0 failed, 0 skipped$", lines, re.MULTILINE)
+    assert "missing" not in lines
+    assert "missing" not in json.dumps(json.loads(run("status", "--json")[1])["result"]["changes"])
+    assert "602 files, " in run("sync")[1]
 
 
 def test_status_and_plan_say_why(folder: Path, run):
@@ -493,7 +593,7 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
     told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])["result"]
     assert told["answer"] == "At 80 degrees [1]."
     assert [one["source"] for one in told["citations"]] == ["tea.md"]
-    status, output, errors = run("ask", "tea", "--model", "m", "--where", "file_name = none")
+    status, output, errors = run("ask", "tea", "--model", "m", "--filters", "file_name = none")
     assert (status, errors) == (0, "")  # nothing found: no model is called
     assert len(model.bodies) == 2
 
@@ -676,8 +776,8 @@ def test_messages_of_groups_and_filters(run):
     status, _, errors = run("search", "tea", "--group", "lazyllm_root")
     assert status == 1
     assert errors.endswith("Known: CoarseChunk, FineChunk, MediumChunk, image, table.\n")
-    assert run("search", "tea", "--where", "file_size > 9000")[1] == (
-        "Nothing found for 'tea' in those of 2 files that --where allows.\n"
+    assert run("search", "tea", "--filters", "file_size > 9000")[1] == (
+        "Nothing found for 'tea' in those of 2 files that --filters allows.\n"
     )
 
 

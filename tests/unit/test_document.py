@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 
@@ -30,6 +32,17 @@ def docs(folder):
 def embed(text):
     """A vector for a text."""
     return [float(len(text)), 1.0]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_document_is_not_copied(docs, duplicate):
+    """Two objects would write the same open stores; the error names what serves instead, also of what holds one."""
+    for one in (docs, docs.restricted({"file_name": "a.txt"}), [docs]):
+        if one is not docs and duplicate is copy.copy and isinstance(one, list):
+            continue  # a shallow copy of a list holds the same Document
+        with pytest.raises(ConfigError, match="restricted"):
+            duplicate(one)
+    assert len(docs.get_nodes("line")) == 6
 
 
 @pytest.mark.parametrize(

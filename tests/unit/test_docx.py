@@ -605,7 +605,7 @@ def test_a_document_without_words_is_reported(word, load):
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.99])
+@pytest.mark.parametrize("kept", [0.1, 0.3, 0.7, 0.99])
 def test_truncated_documents_are_reported(word, tmp_path, kept):
     """A document that was cut off fails with a LoadError that names file and loader, and says what to do."""
     for number in range(200):
@@ -633,7 +633,7 @@ def test_damaged_parts_are_reported(word, tmp_path, body):
     """A document whose main part is no XML fails with a LoadError."""
     word.paragraph("text")
     (tmp_path / "damaged.docx").write_bytes(_rewritten(word, word_document_xml=body))
-    with pytest.raises(LoadError, match="may be damaged"):
+    with pytest.raises(LoadError, match="is damaged"):
         load_file(tmp_path / "damaged.docx")
 
 

@@ -140,16 +140,9 @@ def test_an_archive_of_something_else(tmp_path):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("wiki.md", "no e-book: it is cut off, encrypted, or of another format"),
-        ("made_zero.md", "no e-book: it is empty"),
-    ],
-)
-def test_what_is_no_book(tmp_path, name, words):
+def test_what_is_no_book(tmp_path):
     """Files of other formats fail with what to do."""
     path = tmp_path / "a.epub"
-    path.write_bytes(shared("data", "docs", name).read_bytes())
-    with pytest.raises(LoadError, match=words):
+    path.write_bytes(shared("data", "docs", "wiki.md").read_bytes())
+    with pytest.raises(LoadError, match="no e-book: it is cut off, encrypted, or of another format"):
         load_file(path)

@@ -12,7 +12,7 @@ import pytest
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
-from lazyrag import Document
+from lazyrag import Document, IngestionWarning
 from lazyrag.cli.commands import run
 from lazyrag.document import PlannedFormat
 from lazyrag.loaders import LoadLimits, loaders, register_media_reader
@@ -66,12 +66,11 @@ def planned(tmp_path):
 
 def test_kinds_are_counted_by_the_way_they_would_be_read(planned):
     """Number and bytes for each kind and way; hidden files are skipped, for a reason; the order is that of the ways."""
-    files = {"a.md": b"# Tea", "b.md": b"# Water", "c.txt": b"tea", ".d": b"x", "e": b"green tea", "f.md": b""}
+    files = {"a.md": b"# Tea", "b.md": b"# Water", "c.txt": b"tea", ".d": b"x", "e": b"green tea"}
     assert planned(files) == (
         PlannedFormat("", "text", 1, 9, "as .txt"),
         PlannedFormat(".md", "text", 2, 12),
         PlannedFormat(".txt", "text", 1, 3),
-        PlannedFormat(".md", "not readable", 1, 0, "empty"),
         PlannedFormat("", "skipped", 1, 0, "hidden"),
     )
 
@@ -82,10 +81,10 @@ def test_kinds_are_counted_by_the_way_they_would_be_read(planned):
         (pdf("tea"), "text layer", ""),
         (pdf("tea", "#", "tea"), "text layer", "needs OCR"),
         (pdf("#", "#"), "not readable", "needs OCR"),
-        (pdf("", ""), "unknown until read", "no text"),
+        (pdf("", ""), "not readable", "no text layer"),
         (pdf("tea", key="p"), "not readable", "password"),
-        (b"%PDF-1.4 broken", "unknown until read", "damaged"),
-        (pdf("tea").replace(b"/Type /Page", b"/Type /Paje"), "unknown until read", "damaged"),
+        (b"%PDF-1.4 broken", "not readable", "could not read"),
+        (pdf("tea").replace(b"/Type /Page", b"/Type /Paje"), "not readable", "PDF"),
         (b"<html><body><p>Tea</p></body></html>", "text", "as .html"),
     ],
     ids=["text", "mixed", "scan", "empty", "password", "damaged", "page", "html"],
@@ -147,26 +146,32 @@ def test_outside_programs_and_containers(planned, monkeypatch):
 
 def test_limits_and_unknown_formats(planned):
     """Files that loading would refuse are not readable."""
-    found = planned({"a.txt": b"tea" * 9, "b.xyz": bytes(range(256))}, limits=LoadLimits(bytes=500))
-    assert [one.how for one in found] == ["text", "not readable"]
+    found = planned({"a.txt": b"tea" * 9, "b.xyz": bytes(range(256)), "c": b""}, limits=LoadLimits(bytes=500))
+    assert [one.how for one in found] == ["text", "skipped"]
     assert ".xyz" in found[1].why
     assert "10 bytes" in planned({}, limits=LoadLimits(bytes=10))[0].why
 
 
-def test_of_many_files_some_are_loaded(tmp_path, monkeypatch):
-    """A plan loads at most 50 of a kind, and estimates the tokens of the others by their size."""
-    for number in range(220):
-        (tmp_path / f"{number}.md").write_text("green tea " * (1 + number % 7), encoding="utf-8")
-    loaded = []
-    monkeypatch.setattr(
-        "lazyrag.loaders.text.MarkdownLoader.load", lambda _, path: loaded.append(path) or path.read_text()
-    )
+def test_every_file_is_loaded(tmp_path):
+    """A broken file among many is found, whatever its place: a plan tells what the sync will report."""
+    for number in range(120):
+        (tmp_path / f"{number}.json").write_text('{"tea": "green"}' if number != 71 else "{", encoding="utf-8")
     with Document(tmp_path) as docs:
-        [load] = docs.plan().steps
-        assert len(loaded) <= 50
-        docs.sync()
-        expected = sum(len(docs.read(path)) for path in docs.last_report.added) / 3
-    assert load.tokens == pytest.approx(expected, rel=0.2)
+        plan = docs.plan()
+        assert [one.path for one in plan.files.failed] == ["71.json"]
+        with pytest.warns(IngestionWarning, match="1 of 120 files failed"):
+            assert docs.sync().added == plan.files.added
+    assert [(one.how, one.files) for one in plan.formats] == [("text", 119), ("not readable", 1)]
+
+
+def test_archives_are_not_loaded_where_functions_may_read_them(tmp_path):
+    """With a reader of a user's, a plan does not know what an archive holds: the reader would be called."""
+    (tmp_path / "a.zip").write_bytes(packed())
+    with Document(tmp_path) as docs:
+        docs.add_reader("*.txt", lambda _: pytest.fail("called"))
+        plan = docs.plan()
+    assert [(one.how, one.why) for one in plan.formats] == [("unknown until read", "files inside")]
+    assert [step.tokens for step in plan.steps] == [0]
 
 
 def test_the_command_prints_80_columns(tmp_path, monkeypatch, capsys):
@@ -174,11 +179,12 @@ def test_the_command_prints_80_columns(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     for name, data in {"茶.文档": bytes(range(256)), "a.doc": b"\xd0\xcf\x11\xe0" + bytes(99), "b.md": b"tea"}.items():
         (tmp_path / name).write_bytes(data)
-    assert run(["index", "--plan", str(tmp_path)]) == 0
+    assert run(["index", "--plan", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
+    lines = lines[next(at for at, line in enumerate(lines) if line.startswith("kind")) - 1 :]
     assert lines[1].split() == ["kind", "files", "size", "read", "as"]
     assert all(sum(2 if one > "\u2e80" else 1 for one in line) <= 80 for line in lines)
-    assert run(["index", "--plan", "--json", str(tmp_path)]) == 0
+    assert run(["index", "--plan", "--json", str(tmp_path)]) == 1
     formats = json.loads(capsys.readouterr().out)["result"]["formats"]
     assert formats[0] == {"kind": ".md", "how": "text", "files": 1, "bytes": 3, "why": ""}
     assert {one["kind"] for one in formats} == {".md", ".doc", ".文档"}

@@ -308,6 +308,18 @@ def test_hidden_parts_are_left_out(attribute, seen):
     assert text.split() == ["before", *(["inside", "too"] if seen else []), "after"]
 
 
+@pytest.mark.parametrize("tag", ["h1", "h3", "li", "pre", "td", "table", "caption"])
+def test_hidden_elements_end_nothing_that_is_open(tag):
+    """The end of a hidden element ends no heading, cell, item or preformatted text around it."""
+    page = f"<h2>Teas <{tag} hidden>Menu</{tag}> of spring</h2><p>Sencha</p>"
+    if tag == "td":
+        page = "<table><tr><th>Teas<td hidden>Menu</td><th>of spring</tr></table><p>Sencha</p>"
+    elif tag == "caption":
+        page = "<table><caption hidden>Menu</caption><tr><td>Teas of spring</td></tr></table><p>Sencha</p>"
+    text = text_of(page)
+    assert text.replace("|", " ").split() == ["Teas", "of", "spring", "Sencha"]
+
+
 ARTICLE = "<h1>Green tea</h1>" + "".join(f"<p>Leaf {number} is picked in April and dried.</p>" for number in range(9))
 
 
@@ -523,13 +535,35 @@ def _table(rows: list[list[tuple[str, list[str]]]]) -> tuple[str, list[str]]:
     return f"<table>{markup}</table>", [word for row in cells for _, words in row for word in words]
 
 
+def _hidden(tag: str, attribute: str, inside: tuple[str, list[str]]) -> tuple[str, list[str]]:
+    """A hidden element around markup, without its words."""
+    return f"<{tag} {attribute}>{inside[0]}</{tag}>", []
+
+
+def _half_hidden_table(attribute: str, cells: list[tuple[str, list[str]]]) -> tuple[str, list[str]]:
+    """A table whose first row has every other cell hidden, and whose second row is hidden."""
+    kinds = [f" {attribute}" if at % 2 else "" for at in range(len(cells))]
+    markup = "".join(f"<td{kind}>{cell}</td>" for kind, (cell, _) in zip(kinds, cells, strict=True))
+    words = [word for kind, (_, words) in zip(kinds, cells, strict=True) if not kind for word in words]
+    return f"<table><tr>{markup}</tr><tr {attribute}><td>no</td></tr></table>", words
+
+
+HIDING = st.sampled_from(["hidden", "hidden=''", "style='display:none'", "style='color:red; visibility: hidden'"])
+AROUND_ANY = st.sampled_from(["div", "section", "article", "span", "blockquote"])
+OF_WORDS = st.sampled_from(["h1", "h3", "h6", "p", "pre", "li", "ol", "button", "summary", "header", "form"])
+HIDDEN_WORDS = WORDS.map(lambda word: (word, [word]))
+
 # Markup with the words in it that a reader sees, in order.
 MARKUP = st.recursive(
-    WORDS.map(lambda word: (word, [word])) | st.builds(lambda tag: (f"<{tag}>no</{tag}>", []), UNSEEN),
+    WORDS.map(lambda word: (word, [word]))
+    | st.builds(lambda tag: (f"<{tag}>no</{tag}>", []), UNSEEN)
+    | st.builds(_hidden, OF_WORDS, HIDING, HIDDEN_WORDS),
     lambda inner: (
         st.lists(inner, max_size=4).map(_joined)
         | st.builds(_element, INLINE, inner)
         | st.builds(_element, BLOCK, inner)
+        | st.builds(_hidden, AROUND_ANY, HIDING, inner)
+        | st.builds(_half_hidden_table, HIDING, st.lists(inner, min_size=1, max_size=4))
         | st.lists(st.lists(inner, min_size=1, max_size=3), min_size=1, max_size=3).map(_table)
     ),
     max_leaves=25,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -422,3 +423,13 @@ def test_usage_is_collected_of_all_calls_while_there_is_a_list(chat, model):
     assert calls == [Usage(3, 2)] * 3
     list(chat.stream("tea?"))
     assert [one.get("stream_options") for one in model.bodies] == [None, {"include_usage": True}, None, None]
+
+
+def test_halves_of_a_character_in_two_pieces_are_one(model):
+    """A half alone becomes U+FFFD, streamed or not."""
+    pieces = [piece(text) for text in ("tea \ud83c", "\udf75", " and \ud83c!", "\ud83c")]
+    with HttpChatModel(model.url, "m") as one:
+        model.faults = [streamed(*map(json.dumps, pieces), piece("", finish_reason="stop"), "[DONE]")]
+        assert "".join(delta.text for delta in one.stream("q")) == "tea \U0001f375 and \ufffd!\ufffd"
+        model.faults = [answered({"choices": [{"message": {"content": "tea \ud83c"}}]})]
+        assert one.chat("q").text == "tea \ufffd"

@@ -139,8 +139,8 @@ def test_answers_are_put_in_order_by_their_index(model):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ([item(0, "a")], "2 texts has 1 vectors"),
-        ([item(0, "a"), item(1, "bb"), item(2, "c")], "2 texts has 3 vectors"),
+        ([], "texts has 0 vectors"),
+        ([item(0, "a"), item(1, "bb"), item(2, "c")], "texts has 3 vectors"),
         ([item(0, "a"), item(0, "bb")], "indices [0, 0]"),
         ([item(0, "a"), item(2, "bb")], "indices [0, 2]"),
         ([item(0, "a"), item(True, "bb")], "indices"),
@@ -154,8 +154,14 @@ def test_answers_are_put_in_order_by_their_index(model):
 )
 def test_an_answer_that_is_not_one_vector_for_each_text_fails_its_batch(model, data, told):
     """None of its vectors can be trusted; the other batch has its own."""
+
+    def answer(request):
+        return (
+            model.embeddings(request.get_json()) if "ccc" in request.get_json()["input"] else answered({"data": data})
+        )
+
     with embedder_of(model, batch_size=2, concurrency=1) as one:
-        model.faults = [answered({"data": data})]
+        model.faults = [answer] * 9
         first, second, third = results(one, ["a", "bb", "ccc"])
     assert first == second
     assert told in first
@@ -197,18 +203,33 @@ def test_a_vector_of_another_length_fails_its_own_text(model):
     assert [isinstance(result, EmbeddingError) for result in each] == [False, True, False]
 
 
-def test_a_batch_that_fails_for_good_leaves_the_others_alone(model):
-    """Its texts have its error, with status, message and tries; the error of the first one is raised by embed."""
+@pytest.mark.parametrize("guilty", [[0], [3], [0, 1]], ids=str)
+def test_a_batch_that_fails_for_good_fails_its_texts_at_fault(model, guilty):
+    """They have its error, with status, message and tries; the error of the first one is raised by embed."""
+    texts = ["a", "bb", "ccc", "dddd", "eeeee"]
+    refused = [texts[at] for at in guilty]
+
+    def answer(request):
+        is_refused = not {*refused}.isdisjoint(request.get_json()["input"])
+        return failed(500, "tea break") if is_refused else model.embeddings(request.get_json())
+
+    model.faults = [answer] * 99
     with embedder_of(model, batch_size=2, concurrency=1, retries=1) as one:
-        model.faults = [failed(500, "tea break")] * 2
-        found = results(one, ["a", "bb", "ccc", "dddd"])
-        assert found[2:] == [[3.0, 1.0], [4.0, 1.0]]
-        assert found[0] == found[1]
-        assert "failed: 500 Internal Server Error: tea break. It was tried 2 times." in found[0]
-        model.faults = [failed(500, "tea break")] * 2
+        found = results(one, texts)
         with pytest.raises(EmbeddingError, match="tea break") as caught:
-            one.embed(["a", "bb", "ccc"])
+            one.embed(texts)
+    assert [at for at, result in enumerate(found) if isinstance(result, str)] == guilty
+    assert "failed: 500 Internal Server Error: tea break. It was tried 2 times." in found[guilty[0]]
     assert KEY not in everything_shown(caught.value)
+
+
+def test_a_server_that_fails_later_on_is_asked_few_times(model):
+    """A text that was accepted before is tried again alone: it fails, so the texts are not at fault."""
+    model.faults = [model.embeddings({"input": ["x"] * 32}), *[failed(503, "overloaded")] * 99]
+    with embedder_of(model, batch_size=32, concurrency=1, retries=0) as one:
+        found = results(one, [f"text {number}" for number in range(96)])
+    assert sum("503" in result for result in found if isinstance(result, str)) == 64
+    assert len(model.requests) == 1 + 2 * 2
 
 
 def refusing(*, status=400):
@@ -332,3 +353,18 @@ def test_one_embedder_serves_threads_and_loops_at_once(model):
             thread.join()
     assert len(found) == 8
     assert all(length == len(text) for text, length in found)
+
+
+def test_halves_are_not_retried_but_single_texts_are(model):
+    """So a poisoned text costs a request for each half, and what fails for a moment is found by retrying it alone."""
+
+    def answer(request):
+        texts = request.get_json()["input"]
+        return failed(500) if "bb" in texts else model.embeddings({"input": texts})
+
+    model.faults = [answer] * 99
+    with embedder_of(model, batch_size=16, retries=2) as one:
+        found = results(one, ["bb", *("c" * number for number in range(3, 18))])
+    assert [at for at, result in enumerate(found) if isinstance(result, str)] == [0]
+    failing = [len(body["input"]) for body in model.bodies if "bb" in body["input"]]
+    assert sorted(failing) == [1, 1, 1, 1, 2, 4, 8, 16, 16, 16]  # alone as a probe, then with two retries

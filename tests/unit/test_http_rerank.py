@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lazyrag import DocNode, HttpRerankModel, Reranker
-from lazyrag.errors import ConfigError, RetrievalError, UnknownKeywordError
+from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, UnknownKeywordError
 from lazyrag.models import RerankModel
 from tests.model_server import KEY, PATIENCE_S, RawServer, answered, everything_shown, failed
 
@@ -80,7 +80,7 @@ def test_no_documents_need_no_call(model):
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (scored((0, 1.0)), "holds 1 results"),
+        (scored(), "holds 0 results"),
         (scored((0, 1.0), (0, 0.5)), "repeated"),
         (scored((0, 1.0), (2, 0.5)), "out of range"),
         (scored((0, 1.0), (-1, 0.5)), "out of range"),
@@ -97,12 +97,52 @@ def test_no_documents_need_no_call(model):
 )
 def test_an_answer_that_is_no_ranking_is_an_error(model, answer, told):
     """The error names model, URL and what is wrong."""
-    model.faults = [answer]
+    model.faults = [answer] * 9
     with HttpRerankModel(model.url, "m", api_key=KEY) as one, pytest.raises(RetrievalError) as caught:
         one("tea?", TEAS[:2])
     assert told in str(caught.value)
     assert f"The rerank model 'm' at {model.url}" in str(caught.value)
     assert KEY not in everything_shown(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 413, 500])
+def test_a_passage_that_the_model_refuses_has_no_score(model, status):
+    """The others are ranked as without it, and a warning names the status and how many are left out."""
+
+    def answer(request):
+        body = request.get_json()
+        is_refused = any("milk" in text for text in body["documents"])
+        return failed(status, "input is too large") if is_refused else model.rerank(body)
+
+    model.faults = [answer] * 50
+    with HttpRerankModel(model.url, "m", retries=1) as one:
+        with pytest.warns(AnswerWarning, match=f"cannot rank 1 of 4 passages.*{status} "):
+            assert one("tea?", TEAS) == [(3, 10.0), (2, 9.0), (0, 5.0)]
+        nodes = [DocNode(text=text) for text in TEAS]
+        with pytest.warns(AnswerWarning) as warned:
+            found = Reranker("ModuleReranker", model=one)(nodes, query="tea?")
+    assert "the others rank last" in str(warned[-1].message)
+    assert [node.text for node in found] == [TEAS[3], TEAS[2], TEAS[0], TEAS[1]]
+
+
+def test_a_limit_of_passages_in_a_request_is_kept(model):
+    """A request with more than the server takes is sent in halves, with the same result."""
+
+    def answer(request):
+        body = request.get_json()
+        return model.rerank(body) if len(body["documents"]) <= 2 else failed(422, "batch size 4 > 2")
+
+    model.faults = [answer] * 50
+    with HttpRerankModel(model.url, "m") as one:
+        assert one("tea?", TEAS, top_n=3) == [(1, 18.0), (3, 10.0), (2, 9.0)]
+
+
+def test_a_server_that_is_down_is_asked_few_times(model):
+    """A request, its retries, and three passages alone; then it is an error."""
+    model.faults = [failed(503, "overloaded")] * 50
+    with HttpRerankModel(model.url, "m", retries=1) as one, pytest.raises(RetrievalError, match="503"):
+        one("tea?", [f"tea {number}" for number in range(40)])
+    assert len(model.requests) == 5
 
 
 def test_one_request_that_fails_ends_the_others():
@@ -112,11 +152,11 @@ def test_one_request_that_fails_ends_the_others():
     def answer(connection):
         calls.append(connection)
         if len(calls) == 2:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
             connection.close()
 
     with RawServer(answer, hold=True) as server, HttpRerankModel(server.url, "m", batch_size=1) as one:
-        with pytest.raises(RetrievalError, match="400 Bad Request"):
+        with pytest.raises(RetrievalError, match="401 Unauthorized"):
             one("tea?", ["a", "b"])
         assert server.gone.wait(PATIENCE_S)
 

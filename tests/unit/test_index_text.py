@@ -304,6 +304,7 @@ def test_a_reopened_store_keeps_its_indexes(folder: Path, tmp_path: Path) -> Non
     with opened(Embedder()) as docs:
         Retriever(docs, "section", similarity="cosine")("rain")
     again = Embedder()
+    again.probe = False
     with opened(again) as docs:
         assert len(Retriever(docs, "section", similarity="cosine")("rain")) == 3
         assert [group.indexes for group in docs.status().groups if group.name == "section"] == [("default",)]

@@ -232,7 +232,7 @@ def test_a_waiting_job_is_cancelled_at_once(docs):
 
 
 def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
-    """The worker sees the request, and goes on with the next job."""
+    """The worker sees the request; the other job succeeds."""
     begun, go_on = blocking(docs)
     paths = {}
     for name in "abc":
@@ -246,7 +246,7 @@ def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
     begun.wait(60)
     running = docs.jobs.get(job.id)
     assert (running.state, running.attempts) == ("WORKING", 1)
-    assert docs.jobs.working() == {**dict.fromkeys("abc", "WORKING"), "tea": "WAITING"}
+    assert docs.jobs.working().items() >= dict.fromkeys("abc", "WORKING").items()  # the small one runs beside it
     assert docs.jobs.cancel(job.id).state == "WORKING"
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()

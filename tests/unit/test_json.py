@@ -77,10 +77,20 @@ def test_lines_are_records(load):
     assert load(text, ".ndjson") == load(text) == loaded
 
 
-def test_a_broken_line_is_named(load):
-    """A line that is no JSON fails the file and says which line it is."""
-    with pytest.raises(LoadError, match=r"Line 3 is not JSON: it breaks at column 10"):
-        load('{"a": 1}\n\n{"a": 1, \n{"a": 2}\n', ".jsonl")
+def test_a_broken_line_is_left_out_and_named(load):
+    """A line that is no JSON is left out with the reason; the other lines keep their numbers."""
+    loaded = load('{"a": 1}\n\n{"a": 1, \n{"a": 2}\n', ".jsonl")
+    assert placed(loaded) == [("line", "1", "a: 1"), ("line", "4", "a: 2")]
+    assert list(loaded.metadata["unread_lines"]) == ["3"]
+    assert "breaks at column 10" in loaded.metadata["unread_lines"]["3"]
+    with pytest.raises(LoadError, match=r"No line can be read\. Line 1: It is not JSON"):
+        load("{\n{\n", ".jsonl")
+
+
+def test_json_of_several_broken_lines_is_no_json_lines(load):
+    """A damaged object over several lines is named by the place where it breaks, not read line by line."""
+    with pytest.raises(LoadError, match="JSON breaks at line 2, column 1"):
+        load('{"a": 1}\n{\n"b": 2\n}}\n')
 
 
 def test_numbers_and_doubled_names_stay(load):
@@ -130,10 +140,9 @@ def test_arguments_are_checked():
         ("[" * 300 + "[]" + "]" * 300, "nested deeper than 200 levels"),
         ('{"a": [1, 2', "breaks at line 1, column 12"),
         ("{'a': 1}", "breaks at line 1"),
-        ("", "breaks at line 1"),
         ('{"' + "x" * 20_000 + '": 1}', "more than 10,000 characters"),
     ],
-    ids=["deep", "deep objects", "deep and whole", "cut off", "quotes", "empty", "long name"],
+    ids=["deep", "deep objects", "deep and whole", "cut off", "quotes", "long name"],
 )
 def test_hostile_files_end_as_load_errors(load, text, message):
     """Nesting, cut off files and absurd names end as one LoadError that says what it is."""

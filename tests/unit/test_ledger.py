@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import document as opening
-from lazyrag.errors import ConfigError, IngestionError, StoreError
+from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
 from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.sqlite import StoreFile
@@ -262,7 +262,7 @@ def test_ledgers_of_one_file_are_apart(made):
         assert (other.tree.groups, other.documents.all()) == ({}, {})
         before = plain(made.ledger.tree)
         other.documents.register([DocumentRow(0, root_uid("a"), "a")])
-        other.documents.set_failures(["a"], [("a", "load", "LoadError", "no")])
+        other.documents.set_failures(["a"], [("a", "load", LoadError("no"))])
         other.announce_removal()
         assert plain(made.ledger.tree) == before
         assert made.ledger.documents.failures() == []
@@ -285,10 +285,8 @@ def test_failures(made):
     strange = "half \ud83c pair"
     documents = made.ledger.documents
     with made.ledger.lease.held():
-        documents.set_failures(
-            ["a", strange], [("a", "load", "LoadError", "no"), (strange, "load", "LoadError", strange)]
-        )
-        documents.set_failures(["b"], [("b", "transform line", "TransformError", "never")])
+        documents.set_failures(["a", strange], [("a", "load", LoadError("no")), (strange, "load", LoadError(strange))])
+        documents.set_failures(["b"], [("b", "transform line", TransformError("never"))])
         assert [(one, stage) for one, stage, _, _ in documents.failures()][:2] == [
             ("a", "load"),
             ("b", "transform line"),

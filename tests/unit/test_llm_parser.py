@@ -739,3 +739,30 @@ def test_a_transform_of_ones_own_may_take_all_nodes_at_once(folder):
     docs.create_node_group("numbered", transform="Numbered", parent="line", trans_node=True)
     assert contents(docs, "numbered") == ["0 one", "1 two"]
     assert seen == [2]
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "expected"),
+    [
+        ("keywords", "green tea, water", ["green tea", "water"]),
+        ("keywords", "关键词：绿茶、水", ["绿茶", "水"]),
+        ("keywords", "Here are the keywords:\n- **green tea**: a drink\n- water", ["green tea", "water"]),
+        ("qa", "query: How hot?\nanswer: 80 degrees.", ["How hot?"]),
+        ("qa", "1. **Question:** How hot?\n   **Answer:** 80\n2. Q: Who?\n   A: Ann", ["How hot?", "Who?"]),
+        ("qa", "问题：几度？\n答案：80 度", ["几度？"]),
+    ],
+)
+def test_a_list_without_json_is_read_as_a_last_resort(task, answer, expected):
+    """After the retries, not before: the model may still answer with JSON."""
+    model = Model(lambda text: answer)
+    parser = LLMParser(model, "en", task)
+    nodes = parser("Tea wants water of 80 degrees.")
+    assert [one if task == "keywords" else one.text for one in nodes] == expected
+    assert len(model.asked) == 3
+
+
+@pytest.mark.parametrize("answer", ["Sorry, I cannot do that.", "Tea is hot. Water is, too, of course.", "tea"])
+def test_prose_is_no_list_of_keywords(answer):
+    """An apology, sentences, a single word."""
+    with pytest.raises(TransformError, match="no JSON list"):
+        LLMParser(lambda text: answer, "en", "keywords")("Tea wants water.")

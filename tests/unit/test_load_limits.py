@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 import subprocess
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import pytest
-from pypdf._codecs._codecs import LzwCodec
 
 from lazyrag import Document, IngestionWarning
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.ingest.load_files import resident_bytes
-from lazyrag.loaders import LoadLimits, load_file, pdf_streams
+from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from lazyrag.loaders.pdf import PdfLoader
-from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, lines, long_pdf, many_mails, peak_of, strings, zipped
+from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, long_pdf, many_mails, peak_of, strings, zipped
 from tests.interpreter import ROOT
 
 
@@ -34,7 +31,7 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
     with pytest.warns(IngestionWarning, match=rf"1 of 2 files failed to load.*{words}"):
         assert [node.path for node in docs.get_nodes()] == ["good.txt"]
     [failure] = docs.last_report.failed
-    assert (failure.path, type(failure.error)) == (name, LoadError)
+    assert (failure.path, isinstance(failure.error, LoadError)) == (name, True)
     assert time.monotonic() - started < 30
     assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
 
@@ -47,47 +44,19 @@ def test_pdf_bombs_stay_small(tmp_path, name):
     make, words = HOSTILE[name]
     (tmp_path / name).write_bytes(make())
     peak, seconds, found = peak_of(tmp_path / name)
-    assert found.startswith("LoadError")
+    assert found.startswith(("LoadError: ", "LoaderEndedError: "))
     assert words in found
     assert peak < PEAK_MEBIBYTES
     assert seconds < 30
 
 
-@pytest.mark.slow
-def test_a_stream_of_many_pages_counts_once_for_each(folder):
+def test_a_page_of_many_objects_is_refused(folder):
     """Pages may share contents, as letterheads do; a page that lists them twice has twice as many."""
     loader, shared = PdfLoader(max_objects=1000), long_pdf(12, [strings(900)])
     path = folder({"a.pdf": shared, "b.pdf": shared.replace(b"[15 0 R]", b"[15 0 R 15 0 R]", 1)})
     assert loader.load(path / "a.pdf").text.count("a") > 12 * 100  # as many as fit on the pages
     with pytest.raises(LoadError, match="more than 1,000 strings"):
         loader.load(path / "b.pdf")
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("size", [0, 1, 300, 5000, 50_000])
-def test_decoders_of_pdf_streams(size):
-    """What other programs encode is decoded, in whatever pieces it comes."""
-    data = b"".join(b"(%d) Tj\n" % (number % 7) for number in range(size))
-    codes = {
-        b"LZW": LzwCodec().encode(data),
-        b"AHx": data.hex().encode() + b">",
-        b"A85": base64.a85encode(data) + b"~>",
-        b"RL": b"".join(bytes([0, one]) for one in data) + b"\x80",
-        b"Fl": zlib.compress(data),
-    }
-    for name, code in codes.items():
-        pieces = (code[at : at + 97] for at in range(0, len(code), 97))
-        assert b"".join(pdf_streams._DECODERS[name](pieces)) == data, name
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
-def test_pages_just_within_the_limits_stay_small(tmp_path):
-    """What is not refused takes no more memory than that either."""
-    (tmp_path / "many.pdf").write_bytes(long_pdf(1, [lines(590_000)]))
-    peak, _, found = peak_of(tmp_path / "many.pdf")
-    assert "no text layer" in found
-    assert peak < PEAK_MEBIBYTES
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_an_address_that_is_none(load, sender):
     assert body_of(loaded) == "body"
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"only text\n", b"X-Other: 1\n\nbody"], ids=range(4))
+@pytest.mark.parametrize("data", [b"\n\n", b"only text\n", b"X-Other: 1\n\nbody"], ids=range(3))
 def test_what_is_no_mail(load, data):
     """A file without any header of a mail is reported as none."""
     with pytest.raises(LoadError, match="not a mail"):
@@ -281,10 +281,9 @@ def test_a_node_of_a_mailbox_says_its_mail(tmp_path):
     assert {node.text: node.location for node in docs.get_nodes("line")}["black"] == "message 2"
 
 
-@pytest.mark.parametrize("data", [b"", b"only text\n"], ids=["empty", "text"])
-def test_what_is_no_mailbox(tmp_path, data):
+def test_what_is_no_mailbox(tmp_path):
     """A file without a line that begins a mail is reported."""
-    (tmp_path / "a.mbox").write_bytes(data)
+    (tmp_path / "a.mbox").write_bytes(b"only text\n")
     with pytest.raises(LoadError, match="no mailbox"):
         load_file(tmp_path / "a.mbox")
 

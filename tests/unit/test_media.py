@@ -41,9 +41,9 @@ def test_a_folder_with_pictures_is_no_alarm(folder):
     with pytest.warns(IngestionWarning) as caught:
         docs.get_nodes()
     assert len(caught) == 1
-    assert str(caught[0].message).startswith("Skipped 2 of 3 files: images, audio and video need a media reader.")
-    assert "failed to load" not in str(caught[0].message)
     reason = "image without a media reader (register_media_reader)"
+    assert str(caught[0].message).startswith(f"Skipped 2 of 3 files; the first is b.png: {reason}.")
+    assert "failed to load" not in str(caught[0].message)
     assert docs.last_report.failed == ()
     assert docs.last_report.skipped == (("b.png", reason), ("c.jpg", reason))
     assert str(docs.last_report) == f"1 added, 0 failed, 2 skipped\n  2 skipped: {reason}"
@@ -159,3 +159,13 @@ def test_a_loader_of_one_s_own_goes_first(tmp_path):
     for suffix, text in ((".png", "own"), (".gif", "A cup")):
         (tmp_path / f"a{suffix}").write_bytes(PICTURE)
         assert load_file(tmp_path / f"a{suffix}").text == text
+
+
+def test_a_reader_that_comes_later_gets_what_was_skipped(folder):
+    """A picture that was skipped is looked at again once there is a function for it, though it has not changed."""
+    docs = Document(folder({"a.txt": "Green tea", "b.png": PICTURE}))
+    with pytest.warns(IngestionWarning, match=r"b\.png"):
+        docs.sync()
+    assert docs.sync().skipped[0][0] == "b.png"
+    register_media_reader("image", lambda path: f"A cup of {path.stem}")
+    assert docs.sync().added == ("b.png",)

@@ -41,6 +41,7 @@ class Letters:
     """A small model that counts what it embeds."""
 
     identity = "letters/1"
+    probe = False
     texts = 0
 
     def __call__(self, text):

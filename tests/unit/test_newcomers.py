@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     ),
     "a misspelt reranker": (lambda: Reranker("ModulReranker"), ("ModulReranker", "Did you mean 'ModuleReranker'?")),
     "a misspelt argument of get_nodes": (lambda: tea().get_nodes(node_group="x"), ("node_group", "mean 'group'?")),
-    "filters of Document.search": (lambda: tea().search("tea", filters={}), ("filters", "Known", "topk, where")),
+    "filter of Document.search": (lambda: tea().search("tea", filter={}), ("filter", "Known", "mean 'filters'?")),
     "a misspelt argument of a hybrid's search": (
         lambda: asyncio.run(HybridRetriever(keyword_search()).search("tea", topk=3)),
         ("HybridRetriever.search", "topk", "mean 'top_k'?"),

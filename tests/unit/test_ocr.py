@@ -148,7 +148,7 @@ def test_scans_without_ocr_are_named_with_the_remedy(tmp_path):
     canvas = Canvas(str(tmp_path / "a.pdf"))
     canvas.drawImage(ImageReader(str(tmp_path / "a.png")), 0, 0)
     canvas.save()
-    with pytest.raises(LoadError, match="lazyrag index --ocr"):
+    with pytest.raises(LoadError, match="add_ocr"):
         load_file(tmp_path / "a.pdf")
 
 

@@ -461,7 +461,8 @@ def test_texts_that_sway_each_other_are_embedded_one_by_one(tmp_path):
     for text, row in zip(TEXTS, alone.embed(TEXTS), strict=True):
         np.testing.assert_array_equal(alone.embed([text])[0], row)
     together = OnnxEmbedder(folder, batch_size=8)
-    assert np.abs(together.embed(TEXTS) - alone.embed(TEXTS)).max() > 1e-3
+    texts = [TEXTS[0], TEXTS[3]]  # a batch of all of them quantises one to zeros, which is an error
+    assert np.abs(together.embed(texts) - alone.embed(texts)).max() > 1e-3
     assert together.identity != alone.identity
 
 

@@ -188,7 +188,6 @@ def test_locked_files(load):
         (".ods", "fake.odt", r"not a spreadsheet: it is of another format than its suffix says\. Save it as \.ods"),
         (".odt", "docx-tables.docx", r"no text document: .* lacks the part content\.xml"),
         (".odt", "wiki.md", "no text document: it is cut off, encrypted, or of another format"),
-        (".ods", "made_zero.md", "no spreadsheet: it is empty"),
     ],
 )
 def test_what_is_no_such_document(tmp_path, suffix, name, words):

@@ -211,11 +211,14 @@ def test_a_file_that_cannot_be_loaded(shelf):
     """A plan goes on without its tokens; the sync reports it."""
     with shelf.open() as docs:
         asked(docs)
-        shelf.write({"bad.txt": b"", "new.txt": "mint"})
+        shelf.write({"bad.json": b"{", "new.txt": "mint"})
         plan = docs.plan()
         assert steps(plan)["load"].tokens == tokens("mint")
-        with pytest.warns(IngestionWarning, match=r"bad\.txt"):
-            assert docs.sync().added == ("new.txt",)
+        with pytest.warns(IngestionWarning, match=r"bad\.json"):
+            report = docs.sync()
+        assert (report.added, [one.path for one in report.failed]) == (("new.txt",), ["bad.json"])
+        assert plan.files == report
+        assert [str(one) for one in plan.files.failed] == [str(one) for one in report.failed]
 
 
 def test_what_is_withheld(shelf):

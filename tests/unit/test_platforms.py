@@ -71,7 +71,7 @@ NAMES = (
     "quote'\"<>|?*.txt",
     "percent%20.txt",
     "new\nline.txt",
-    "e\u0301.txt",
+    "\u00e9.txt",  # in composed form: names compare in NFC
     "茶" * 80 + ".txt",  # 244 bytes; 255 are the most
     "🍵.txt",
 )

@@ -167,14 +167,13 @@ def test_all_words_that_python_pptx_finds(name):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no presentation: it is empty"),
         (b"only text", "cut off, encrypted, or of another format"),
         (bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), r"old office programs\. Save it as \.pptx"),
     ],
-    ids=["empty", "text", "ppt"],
+    ids=["text", "ppt"],
 )
 def test_what_is_no_presentation(tmp_path, data, words):
-    """Empty files, text and the old format fail with what to do."""
+    """Text and the old format fail with what to do."""
     path = tmp_path / "a.pptx"
     path.write_bytes(data)
     with pytest.raises(LoadError, match=words):

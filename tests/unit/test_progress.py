@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import re
+import sys
+import time
 
 import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
+from lazyrag.progress import bar as progress_bar
+from lazyrag.progress.bar import Work
 
 FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 
@@ -102,3 +108,83 @@ def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
     halves = [one for one in embedding if 0.2 < one[1] / one[2] < 0.8]
     assert halves
     assert all(0.5 < (now / done * (total - done)) / (1040 - now) < 2 for now, done, total in halves)
+
+
+class Terminal(io.StringIO):
+    """A standard error output that is a terminal."""
+
+    def isatty(self):
+        """It is."""
+        return True
+
+
+def open_terminal(monkeypatch):
+    """The terminal of this test, on which the bar appears at once and draws each change."""
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    for name in ("_DELAY_S", "_TICK_S"):
+        monkeypatch.setattr(progress_bar, name, 0.0)
+    return found
+
+
+def drawn(terminal):
+    """What the bar has shown, in order."""
+    return [line.strip() for line in terminal.getvalue().split("\r") if line.strip()]
+
+
+def until(condition):
+    """Wait for another thread."""
+    for _ in range(300):
+        if condition():
+            return
+        time.sleep(0.01)
+    pytest.fail("nothing was drawn")
+
+
+def test_the_bar_counts_in_whole_numbers(folder, monkeypatch):
+    """A file is done by thirds; the bar shows whole files, of their number, without a point."""
+    terminal = open_terminal(monkeypatch)
+
+    def lines(text):
+        until(lambda: "/5 files" in terminal.getvalue())
+        return text.splitlines()
+
+    with Document(folder(FILES), workers=1) as docs:
+        docs.create_node_group("line", transform=lines)
+        Retriever(docs, "line", similarity="bm25")("tea")
+    shown = [line for line in drawn(terminal) if "compare" not in line]
+    assert shown
+    assert all(re.fullmatch(r"[\w ]+: +\d+%\|.*\| [0-5]/5 files \[\d\d:\d\d<(\?|\d\d:\d\d)\]", line) for line in shown)
+
+
+def test_the_bar_appears_before_anything_is_done(folder, monkeypatch):
+    """A first file that takes long is no reason to show nothing."""
+    terminal = open_terminal(monkeypatch)
+    docs = Document(folder({"slow.txt": "tea"}), workers=1)
+
+    def read(path):
+        until(lambda: "0/1 files" in terminal.getvalue())
+        return path.read_text()
+
+    docs.add_reader("*.txt", read)
+    docs.sync()
+    assert docs.last_report.added == ("slow.txt",)
+
+
+def test_there_is_one_bar(monkeypatch):
+    """Pages of a file stand behind the files, on the same line; Chinese names fit."""
+    terminal = open_terminal(monkeypatch)
+    with Work("嵌入 段落", 10, "file") as files, Work("OCR", 8, "page") as pages:
+        until(lambda: "0/10 files" in terminal.getvalue())
+        pages.reach(7)
+        files.reach(5.4)
+        assert drawn(terminal)[-1].split("| ")[-1].startswith("5/10 files")
+        assert drawn(terminal)[-1].endswith(", OCR 7/8")
+        assert drawn(terminal)[-1].startswith("嵌入 段落:  50%|")
+
+
+def test_without_a_terminal_there_is_no_bar(folder, capfd):
+    """Nothing is printed."""
+    with Document(folder(FILES)) as docs:
+        docs.sync()
+    assert capfd.readouterr().err == ""

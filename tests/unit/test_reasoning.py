@@ -194,3 +194,21 @@ def test_a_tag_that_ends_thoughts_takes_them_off(text):
     read = read_answer(text, "How hot?")
     assert read.text == "80 degrees"
     assert read.reasoning.startswith("Tea")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>a <think>b</think> c</think>80", "80"),
+        ("<think><think>a</think></think> 80", "80"),
+        ("<think>a <think>b</think>80", "80"),  # the model mentions the tag, or forgets to close it
+        ("<think>a <THINK>b</Think>c</think><think>d</think>80", "80"),
+        ("<think>a <reasoning>b</reasoning> c</think>80", "80"),
+    ],
+)
+def test_nested_thoughts_are_no_part_of_an_answer(text, answer):
+    """In one piece, and streamed letter by letter."""
+    assert read_answer(text, PROMPT).text == answer
+    shown, read = streamed(list(text))
+    assert (shown, read.text) == (answer, answer)
+    assert visible(text) == answer

@@ -139,12 +139,12 @@ def test_a_file_that_is_missing(shop):
     with shop.open() as docs:
         with pytest.warns(IngestionWarning, match="failed"):
             build(docs)
-        assert docs.plan().files.reasons == {"b.txt": "missing"}
+        assert docs.plan().files.reasons == {"b.txt": "incomplete"}
         [step] = [one for one in docs.plan().steps if one.step == "transform part"]
         assert (step.documents, step.reason) == (1, "missing")
         with pytest.warns(IngestionWarning, match="failed"):
-            assert docs.sync().reasons == {"b.txt": "missing"}
-        assert "again: 1 missing" in str(docs.last_report)
+            assert docs.sync().reasons == {"b.txt": "incomplete"}
+        assert "again: 1 incomplete" in str(docs.last_report)
 
 
 def test_a_file_that_is_asked_for(shop):

@@ -73,6 +73,42 @@ def test_the_extractive_refiner_takes_the_sentences_that_share_words():
     assert kept.compression_ratio == kept.refined_length / kept.original_length < 1
 
 
+@pytest.mark.parametrize("name", ["tree", "extractive"])
+def test_the_best_sentence_is_cut_rather_than_replaced(name):
+    """Where the best sentence exceeds the budget, its passage about the query is left, in whole words."""
+    best = "Although the hills are far away and the road is long, green tea needs water of eighty degrees, says Mei."
+    texts = ["The hills have water. Dogs sleep.", f"Cats are here. {best}"]
+    [kept] = Refiner(name, budget=12)("How much water does green tea need?", texts)
+    assert kept.index == 1
+    assert {"green", "tea", "needs", "water"} <= set(kept.text.split())
+    assert f" {kept.text}" in best
+    [short] = Refiner(name, budget=3)("水", ["水" * 9])
+    assert short.text == "水" * 3
+
+
+@pytest.mark.parametrize("name", ["tree", "extractive"])
+def test_a_neighbour_is_left_only_beside_its_sentence(name):
+    """A sentence without a term of the query explains a relevant one; it is dropped where that one was skipped."""
+    relevant = "Hot water of eighty degrees suits green tea leaves best, whatever the books that you have read say"
+    text = f"Tea is hot. {relevant}. It is so. Cats purr at night and dogs do not."
+    scores = {"Tea is hot.": 1.0, f"{relevant}.": 0.9}
+    model = lambda query, documents, top_n: [(at, scores.get(one, 0.0)) for at, one in enumerate(documents)]  # noqa: E731
+    [small] = Refiner(name, budget=6, model=model)("hot tea", [text])
+    [large] = Refiner("extractive", budget=60, model=model)("hot tea", [text])
+    assert "It is so." not in small.text
+    assert large.text == f"Tea is hot. {relevant}. It is so."
+
+
+@pytest.mark.parametrize("name", ["tree", "extractive"])
+def test_what_is_irrelevant_is_dropped_below_the_budget(name):
+    """Texts that fit lose the sentences, and the texts, that have nothing of the query."""
+    texts = ["Hot water of 80 degrees. Wait for two minutes. Hills are far. Roads are long.", "Cats purr. Dogs bark."]
+    [kept] = Refiner(name)("How hot must the water be?", texts)
+    assert kept.text.startswith("Hot water of 80 degrees.")
+    assert "Roads" not in kept.text
+    assert kept.compression_ratio < 1
+
+
 def test_texts_that_fit_stay_as_they_are():
     """Nothing is asked and nothing lost below the budget."""
     [kept] = Refiner("chat", budget=99, model=lambda text: 1 / 0)("tea?", ["Green  tea. "])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker
+from lazyrag import DocNode, Document, Reranker, RetrievalChain, Retriever, register_reranker
 from lazyrag.errors import AlreadyRegisteredError, AnswerWarning, ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.models import CallableRerankModel
 
@@ -281,3 +281,36 @@ def test_only_lists_of_keys_are_taken(keywords, make):
     """Keys that can be read once only would hold for the first node and for no other: they are refused at once."""
     with pytest.raises(ConfigError, match=f"{keywords} .*list"):
         Reranker("KeywordFilter", **{keywords: make(["tea"])})
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+@pytest.mark.parametrize("topk", [-1, 2])
+def test_a_reranker_that_fails_keeps_the_order_where_that_is_allowed(weight, topk):
+    """The nodes come as before, cut to topk; a warning has the cause, and the stage says it. By default it raises."""
+
+    def broken(query, documents, top_n):
+        raise OSError("the model is down")
+
+    nodes = [DocNode(text=text).with_score(1.0 / (number + 1)) for number, text in enumerate(("a", "b", "c"))]
+    strict = Reranker("ModuleReranker", model=broken, weight=weight, topk=topk)
+    with pytest.raises(RetrievalError, match="the model is down"):
+        strict(nodes, query="q")
+    lenient = Reranker("ModuleReranker", model=broken, weight=weight, topk=topk, on_error="keep")
+    with pytest.warns(AnswerWarning, match="order of before is kept.*the model is down"):
+        assert lenient(nodes, query="q") == nodes[: None if topk == -1 else topk]
+
+
+def test_a_chain_explains_that_the_order_of_before_is_kept(folder):
+    """An explanation names the reranker and what became of it."""
+
+    @register_reranker(batch=True, name="fails at once", replace=True)
+    def fails(nodes, **kwargs):
+        raise OSError("down")
+
+    retriever = Retriever(Document(folder({"a.txt": "green tea"})), "FineChunk", similarity="bm25")
+    chain = RetrievalChain(retriever, Reranker("fails at once", on_error="keep"))
+    with pytest.warns(AnswerWarning):
+        explained = chain.explain("tea")
+    assert "the order of before is kept" in str(explained)
+    with pytest.raises(ConfigError, match="on_error"):
+        Reranker("fails at once", on_error="ignore")

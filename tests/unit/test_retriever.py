@@ -111,12 +111,47 @@ class TestRanking:
         with pytest.raises(ConfigError, match="topk"):
             Retriever(docs, LAZY_ROOT_NAME, "bm25", topk=number(0))
 
-    @pytest.mark.parametrize("query", ["", "  \n", "the of and", "。！"])
+    @pytest.mark.parametrize("query", ["", "  \n", "\u00ad\u200b", "。！"])
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
     def test_a_query_without_terms_finds_nothing(self, folder, query, similarity):
-        """Blank, stop words alone, punctuation alone: an empty result, no error."""
+        """Blank, characters that nobody sees, punctuation alone: an empty result, no error."""
         docs = Document(folder({"a.txt": "the cup of tea。"}))
         assert Retriever(docs, LAZY_ROOT_NAME, similarity)(query) == []
+
+    @pytest.mark.parametrize("options", [{}, {"variant": "okapi"}], ids=["lucene", "okapi"])
+    @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
+    def test_a_query_of_stop_words_finds_them(self, folder, similarity, options):
+        """IT, The Who: texts with most of these words; other queries do not see the stop words in texts."""
+        texts = {f"n{n}.txt": f"Filler number {n} about football. 天气" for n in range(6)}
+        texts |= {"a.txt": "IT is on floor 2", "b.txt": "The Who", "c.txt": "floor 2", "d.txt": "谁写了茶经？为什么"}
+        docs = Document(folder(texts))
+        retriever = Retriever(docs, LAZY_ROOT_NAME, similarity, **options)
+        assert [node.path for node in retriever("it")] == ["a.txt"]
+        assert [node.path for node in retriever("The Who")] == ["b.txt"]
+        assert {node.path for node in retriever("who football", topk=99)} == {f"n{n}.txt" for n in range(6)}
+        if similarity == "bm25_chinese":
+            assert [node.path for node in retriever("为什么")] == ["d.txt"]
+            assert (
+                "terms are 'the', 'who'"
+                in retriever.why_not(
+                    next(one for one in docs.get_nodes() if one.path == "c.txt").uid, "the who"
+                ).message
+            )
+        equal = {node.path: node.score for node in retriever("floor")}
+        assert equal["a.txt"] == equal["c.txt"]
+
+    def test_texts_of_stop_words_alone_are_ranked(self, folder):
+        """An index none of whose texts has another word; and a restricted part of one."""
+        docs = Document(folder({"a.txt": "To be, or not to be", "b.txt": "It is not", "sub/c.txt": "long green tea"}))
+        only = Document()
+        only.add_texts({"a.txt": "The Who", "b.txt": "IT"})
+        assert [node.path for node in Retriever(only, LAZY_ROOT_NAME, "bm25")("Who")] == ["a.txt"]
+        restricted = docs.restricted({"file_name": ["a.txt", "b.txt"]})
+        for one in (docs, restricted):
+            assert [node.path for node in Retriever(one, LAZY_ROOT_NAME, "bm25")("to be or not to be")] == [
+                "a.txt",
+                "b.txt",
+            ]
 
     def test_a_blank_query_is_never_embedded(self, folder):
         """The embed callable is not called for white space."""

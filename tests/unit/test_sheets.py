@@ -223,9 +223,9 @@ def test_a_cell_far_away_costs_nothing(load):
 def test_one_long_text_in_a_million_cells():
     """What a small file can blow up to is refused, be it in one row or over many."""
     text = "x" * 10_000
-    with pytest.raises(LoadError, match=r"more than 134217728 characters\. Split it"):
+    with pytest.raises(LoadError, match="the limit work=2,000,000 is exceeded"):
         read_sheets([Sheet("s", ((number, [text, number]) for number in range(1_000_000)))])
-    with pytest.raises(LoadError, match="more than 134217728 characters"):
+    with pytest.raises(LoadError, match="the limit work=2,000,000 is exceeded"):
         lines_of([[text * 10] * 16_384])
 
 
@@ -410,7 +410,7 @@ def test_arguments_are_checked(loader):
 def test_labels_of_rows_are_no_bomb():
     """A long name of a sheet stands in the label of each row, and counts."""
     rows = ((number, ["a", "b"] if number == 1 else [number, number]) for number in itertools.count(1))
-    with pytest.raises(LoadError, match="more than 134217728 characters"):
+    with pytest.raises(LoadError, match="the limit work=2,000,000 is exceeded"):
         read_sheets([Sheet("s" * 1_000_000, rows)])
 
 
@@ -423,11 +423,10 @@ def test_labels_of_rows_are_no_bomb():
         ("test.xls", r"that of old office programs\. Save it as \.xlsx"),
         ("docx-tables.docx", "not a workbook, but of another format"),
         ("wiki.md", "cut off, encrypted, or of another format"),
-        ("made_zero.docx", "no workbook: it is empty"),
     ],
 )
 def test_what_is_no_workbook(tmp_path, name, words):
-    """Locked, empty and disguised files fail with what to do, where the suffix decides."""
+    """Locked and disguised files fail with what to do, where the suffix decides."""
     register_loader(".xlsx", replace=True)(loaders[".xlsx"])
     path = tmp_path / "a.xlsx"
     path.write_bytes(shared("data", "docs", name).read_bytes())
@@ -449,12 +448,11 @@ def test_the_old_format():
     [
         ("test.xlsx", "not a workbook of the old format, perhaps of the new one. Save it as .xlsx."),
         ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
-        ("made_zero.md", "not a workbook: it is empty. Save it again as .xls or .xlsx."),
         ("fake-email.msg", "not a workbook of the old format"),
     ],
 )
 def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):
-    """Empty files and those of other formats fail with what to do, where the suffix decides; nothing is printed."""
+    """Files of other formats fail with what to do, where the suffix decides; nothing is printed."""
     register_loader(".xls", replace=True)(loaders[".xls"])
     path = tmp_path / "a.xls"
     path.write_bytes(shared("data", "docs", name).read_bytes())

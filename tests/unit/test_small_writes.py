@@ -87,7 +87,7 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
             change()
             assert counts["BEGIN"] > 1
             assert counts["BEGIN"] + counts["BEGIN IMMEDIATE"] <= MAX_TRANSACTIONS
-            assert counts["PRAGMA synchronous = FULL"] == 1
+            assert counts["PRAGMA synchronous = 2"] == 1
 
 
 def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):

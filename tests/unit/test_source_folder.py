@@ -367,6 +367,8 @@ def test_a_document_follows_the_source(tmp_path):
         embedded.append(text)
         return [1.0 + text.count(letter) for letter in "aeiou"]
 
+    embed.probe = False
+
     folder, store = tmp_path / "teas", tmp_path / "store.db"
     fields = {"price": DocField(data_type=DataType.INT32, default_value=0)}
 
@@ -403,6 +405,8 @@ def test_a_page_with_the_same_text_is_not_embedded_again(tmp_path):
     def embed(text):
         embedded.append(text)
         return [1.0, len(text)]
+
+    embed.probe = False
 
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     for token in ("1", "2"):

@@ -14,6 +14,7 @@ import pytest
 from lazyrag import Document, Retriever, register_similarity
 from lazyrag.data.fields import make_schema
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StoreError
+from lazyrag.ingest.model_identity import PROBE
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.similarity import cosine, ip, nearest
 from lazyrag.stores.protocol import VectorRow, VectorSchema
@@ -240,7 +241,7 @@ def test_a_restart_answers_from_the_file(folder, tmp_path):
         embed = Weights()
         with in_lines(root, embed=embed, store_conf=conf(path), read_only=read_only) as docs:
             assert [told(Retriever(docs, "line")(question)) for question in QUESTIONS] == expected
-        assert {*embed.calls} <= {*QUESTIONS}
+        assert {*embed.calls} <= {*QUESTIONS, PROBE}
     script = f"""
 import json
 from tests.unit.test_sparse_documents import QUESTIONS, Retriever, Weights, conf, in_lines, told
@@ -284,7 +285,7 @@ def test_the_cache_keeps_sparse_vectors(folder, tmp_path):
         calls.append(len(embed.calls))
     assert answers[0] == answers[1] != []
     assert calls[0] > 8
-    assert calls[1] <= 1  # the question
+    assert calls[1] <= 2  # the question, and the probe
 
 
 @pytest.mark.slow

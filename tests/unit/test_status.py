@@ -78,12 +78,12 @@ def test_what_failed(shelf):
         assert docs.status().failed == (("b.txt", "transform line"),)
         assert docs.status().documents == 3
         assert (groups(docs)["line"].documents, groups(docs)["line"].nodes) == (2, 5)
-        (shelf.dataset / "bad.txt").write_text("")
-        with pytest.warns(IngestionWarning, match=r"b\.txt|bad\.txt"):
+        (shelf.dataset / "bad.json").write_text("{")
+        with pytest.warns(IngestionWarning, match=r"b\.txt|bad\.json"):
             docs.sync()
-        assert docs.status().failed == (("b.txt", "transform line"), ("bad.txt", "load"))
+        assert docs.status().failed == (("b.txt", "transform line"), ("bad.json", "load"))
         transform.bad.clear()
-        (shelf.dataset / "bad.txt").unlink()
+        (shelf.dataset / "bad.json").unlink()
         docs.sync()
         assert docs.status().failed == ()
         assert groups(docs)["line"].documents == 3

@@ -88,20 +88,20 @@ def test_all_that_can_become_of_a_file_in_one_sync(shelf):
     shelf.write({"d.txt": "lemon", "e.txt": "rose", "f.txt": "mint"})
     with shelf.open() as docs:
         asked(docs)
-        shelf.write({"new.txt": "thyme", "a.txt": "white tea", "broken.txt": b""})
+        shelf.write({"new.txt": "thyme", "a.txt": "white tea", "broken.json": b"{"})
         shelf.remove("b.txt")
         (shelf.dataset / "c.txt").rename(shelf.dataset / "z.txt")
-        with pytest.warns(IngestionWarning, match=r"1 of 7 files failed to load.*broken\.txt"):
+        with pytest.warns(IngestionWarning, match=r"1 of 7 files failed to load.*broken\.json"):
             report = docs.sync()
         assert report.added == ("new.txt",)
         assert report.updated == ("a.txt",)
         assert report.moved == (("c.txt", "z.txt"),)
         assert report.deleted == ("b.txt",)
         assert report.unchanged == ("d.txt", "e.txt", "f.txt")
-        assert failures(report) == [("broken.txt", "load", LoadError)]
+        assert failures(report) == [("broken.json", "load", LoadError)]
         first, second = str(report).splitlines()
         assert first == "1 added, 1 updated, 1 moved, 1 deleted, 3 unchanged, 1 failed, 0 skipped"
-        assert second.startswith("  failed: broken.txt (load): The file holds no text")
+        assert second.startswith("  failed: broken.json (load): The JSON breaks")
         assert lines(docs) == ["white tea", "lemon", "rose", "mint", "thyme", "still water", "red wine"]
 
 
@@ -256,7 +256,7 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
 def test_a_new_version_that_fails(shelf, stage, error):
     """Pains 7 and 9: a failing re-read leaves the old version live, and is told of at every sync until it is mended."""
     transform, embed = Lines(), Letters()
-    bad = {"load": "", "transform line": "bad coffee", "embed line with default": "bad coffee"}[stage]
+    bad = {"load": b"\0" * 99, "transform line": "bad coffee", "embed line with default": "bad coffee"}[stage]
     with shelf.open(transform, embed=embed) as docs:
         asked(docs)
         before = list(docs.dump())
@@ -493,10 +493,10 @@ def test_one_bad_file_among_many(shelf):
     """Pain 9: it is named with stage and error, the others are in, and it comes in when it is mended."""
     shelf.write({"bad.pdf": b"no pdf at all", "odd.xyz": b"what is \0this?"})
     with shelf.open() as docs:
-        with pytest.warns(IngestionWarning, match="2 of 5 files failed to load"):
+        with pytest.warns(IngestionWarning, match="1 of 5 files failed to load"):
             report = docs.sync()
-        assert failures(report) == [("bad.pdf", "load", LoadError), ("odd.xyz", "load", LoadError)]
-        assert "No loader reads .xyz" in str(report)
+        assert failures(report) == [("bad.pdf", "load", LoadError)]
+        assert report.skipped == (("odd.xyz", "no loader reads .xyz"),)
         assert len(report.added) == 3
         shelf.remove("bad.pdf")
         (shelf.dataset / "odd.xyz").rename(shelf.dataset / "odd.txt")
@@ -677,3 +677,35 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     assert (root.text, root.metadata["file_size"]) == ("green tea", 9)
     docs.sync()
     assert docs.get_nodes()[0].metadata["file_size"] == 9
+
+
+def test_a_file_that_becomes_empty_loses_its_document(shelf):
+    """What it said is found no more; it is skipped, without a word at later syncs, until it says something again."""
+    with shelf.open() as docs:
+        asked(docs)
+        shelf.write({"b.txt": ""})
+        assert docs.plan().files.skipped == (("b.txt", "empty"),)
+        with pytest.warns(IngestionWarning, match=r"Skipped 1 of 3 files; the first is b\.txt: empty"):
+            report = docs.sync()
+        assert (report.updated, report.failed, report.skipped) == ((), (), (("b.txt", "empty"),))
+        assert lines(docs, "b.txt") == []
+        assert docs.verify() == ()
+    with shelf.open() as docs:
+        assert docs.sync() == docs.plan().files
+        assert docs.last_report.skipped == (("b.txt", "empty"),)
+        assert docs.status().documents == 2
+        shelf.write({"b.txt": "mint"})
+        assert docs.sync().added == ("b.txt",)
+        assert lines(docs, "b.txt") == ["mint"]
+
+
+def test_a_file_that_is_renamed_to_what_nothing_reads(shelf):
+    """Its document goes with the old name."""
+    with shelf.open() as docs:
+        asked(docs)
+        (shelf.dataset / "b.txt").rename(shelf.dataset / "b.png")
+        planned = docs.plan().files
+        with pytest.warns(IngestionWarning, match=r"b\.png"):
+            assert docs.sync() == planned
+        assert (planned.deleted, planned.moved, planned.skipped[0][0]) == (("b.txt",), (), "b.png")
+        assert docs.status().documents == 2

@@ -122,6 +122,7 @@ VALUES = [
             "failed": [["a", "load"]],
             "waiting": 0,
             "writer": "",
+            "errors": [],
         },
     ),
     (GroupDiff("line", 1, 2, 3, {"dense": 2}), {"group": "line", "stay": 1, "come": 2, "go": 3, "embed": {"dense": 2}}),

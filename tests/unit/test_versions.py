@@ -372,7 +372,7 @@ def test_a_new_version_that_fails_is_none(shelf):
     """A file that cannot be read any more adds no version, and what is kept stays."""
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
-        (shelf.dataset / "a.txt").write_bytes(b"")
+        (shelf.dataset / "a.txt").write_bytes(b"\xff\xfe\x00\xd8")
         with pytest.warns(IngestionWarning, match=r"a\.txt"):
             docs.sync()
         assert numbers(docs) == ([1, 2], [2])

@@ -188,3 +188,21 @@ class TestFusionReranker:
         """When it is made."""
         with pytest.raises((ConfigError, NotRegisteredError), match=error):
             Reranker("FusionReranker", **{"rerankers": ["BM25Reranker"], **wrong})
+
+
+def test_what_nobody_sees_hides_no_keyword():
+    """Soft hyphens and decomposed accents, in keys and texts."""
+    texts = ["The Refri\u00adgerator is cold", "Der Ku\u0308hlschrank"]
+    nodes = [DocNode(text=text) for text in texts]
+    for key, expected in (("refrigerator", texts[:1]), ("kühl\u200bschrank", texts[1:])):
+        found = Reranker("KeywordFilter", required_keys=[key])(nodes)
+        assert [node.text for node in found] == expected
+
+
+def test_a_query_of_stop_words_is_ranked_by_them():
+    """The Who: the text with both words is first; other queries do not see them."""
+    texts = ["Coffee and milk", "The Who played in Leeds", "Leeds is a town", "The town hall"]
+    (best, score), (second, _), *rest = Bm25RerankModel()("The Who", texts)
+    assert (best, second) == (1, 3)
+    assert score > max(other for _, other in rest)
+    assert Bm25RerankModel()("the coffee", texts)[0][0] == 0

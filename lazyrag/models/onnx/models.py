@@ -326,6 +326,9 @@ class OnnxEmbedder:
             self.token_cache = token_cache if isinstance(token_cache, EmbeddingCache) else EmbeddingCache(token_cache)
             self._tokens = TokenVectors(self.token_cache, self.identity)
 
+    probe = False
+    """Its identity covers its files: no Document need compare a vector."""
+
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
 

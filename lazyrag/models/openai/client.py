@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
-from lazyrag.models.protocols import Usage, report_usage
+from lazyrag.models.protocols import Usage, report_usage, single_try
 from lazyrag.text.tokens import EstimatedTokenCounter
 from lazyrag.validation import (
     check_keywords,
@@ -156,7 +156,8 @@ class Endpoint:
             EndpointError: If it fails for good.
         """
         most = self.max_answer_bytes or _ANSWER_BYTES + _TEXT_BYTES * texts
-        return await self._post(path, most, self._tokens(body), **_encode(body))
+        call = _Call(self, path, self._tokens(body))
+        return await self._post(call, most, **_encode(body))
 
     async def post_file(self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]) -> Any:
         """Send a form with a file and return the JSON of the answer; runs on the private loop.
@@ -169,11 +170,11 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        return await self._post(path, self.max_answer_bytes or _ANSWER_BYTES, 0, data=fields, files={"file": file})
+        call, most = _Call(self, path, 0), self.max_answer_bytes or _ANSWER_BYTES
+        return await self._post(call, most, data=fields, files={"file": file})
 
-    async def _post(self, path: str, most: int, tokens: int, **request: Any) -> Any:
+    async def _post(self, call: _Call, most: int, **request: Any) -> Any:
         """Send a request with retries and return the JSON of its answer, which has at most so many bytes."""
-        call = _Call(self, path, tokens)
 
         async def attempt() -> Any:
             response = await self._send(call.url, **request)
@@ -269,12 +270,13 @@ class Endpoint:
             yield
         except http.ConnectTimeout as exc:
             msg = f"no connection within connect_timeout_s={self.connect_timeout_s:g}. Check base_url."
-            raise EndpointError(msg, retries=ALWAYS) from exc
+            raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.TimeoutException as exc:
             msg = f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow model."
             raise EndpointError(msg, retries=ALWAYS) from exc
         except http.ConnectError as exc:
-            raise EndpointError(f"no connection ({exc}). Check base_url and the server.", retries=ALWAYS) from exc
+            msg = f"no connection ({exc}). Check base_url and the server."
+            raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.
             exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None
@@ -420,6 +422,7 @@ class _Call:
 
     def __init__(self, endpoint: Endpoint, path: str, tokens: int) -> None:
         self.url = endpoint.base_url + path
+        self._retries = 0 if single_try.get() else endpoint.retries
         self._tokens = tokens
         self._endpoint = endpoint
         self._tries = 0
@@ -474,7 +477,7 @@ class _Call:
     def _gives_up(self, state: Any) -> bool:
         fault: EndpointError = state.outcome.exception()
         fault.tries = self._tries
-        if self._tries > min(fault.retries, self._endpoint.retries):
+        if self._tries > min(fault.retries, self._retries):
             return True
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 50), MAX_PAUSE_S)  # at the longest
         if pause_s + (fault.wait_s or 0.0) < self._left_s:
@@ -513,6 +516,7 @@ class EndpointError(Exception):
         wait_s: Pause that the server requests, in seconds.
         refused: Whether the texts may be the cause: other texts may be accepted.
         exhausted: Whether the quota is used up, so that every call would fail.
+        unreachable: Whether there was no connection, so that the request was never sent.
         tries: How often the call was tried.
     """
 
@@ -522,6 +526,7 @@ class EndpointError(Exception):
     wait_s: float | None = None
     refused: bool = False
     exhausted: bool = False
+    unreachable: bool = False
     tries: int = 0
 
     def __post_init__(self) -> None:

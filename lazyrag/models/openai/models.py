@@ -7,11 +7,12 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
-from lazyrag.errors import EmbeddingError, GenerationError, RetrievalError
+from lazyrag.errors import AnswerWarning, EmbeddingError, GenerationError, RetrievalError, warn_user
 from lazyrag.models import concurrency
+from lazyrag.models.chat import SurrogateJoiner
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
@@ -23,6 +24,7 @@ from lazyrag.models.embedding import (
     validate_input_type,
 )
 from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint, usage_of
+from lazyrag.models.openai.halving import Halving
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -249,7 +251,7 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
         text = _text(message.get("content"))
         if text is None:
             raise _no_text(message, choice.get("finish_reason"))
-        found.append(ChatChoice(text, _reason(choice), _logprobs(choice)))
+        found.append(ChatChoice(SurrogateJoiner().feed(text, is_last=True), _reason(choice), _logprobs(choice)))
     return found
 
 
@@ -296,6 +298,7 @@ class _Candidate:
     finished: bool = False
     has_text: bool = False
     instead: dict[str, Any] | None = None  # a message with a refusal or a tool call
+    joiner: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
 def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
@@ -305,7 +308,9 @@ def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     message = choice.get("delta", choice.get("message"))  # a whole message, from a server that does not stream
     message = message if isinstance(message, dict) else {}
     one = candidates[index]
-    delta = ChatDelta(_text(message.get("content")) or "", index, _reason(choice), _logprobs(choice))
+    reason = _reason(choice)
+    text = one.joiner.feed(_text(message.get("content")) or "", is_last=reason is not None)
+    delta = ChatDelta(text, index, reason, _logprobs(choice))
     one.came = True
     one.finished = one.finished or delta.finish_reason is not None
     one.has_text = one.has_text or bool(delta.text)
@@ -364,7 +369,6 @@ def _logprobs(choice: dict[str, Any]) -> tuple[TokenLogprob, ...] | None:
         raise EndpointError(f"logprobs must be [{{'token', 'logprob'}}, ...]; got {shown(tokens)}.") from exc
 
 
-_PROBES = 3
 _MAX_WAITING = 2  # finished batches that wait for the consumer
 
 
@@ -372,8 +376,8 @@ _MAX_WAITING = 2  # finished batches that wait for the consumer
 class HttpEmbedder(_HttpModel):
     """An embedding model behind an endpoint that speaks OpenAI's protocol.
 
-    Batches run concurrently, within the endpoint's limits. A rejected batch is narrowed down to the texts at fault,
-    often one that is too long; a batch that fails for good fails its own texts only.
+    Batches run concurrently, within the endpoint's limits. A batch that fails for good is narrowed down to the texts at
+    fault, often one that is too long: only they fail.
 
     Args:
         base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
@@ -458,14 +462,14 @@ class HttpEmbedder(_HttpModel):
             yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
         positions = [index for index, text in enumerate(texts) if is_embeddable(text)]
         prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
-        probes = _Probes(prefixed)
+        halving: Halving[Embedded] = Halving(self._request, prefixed)
         starts = iter(range(0, len(prefixed), self.batch_size))
         running: set[asyncio.Task[EmbeddedBatch]] = set()
         try:
             while True:
                 for start in itertools.islice(starts, self.endpoint.concurrency - len(running)):
                     part = slice(start, start + self.batch_size)
-                    running.add(asyncio.ensure_future(self._batch(positions[part], prefixed[part], probes)))
+                    running.add(asyncio.ensure_future(self._batch(positions[part], prefixed[part], halving)))
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -476,45 +480,17 @@ class HttpEmbedder(_HttpModel):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _batch(self, positions: list[int], texts: list[str], probes: _Probes) -> EmbeddedBatch:
-        return EmbeddedBatch(positions, await self._results(texts, probes))
+    async def _batch(self, positions: list[int], texts: list[str], halving: Halving[Embedded]) -> EmbeddedBatch:
+        results = await halving.results(texts)
+        # One error may be that of many texts.
+        errors = {id(one): self._error(one) for one in results if isinstance(one, EndpointError)}
+        return EmbeddedBatch(positions, [errors[id(one)] if isinstance(one, EndpointError) else one for one in results])
 
-    async def _results(self, texts: list[str], probes: _Probes) -> list[Embedded]:
-        """Embed a batch; if it is rejected, embed its halves and so on."""
-        if probes.verdict is None:
-            try:
-                return await self._request(texts, probes)
-            except EndpointError as exc:
-                error = self._error(exc)
-                if exc.hopeless:
-                    probes.verdict = error
-                elif exc.refused:
-                    await self._probe(probes)
-                if probes.verdict is None and exc.refused and len(texts) > 1:
-                    half = len(texts) // 2
-                    parts = (self._results(part, probes) for part in (texts[:half], texts[half:]))
-                    return [result for part in await concurrency.together(*parts) for result in part]
-        return [probes.verdict or error] * len(texts)
-
-    async def _probe(self, probes: _Probes) -> None:
-        """Find out, once in a call, whether the request itself is rejected, whatever the text."""
-        async with probes.lock:
-            refused = []
-            count = len(probes.texts)
-            while probes.texts and not probes.accepted and probes.verdict is None:
-                try:
-                    await self._request([probes.texts.pop()], probes)
-                except EndpointError as exc:
-                    refused.append(exc)
-            if 1 < count == len(refused) and all(exc.refused and exc.status == refused[0].status for exc in refused):
-                probes.verdict = self._error(refused[0])
-
-    async def _request(self, texts: list[str], probes: _Probes) -> list[Embedded]:
+    async def _request(self, texts: list[str]) -> list[Embedded]:
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimension is not None:
             body["dimensions"] = self.dimension
         answer = await self.endpoint.post("/embeddings", body, len(texts))
-        probes.accepted = True
         return [self._vector(value) for value in _in_order(answer, len(texts))]
 
     def _vector(self, value: Any) -> Embedded:
@@ -531,23 +507,6 @@ class HttpEmbedder(_HttpModel):
         error = EmbeddingError(self._message(fault))
         error.__cause__ = fault
         return error
-
-
-class _Probes:
-    """State of one call: whether texts were accepted, and which to try alone when a batch is rejected.
-
-    Where everything is rejected, bisection would take two requests for each text. So three texts are tried alone, the
-    shortest and two of medium length, as a text may be too short or too long: if all are rejected alike and nothing was
-    accepted, the texts are not at fault.
-    """
-
-    def __init__(self, texts: list[str]) -> None:
-        self.accepted = False
-        self.verdict: EmbeddingError | None = None  # error of all remaining texts
-        by_length = sorted(texts, key=len)
-        indices = {len(texts) * number // _PROBES for number in range(_PROBES)} if len(texts) > 1 else set()
-        self.texts = [by_length[index] for index in sorted(indices, reverse=True)]
-        self.lock = asyncio.Lock()
 
 
 def _in_order(answer: Any, count: int) -> list[Any]:
@@ -618,32 +577,53 @@ class HttpRerankModel(_HttpModel):
         return await concurrency.arun(self._rank(checked_query(query), *checked_documents(documents, top_n)))
 
     async def _rank(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-        starts = range(0, len(documents), self.batch_size)
-        batches = (documents[start : start + self.batch_size] for start in starts)
+        async def send(batch: list[str]) -> list[float | None]:
+            return await self._scores(query, batch, top_n)
+
+        halving: Halving[float | None] = Halving(send, documents)
+
+        async def rank(start: int) -> list[float | EndpointError | None]:
+            results = await halving.results(documents[start : start + self.batch_size])
+            if halving.verdict is not None:
+                raise halving.verdict
+            return results
+
         try:
-            rankings = await concurrency.together(*(self._rank_batch(query, batch, top_n) for batch in batches))
+            parts = await concurrency.together(*map(rank, range(0, len(documents), self.batch_size)))
+            results = [result for part in parts for result in part]
+            faults = [one for one in results if isinstance(one, EndpointError)]
+            if faults and len(faults) == len(results):
+                raise faults[0]
         except EndpointError as exc:
             raise RetrievalError(self._message(exc)) from exc
-        pairs = zip(starts, rankings, strict=True)
-        merged = [(start + index, score) for start, ranking in pairs for index, score in ranking]
-        return sorted(merged, key=lambda pair: (-pair[1], pair[0]))[:top_n]
+        if faults:
+            failed = f"{self._name} cannot rank {len(faults)} of {len(documents)} passages, which have no score"
+            warn_user(f"{failed}: {self.endpoint.hide_secrets(faults[0])}", AnswerWarning)
+        scores = [(index, score) for index, score in enumerate(results) if isinstance(score, float)]
+        return sorted(scores, key=lambda pair: (-pair[1], pair[0]))[:top_n]
 
-    async def _rank_batch(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-        top_n = min(top_n, len(documents))
+    async def _scores(self, query: str, documents: list[str], top_n: int) -> list[float | None]:
+        """Return the scores of documents in one request; None for those that are not among the first ``top_n``."""
+        top_n, count = min(top_n, len(documents)), len(documents)
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
-            answer = await self.endpoint.post("/rerank", body, len(documents))
+            answer = await self.endpoint.post("/rerank", body, count)
             results = answer.get("results") if isinstance(answer, dict) else None
             score, form = "relevance_score", "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
-            results = answer = await self.endpoint.post("/rerank", {"query": query, "texts": documents}, len(documents))
+            body = {"query": query, "texts": documents}
+            results = answer = await self.endpoint.post("/rerank", body, count)
             score, form = "score", "[{'index', 'score'}, ...]"
         if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
             raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
-        ranking = checked_ranking([(one["index"], one[score]) for one in results], len(documents), self._name)
+        try:
+            ranking = checked_ranking([(one["index"], one[score]) for one in results], count, "It")
+        except RetrievalError as exc:
+            raise EndpointError(str(exc)) from exc
         if len(ranking) < top_n:
             raise EndpointError(f"the answer holds {len(ranking)} results; {top_n} were requested.")
-        return ranking[:top_n]
+        scores = dict(ranking[:top_n])
+        return [scores.get(index) for index in range(count)]
 
 
 def _is_result(one: Any, score: str) -> bool:

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
+from lazyrag.errors import GenerationError
 from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
@@ -361,10 +362,17 @@ async def _pieces(
                 yield "citation", to_dict(citation)
             if delta.answer is not None:
                 for problem in delta.answer.problems:
-                    yield "problem", {"detail": problem}
+                    is_upstream = run.failure is not None and problem in run.problems
+                    yield "problem", {"detail": _not_condensed(run.failure) if is_upstream else problem}
                 usage = (delta.answer.generation.metadata or {}).get("usage")
                 measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
                 yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
+
+
+def _not_condensed(failure: GenerationError | None) -> str:
+    """The problem that a question was searched as it is, without the text of the model's endpoint."""
+    found = problem_of(failure or GenerationError(""))
+    return f"The question was searched as it is. {found.detail} {found.remedy}"
 
 
 async def _write(

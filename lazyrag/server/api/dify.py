@@ -15,6 +15,7 @@ from lazyrag.retrieval.base import hits_of
 from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import reply
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.service import passage_url
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 
@@ -86,7 +87,9 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
         for hit in hits:
             score = unit_score(hit.score, by_keywords=not docs.embed_keys)
             own = {"path": hit.source, "document_id": hit.document_id, "node": hit.id, "raw_score": hit.score}
-            metadata = {key: value for key, value in to_dict({**hit.metadata, **own}).items() if value is not None}
+            url = passage_url(call.request, name, hit.source, hit.id)
+            fields = to_dict({"url": url, **hit.metadata, **own})
+            metadata = {key: value for key, value in fields.items() if value is not None}
             if score >= (setting.score_threshold or 0.0):
                 title = hit.source.rpartition("/")[2]
                 records.append({"content": hit.text, "score": score, "title": title, "metadata": metadata})

@@ -21,7 +21,7 @@ from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, Ver
 from lazyrag.ingest.sync import MAX_DELETED
 from lazyrag.server.api import uploads
 from lazyrag.server.api.search import Body as StrictModel
-from lazyrag.server.api.search import Limit, count_nodes, json_filter, list_of, model_of
+from lazyrag.server.api.search import JsonFilter, Limit, OldJsonFilter, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.api.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, needs, service_of
@@ -101,7 +101,9 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
 def status_of(call: Call) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
     if call.principal.labels is None:
-        return {**to_dict(call.docs.status()), "name": call.name}
+        status = to_dict(call.docs.status())
+        del status["errors"]  # documents have them
+        return {**status, "name": call.name}
     failed: list[tuple[str, str]] = []
     count, groups = count_nodes(call.docs, failed)
     return {"name": call.name, "documents": count, "groups": groups, "failed": failed}
@@ -116,11 +118,13 @@ async def list_documents(
     after: str | None = None,
     limit: Limit = 100,
     status: State | None = None,
-    where: Annotated[str | None, Query(description='JSON, such as {"file_type": [".pdf"]}')] = None,
+    filters: JsonFilter = None,
+    where: OldJsonFilter = None,
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
-    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, where=json_filter(where))
-    return _tagged(call, {"documents": page, "next": page[-1].id if len(page) == limit else None})
+    condition = json_filter(filters, where)
+    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, filters=condition)
+    return _tagged(call, {"documents": [*map(call.public, page)], "next": page[-1].id if len(page) == limit else None})
 
 
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
@@ -317,8 +321,11 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for given in wanted.texts:
-        ids[given], own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
-        metadata |= {ids[given]: own} if own else {}
+        identity, own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
+        if identity in ids.values():
+            raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
+        ids[given] = identity
+        metadata |= {identity: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
     return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 

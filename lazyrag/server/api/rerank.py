@@ -53,7 +53,10 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
         usage_of_calls.set(calls)
         results = []
         for index, score in model(body.query, texts, body.top_n):
-            own = unit_score(score, by_keywords=True) if body.model == "bm25" else score
+            own = score
+            if body.model == "bm25":  # which gives a text without a word of the query more than 0, unless it is alone
+                [(_, alone)] = model(body.query, [texts[index]])
+                own = unit_score(score if alone else 0.0, by_keywords=True)
             more = {"document": {"text": texts[index]}} if shown else {}
             results.append({"index": index, "relevance_score": own, "raw_score": score, **more})
         found: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from starlette.responses import PlainTextResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -18,7 +18,7 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.read.catalogue import TextMatch
 from lazyrag.read.snapshot import LocalSnapshot
@@ -27,6 +27,7 @@ from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, St
 from lazyrag.retrieval.stages import Reason
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service, needs, service_of
+from lazyrag.validation import named_filters
 
 router = APIRouter()
 sets = APIRouter(prefix="/api/v1/sets/{set}", tags=["search"])
@@ -42,15 +43,27 @@ MAX_FILTER_DEPTH, MAX_FILTER_PARTS = 16, 1_000
 Name = Annotated[str, Field(max_length=200)]
 Filters = Annotated[dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
+JsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description='JSON, such as {"file_type": [".pdf"]}')]
+OldJsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description="The same as filters.", deprecated=True)]
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
 
 
 class Body(BaseModel):
-    """A request's body: unknown names are refused, as they are likely to be misspelt."""
+    """A request's body: unknown names are refused, as they are likely to be misspelt. ``where`` means ``filters``."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, given: Any) -> Any:
+        if "filters" not in cls.model_fields or not isinstance(given, dict):
+            return given
+        try:
+            return named_filters(given)
+        except ConfigError as exc:
+            raise ValueError(str(exc)) from exc
 
 
 class SearchOptions(Body):
@@ -169,7 +182,7 @@ class Scope:
     async def respond(self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False) -> Response:
         """Run blocking work, and respond with its result as JSON; of slow work only a few at a time."""
         async with self.service.slow if slow else nullcontext():
-            return as_json(await self.service.run(find, *args), status)
+            return as_json(await self.service.run(_read_again, find, *args), status)
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
         """Convert nodes to JSON types, in one state of the set."""
@@ -198,6 +211,13 @@ class Scope:
 async def _scope(set: str, request: Request, principal: Annotated[Principal, needs("read")]) -> Scope:  # noqa: A002
     service = service_of(request)
     return Scope(service, principal, set, service.view(set, principal))
+
+
+def _read_again(find: Callable[..., Any], *args: Any) -> Any:
+    """Read; once more, if a document was deleted or changed between the search and the reading of its nodes."""
+    with suppress(StaleNodeError):
+        return find(*args)
+    return find(*args)
 
 
 Reading = Annotated[Scope, Depends(_scope)]
@@ -245,8 +265,10 @@ def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
     return And() if found is None else found
 
 
-def json_filter(text: str | None) -> FilterLike | None:
-    """Read the filter of a query parameter."""
+def json_filter(filters: str | None, where: str | None = None) -> FilterLike | None:
+    """Read the filter of a query parameter, which has two names."""
+    given = {name: text for name, text in (("filters", filters), ("where", where)) if text is not None}
+    text = named_filters(given).get("filters")
     try:
         found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
@@ -299,15 +321,17 @@ async def list_nodes(
     scope: Reading,
     group: Annotated[str, Query(max_length=200)] = "MediumChunk",
     document_id: Annotated[str | None, Query(max_length=200, description="Only nodes of this document.")] = None,
-    filters: Annotated[str | None, Query(max_length=MAX_QUERY, description="A filter, as JSON.")] = None,
+    filters: JsonFilter = None,
+    where: OldJsonFilter = None,
     limit: Limit = 100,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Response:
     """List the nodes of a group, by document in order of path, then by number."""
 
     def find() -> dict[str, Any]:
-        ids, where = None if document_id is None else [document_id], json_filter(filters)
-        found = scope.docs.get_nodes(group, document_ids=ids, filters=where, limit=limit + 1, offset=offset)
+        ids = None if document_id is None else [document_id]
+        condition = json_filter(filters, where)
+        found = scope.docs.get_nodes(group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset)
         return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
 
     return await scope.respond(find, slow=True)
@@ -403,8 +427,8 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
     """Find a literal text in the documents."""
 
     def find() -> Any:
-        where = filter_of(body.filters)
-        return to_dict(scope.docs.grep(body.text, where=where, limit=body.limit, ignore_case=body.ignore_case))
+        filters = filter_of(body.filters)
+        return to_dict(scope.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case))
 
     return await scope.respond(find, slow=True)
 

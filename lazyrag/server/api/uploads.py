@@ -17,9 +17,10 @@ import time
 import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
@@ -37,10 +38,11 @@ from lazyrag.ingest.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.server.api.search import Body as StrictModel
 from lazyrag.server.api.search import list_of, model_of
 from lazyrag.server.core.guard import BOOK, job_key
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.service import Principal, Service, file_name, location_of, needs, service_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.types import State
+from lazyrag.validation import normal_name
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
 
@@ -57,6 +59,8 @@ _BLOCK = 1 << 20
 _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10}){1,2}$")
+_ESCAPED = re.compile("%(?:22|0A|0D)")
+"""What browsers send for a quotation mark and line breaks in the name of a file; they escape no ``%``."""
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that let a name look like another one."""
 
@@ -82,7 +86,7 @@ _METADATA = TypeAdapter(dict[str, Nested])
 
 
 def checked_name(name: str) -> str:
-    """The name of a file, if it can be the id of a document.
+    """The name of a file as the id of a document, in composed characters (NFC): a Mac sends decomposed ones.
 
     Raises:
         ProblemError: 422 if it leads elsewhere, or has characters that no name needs.
@@ -91,6 +95,7 @@ def checked_name(name: str) -> str:
         >>> checked_name("teas/green.md")
         'teas/green.md'
     """
+    name = normal_name(name)
     shown = ascii(name[:80])
     remedy = "Use a relative name of at most 255 bytes with forward slashes."
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
@@ -111,7 +116,7 @@ def stored_path(folder: Path, content_hash: str, name: str) -> Path:
 def uploaded_file(call: Call, identity: str) -> Path | None:
     """The uploaded file that a document's live version is made of; None if it was not uploaded."""
     table = call.whole._indexer.ledger.documents
-    row = table.named([identity]).get(identity)
+    row = table.find(identity)
     if row is None or row.status != "live":
         return None
     live = next((one.content_hash for one in table.versions(row.id) if one.number == row.version), row.content_hash)
@@ -194,10 +199,11 @@ class Form:
             return
         if len(self.files) == MOST_FILES:
             raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
-        file = FileResult(name=options[b"filename"].decode("utf-8", "replace"))
+        sent = options[b"filename"].decode("utf-8", "replace")
+        file = FileResult(name=_ESCAPED.sub(lambda match: unquote(match.group()), sent))
         self.files.append(file)
         try:
-            checked_name(file.name)
+            file.name = checked_name(file.name)
         except ProblemError as problem:
             file.refuse(problem)
             return
@@ -351,9 +357,13 @@ class Call:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.docs.document(identity)
+            return self.public(self.docs.document(identity))
         except (ConfigError, NotRegisteredError):
             return None
+
+    def public(self, found: Any) -> Any:
+        """A document with its error as the principal may see it."""
+        return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
 
     async def visible(self, *identities: str) -> Any:
         """The last of some documents.
@@ -455,6 +465,7 @@ class Call:
         Raises:
             ProblemError: 403 for labels that it does not have.
         """
+        name = normal_name(name)
         if self.principal.labels is None:
             return name, dict(metadata)
         known = self.find(name)
@@ -570,10 +581,11 @@ async def receive_form(
 
 def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
     try:
-        return _METADATA.validate_json(text)
+        by_name = _METADATA.validate_json(text)
     except ValidationError as exc:
         remedy = 'Such as {"tea.pdf": {"year": 2025}}.'
         raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
+    return {normal_name(name): metadata for name, metadata in by_name.items()}
 
 
 async def add_files(
@@ -712,7 +724,7 @@ def _too_large(limit: int) -> ProblemError:
 @router.post("/sets/{set}/uploads", status_code=201)
 async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     """Begin an upload in parts of ``part_size`` bytes; the last part is smaller."""
-    checked_name(upload.name)
+    upload = upload.model_copy(update={"name": checked_name(upload.name)})
     if upload.size > call.service.upload_bytes:
         raise _too_large(call.service.upload_bytes)
     if -(-upload.size // upload.part_size) > MOST_PARTS:

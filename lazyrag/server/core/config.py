@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib
+import itertools
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,12 +24,15 @@ DEFAULT_PORT = 8400
 STATE_FOLDER = ".lazyrag/serve"
 ROOT_PATH = r"(?:/[\w.~-]+)+"
 
-_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", r"^\w[\w.-]*$"
+SET_NAME = r"\w(?:[\w. -]*[\w.-])?"
+"""Name of a set: no space begins or ends it."""
+
+_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", f"^{SET_NAME}$"
 _CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
 _EXPECTED = {
     _ROOT_PATH: "must be a path such as '/rag'",
     _FUNCTION: "must be 'module:function'",
-    _SET: "must be letters, digits, '_', '-' and '.'",
+    _SET: "must be letters, digits, '_', '-', '.' and spaces within",
     _CHAT: "must be 'openai:NAME' or 'module:attribute'",
     "path_type": "must be a path",
     "model_type": "must be an object",
@@ -43,6 +48,13 @@ def _located(path: Path, info: ValidationInfo) -> Path:
 
 Located = Annotated[Path, AfterValidator(_located)]
 """A path that is relative to the configuration file."""
+
+
+def _checked_loading(text: str) -> str:
+    from lazyrag.ingest.load_files import parse_loading
+
+    parse_loading(text)
+    return text
 
 
 class _Section(BaseModel):
@@ -113,6 +125,8 @@ class SetConfig(_Section):
     """Name of the Document in ``store_conf``; by default the same one."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
+    loading: Annotated[str, AfterValidator(_checked_loading)] = ""
+    """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for none."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -140,12 +154,37 @@ class SetConfig(_Section):
             raise ValueError("must have a name only with store_conf")
         return self
 
+    def label_overlaps(self) -> Iterator[str]:
+        """A sentence for each pair of patterns with different labels that can match the same file."""
+        rules = self.labels.items() if isinstance(self.labels, dict) else ()
+        for (first, labels), (second, others) in itertools.combinations(rules, 2):
+            if set(labels) != set(others) and _can_match_both(_any_letter(first), _any_letter(second)):
+                yield (
+                    f"A file that matches {first!r} and {second!r} has the labels of both: "
+                    f"{', '.join(sorted({*labels, *others}))}. A token with any of them sees it. To restrict it, let "
+                    "only one of the patterns match."
+                )
+
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
         name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
         found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
         return {"labels": list(dict.fromkeys(found))} if found else None
+
+
+_any_letter = functools.partial(re.compile(r"\[!?\]?[^\]]*\]").sub, "?")  # in place of brackets
+
+
+@functools.cache
+def _can_match_both(first: str, second: str) -> bool:
+    """Whether there is a name that two patterns of `*`, `?` and letters match."""
+    if not first or not second:
+        return not (first + second).strip("*")
+    if "*" in (first[0], second[0]):
+        return _can_match_both(first[1:], second) or _can_match_both(first, second[1:])
+    is_equal = first[0] == second[0] or "?" in (first[0], second[0])
+    return is_equal and _can_match_both(first[1:], second[1:])
 
 
 class Config(_Section):
@@ -267,6 +306,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     """
     import lazyrag.project as projects
     from lazyrag.document import Document
+    from lazyrag.ingest.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
@@ -279,7 +319,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
     own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
     if chosen.path is not None and chosen.store_conf is None and not own:
         project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
-        docs: Document = project.open(write=write, files=path is not None, **more)
+        docs: Document = project.open(write=write, files=path is not None, loading=chosen.loading, **more)
         if write:
             project.save()
     else:
@@ -288,6 +328,7 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         conf = chosen.store_conf or projects.Project(folder, folder).store_conf
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
+        more |= parse_loading(chosen.loading)
         more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
         docs = Document(path, embed, **more)
     if chosen.setup:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import re
+import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,6 +18,7 @@ from lazyrag.data.encoding import ErrorInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.core.config import expectation
 
+log = logging.getLogger("lazyrag.server")
 _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.NotRegisteredError: 404,
     all_errors.DatasetPathError: 404,
@@ -27,11 +30,18 @@ _STATUS: Mapping[type[LazyRAGError], int] = {
     all_errors.MissingDependencyError: 501,
     all_errors.UnsupportedError: 501,
     all_errors.LoadError: 422,
-    all_errors.StoreBusyError: 503,
-    all_errors.StoreConnectionError: 503,
-    all_errors.EmbeddingError: 502,
-    all_errors.GenerationError: 502,
 }
+_UPSTREAM: Mapping[type[LazyRAGError], tuple[int, str]] = {
+    all_errors.EmbeddingError: (502, "The embedding model of the service failed."),
+    all_errors.GenerationError: (502, "The chat model of the service failed."),
+    all_errors.TransformError: (500, "A transform of the service failed."),
+    all_errors.RetrievalError: (500, "The service failed to search."),
+    all_errors.StoreBusyError: (503, "Another program writes the store of the service."),
+    all_errors.StoreConnectionError: (503, "A store of the service does not answer."),
+    all_errors.StoreError: (500, "A store of the service failed."),
+    LazyRAGError: (500, "The service failed."),
+}
+"""Errors whose messages may have the text, the address or a secret of another system: only the log has them."""
 _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
 _INVALID = "invalid_request_error"
@@ -112,7 +122,10 @@ class ProblemError(Exception):
 
 
 def problem_of(error: Exception) -> ProblemError:
-    """The problem that an error becomes; what is no error of this package says nothing of its text."""
+    """The problem that an error becomes.
+
+    What is no error of this package, or may come from another system, says nothing of its text: that goes to the log.
+    """
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, UnicodeEncodeError):
@@ -122,14 +135,39 @@ def problem_of(error: Exception) -> ProblemError:
     what = str(error).partition(" cannot ")[2].partition(":")[0]
     if what and isinstance(error, all_errors.ReadOnlyError):
         return ProblemError(409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError")
+    return _known_problem(error) or ProblemError(
+        500, "An unexpected error occurred.", "The service's log has the details under the request id."
+    )
+
+
+def _known_problem(error: Exception) -> ProblemError | None:
+    """The problem of an error of this package; None for others."""
     for kind in type(error).__mro__:
-        if kind in _STATUS or kind is LazyRAGError:
-            status = _STATUS.get(kind, 500)
-            found = ErrorInfo.from_message(kind.__name__, _PLACE.sub("", str(error)))
+        if kind in _UPSTREAM:
+            status, detail = _UPSTREAM[kind]
+            number = secrets.token_hex(4)
+            log.error("error %s: %s: %s", number, type(error).__name__, error)
+            remedy = f"The service's log has the details under {number}."
             headers = {"Retry-After": "1"} if status == 503 else None
+            return ProblemError(status, detail, remedy, headers=headers, error=type(error).__name__)
+        if kind in _STATUS:
+            found = ErrorInfo.from_message(kind.__name__, _PLACE.sub("", str(error)))
             detail = all_errors.sentence(found.detail)
-            return ProblemError(status, detail, found.remedy, headers=headers, error=type(error).__name__)
-    return ProblemError(500, "An unexpected error occurred.", "The service's log has the details under the request id.")
+            return ProblemError(_STATUS[kind], detail, found.remedy, error=type(error).__name__)
+    return None
+
+
+def public_error(error: ErrorInfo | None, *, is_operator: bool) -> ErrorInfo | None:
+    """A stored error as a principal may see it: only operators see what may come from another system."""
+    if error is None or is_operator:
+        return error
+    kind = getattr(all_errors, error.type, None)
+    classes = kind.__mro__ if isinstance(kind, type) else ()
+    if any(cls in _STATUS for cls in classes):
+        return error
+    details = [_UPSTREAM[cls][1] for cls in classes if cls in _UPSTREAM]
+    detail = details[0] if details else "An unexpected error occurred."
+    return ErrorInfo(error.type, detail, "Ask the operator of the service, who sees the details.")
 
 
 def describe_field(error: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class Service:
         self.retriever = functools.lru_cache(maxsize=256)(make_retriever)
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
+        self.began = time.time()
         self.made: MadeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
@@ -176,6 +178,21 @@ def file_name(name: str) -> str:
 def location_of(request: Request, route: str, **parameters: str) -> dict[str, str]:
     """The header that names a result: the path of a route."""
     return {"Location": quote(request.url_for(route, **parameters).path)}
+
+
+def passage_url(request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] = (0, 0)) -> str:
+    """The URL of a document on the page, with a passage of it marked.
+
+    Args:
+        request: The request.
+        name: The set.
+        path: The document.
+        uid: The passage; "" for none.
+        words: Start and end of the words of the passage to mark; an empty span for all of it.
+    """
+    document = f"{request.base_url}s/{quote(name)}/files/{quote(path, errors='replace')}"
+    span = f"&words={words[0]}-{words[1]}" if words[1] else ""
+    return f"{document}?uid={quote(uid)}{span}#mark-1" if uid else document
 
 
 def service_of(request: Request) -> Service:

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.groups.node_group import INDEX_FIELDS
 from lazyrag.server.api.search import Body
-from lazyrag.server.core.config import SetConfig, make_state, open_set
+from lazyrag.server.core.config import SET_NAME, SetConfig, make_state, open_set
 from lazyrag.server.core.guard import forget_answers, worker_of
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
@@ -40,9 +40,9 @@ CHUNK_SIZES = (256, 25)
 MOST_SETS = 1_000
 """Sets that are made at run time: each one has a thread of the writer process."""
 
+_MOST_LETTERS = 100
 _LOOK_S = 0.1
 _CLOSE_S = 10.0  # for requests that read a set which was deleted
-_NAME = re.compile(r"\w[\w.-]{0,99}")
 _SCHEMA = """
 CREATE TABLE made (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, embed TEXT NOT NULL, created INTEGER NOT NULL,
@@ -146,20 +146,27 @@ def made_sets(service: Service) -> MadeSets:
     return found
 
 
+def unopened_sets(service: Service) -> list[str]:
+    """Why this process is not ready: a sentence for each set of before its start that it has not opened yet."""
+    made = service.made.list() if service.made else []
+    names = {one.name for one in made if one.created <= service.began and not one.deleted}
+    return ["A set is being opened." for _ in names - service.sets.keys()]  # anyone may read it
+
+
 def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
     """Create an empty set. All processes have it within a second; until then requests about it get a 503.
 
     Args:
         service: The service.
-        name: 1 to 100 letters, digits and ``._-``, the first one no ``.`` or ``-``.
+        name: 1 to 100 letters, digits, spaces and ``._-``; it begins with a letter or digit, and ends with no space.
         principal: Who creates it: an administrator of all documents.
 
     Raises:
         ProblemError: 403 if the principal may not, 409 if the name is taken, 422 if it is no name.
     """
     _require_administrator(principal)
-    if not _NAME.fullmatch(name):
-        remedy = "Use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit."
+    if len(name) > _MOST_LETTERS or not re.fullmatch(SET_NAME, name):
+        remedy = "Use 1 to 100 letters, digits, spaces, '.', '_' or '-', beginning with a letter or digit."
         raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
     table = made_sets(service)
     if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:

@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.sse import format_sse_event
@@ -26,6 +25,7 @@ import lazyrag.server.openai.protocol as openai
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import AnswerDelta, Citation, Hit
 from lazyrag.document import Document
+from lazyrag.generation.citations import cited_span, citing_markers, claim_before
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.markers import scan
 from lazyrag.generation.prompts import SYSTEM_EN, SYSTEM_ZH, Prompts
@@ -39,6 +39,7 @@ from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.service import passage_url
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
 
@@ -271,7 +272,7 @@ class Asked:
         by_keywords = not all(docs.embed_keys for docs in self.sets.values())
         for node, hit in zip(nodes, hits, strict=True):
             name, score = names[id(node.reader)], openai.unit_score(hit.score, by_keywords=by_keywords)
-            row = self.call.service.sets[name]._indexer.ledger.documents.named([hit.source]).get(hit.source)
+            row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
             found += [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
@@ -280,9 +281,13 @@ class Asked:
     def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
         """The source of a citation, start and end of its first mark, and what OpenAI's annotations do not have."""
         source = next(one for one in self.found if one.hit.id == citation.uid)
-        places = [(one.start, one.end) for one in scan(text).markers if citation.index in one.numbers]
-        own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location}
-        return source, *(places or [(len(text), len(text))])[0], own
+        markers = citing_markers(text, scan(text).markers, [one.hit for one in self.found])
+        places = [(one.start, one.end) for one in markers if citation.index in one.numbers]
+        start, end = places[0] if places else (len(text), len(text))
+        words = cited_span(source.hit.text, claim_before(text[:start]))
+        url = passage_url(self.call.request, source.set, citation.source, citation.uid, words)
+        own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location, "url": url}
+        return source, start, end, own
 
 
 def _reason(delta: AnswerDelta) -> str:
@@ -400,10 +405,8 @@ class _Chat:
         """The citations of a text."""
         found = []
         for one in citations:
-            source, start, end, own = self.asked.cited(text, one)
-            document = quote(one.source, errors="replace")
-            url = str(self.asked.call.request.url_for("get_file", set=source.set, document_id=document))
-            cited = {"start_index": start, "end_index": end, "title": one.label, "url": url}
+            _, start, end, own = self.asked.cited(text, one)
+            cited = {"start_index": start, "end_index": end, "title": one.label, "url": own.pop("url")}
             found.append({"type": "url_citation", "url_citation": cited, **own})
         return {"annotations": found}
 

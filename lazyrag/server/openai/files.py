@@ -290,12 +290,12 @@ def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None
 @in_pool
 def create_upload(call: Writing, wanted: NewUpload) -> dict[str, Any]:
     """Begin an upload in parts."""
-    checked_name(wanted.filename)
+    filename = checked_name(wanted.filename)
     if wanted.bytes > call.service.upload_bytes:
         msg = f"bytes must be at most {call.service.upload_bytes:,}; got {wanted.bytes:,}."
         raise ProblemError(413, msg, "Split the file.", param="bytes")
     row = {"id": f"upload_{secrets.token_hex(16)}", "principal": call.principal.id, "created": now(), "file": ""}
-    row |= wanted.model_dump(include={"filename", "purpose", "bytes"}) | {"status": "pending"}
+    row |= wanted.model_dump(include={"purpose", "bytes"}) | {"filename": filename, "status": "pending"}
     row["lasts"] = wanted.expires_after.seconds if wanted.expires_after else None
     records(call.service).insert("upload", [row])
     return _upload_object(row)

@@ -28,7 +28,7 @@ from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import Call, reply, stored_path
-from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
@@ -172,7 +172,7 @@ class Store:
 
     def row(self, identity: str) -> Any:
         """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.named([identity]).get(identity)
+        return self.call.whole._indexer.ledger.documents.find(identity)
 
 
 def _store(call: Call, own: str, name: str) -> Store:
@@ -266,7 +266,8 @@ async def create_vector_store(call: openai.Administration, wanted: NewStore) -> 
     def create() -> str:
         for file_id in wanted.file_ids:
             known_file(call, file_id)
-        name = re.sub(r"[^\w.-]+", "-", wanted.name or "").strip("_.-")[:80] or f"store-{secrets.token_hex(4)}"
+        allowed = re.sub(r"[^\w. -]+", "-", wanted.name or "").strip("_.- ")[:80].rstrip()
+        name = allowed or f"store-{secrets.token_hex(4)}"
         try:
             made = create_set(call.service, name, call.principal)
         except ProblemError as problem:
@@ -435,9 +436,10 @@ def _described(store: Store, status: str, metadata: Mapping[str, Any], error: Er
     """The rest of a file's properties."""
     sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
     static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
+    error = public_error(error, is_operator=store.call.principal.may("admin"))
     code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
-    if error is not None and error.type in ("LoadError", "NoReaderError"):
-        is_unknown = error.type == "NoReaderError" or error.detail.startswith("No loader")
+    if error is not None and error.type in ("LoadError", "LoaderEndedError"):
+        is_unknown = error.detail.startswith(("No loader", "No text extractor"))
         code = "unsupported_file" if is_unknown else "invalid_file"
     return {
         "object": "vector_store.file",

@@ -106,7 +106,7 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
     where = {"labels": [label]} if label else None
     for at in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(found)
-        found += [(at, one) for one in call.docs.documents(last or None, limit, states[at], where)]
+        found += [(at, call.public(one)) for one in call.docs.documents(last or None, limit, states[at], where)]
         last = ""
         if len(found) > _ROWS:
             section, one = found[_ROWS - 1]
@@ -381,7 +381,7 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
 
 def _before(call: Call, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    row = call.whole._indexer.ledger.documents.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:

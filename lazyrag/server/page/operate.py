@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
+from lazyrag.models import Endpoint
 from lazyrag.server.api.access import access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
@@ -327,7 +328,7 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
                 own = {"created": created, "text": "" if is_ok else answer["problems"][-1]["detail"], "is_ok": is_ok}
                 notes[""] = {**notes.get("", {}), **own}
         failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
-        return {"models": _models(service), "notes": notes, "failed": failed}
+        return {"models": _models(service), "endpoint_of": _endpoint_of, "notes": notes, "failed": failed}
 
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
     return await _settings(request, "models", state=service.state, name=name, folder=folder, **await service.run(find))
@@ -343,6 +344,12 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     )
     found = {f"{name}/{key}": (name, key, one.embedder) for name, key, one in embedders}
     return found if service.chat is None else {"": ("", "", service.chat), **found}
+
+
+def _endpoint_of(model: Any) -> Endpoint | None:
+    """The endpoint of a model; a model of the user may have anything under that name."""
+    endpoint = getattr(model, "endpoint", None)
+    return endpoint if isinstance(endpoint, Endpoint) else None
 
 
 @router.post("/settings/models")

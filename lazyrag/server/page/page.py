@@ -205,7 +205,7 @@ def language_of(request: Request) -> str:
 
 def url_of(request: Request, *parts: str, **query: Any) -> str:
     """A URL of this page: ``url("s", set, "files", id, after=3)``, below the path of a proxy; None is left out."""
-    path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=")
+    path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
     pairs = [(name, one) for name, one in query.items() if one is not None and one != ""]
     return f"{_root(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
 
@@ -360,9 +360,12 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
 
 
 async def problem_page(request: Request, problem: ProblemError) -> Response:
-    """A problem as a page; without a valid token the way to the log-in."""
+    """A problem as a page; without a valid token the way to the log-in, and from there to the marked words."""
     if problem.status == 401 and request.method in ("GET", "HEAD"):
-        return redirect(request, "login", next=_here(request).removeprefix(_root(request)))
+        query = request.query_params
+        mark = query.get("cite") or ("1" if "uid" in query else "")
+        target = _here(request).removeprefix(_root(request)) + (f"#mark-{quote(mark)}" if mark else "")
+        return redirect(request, "login", next=target)
     t, found = translator(request), _SET.match(request.scope["path"])
     title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
     if detail.startswith("There is no route "):

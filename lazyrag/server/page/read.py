@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import difflib
 import functools
 import itertools
@@ -27,7 +28,16 @@ from lazyrag.data.result import Hit
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span, root_uid
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
-from lazyrag.generation.citations import CLAIM_CHARACTERS, cited_with, claim_before, quote_checks, snippet
+from lazyrag.generation.citations import (
+    CLAIM_CHARACTERS,
+    cited_span,
+    cited_with,
+    citing_markers,
+    claim_before,
+    is_copied,
+    is_statement,
+    quote_checks,
+)
 from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
@@ -54,8 +64,9 @@ _TABS = ("nodes", "versions", "details")
 
 
 Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
-"""A part of a text: ``p``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the number of its
-mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
+"""A part of a text: ``p``, ``pre``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the
+number of its mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
 
 
 def text_blocks(
@@ -69,13 +80,19 @@ def text_blocks(
     }
     found: list[Block] = []
     at = shown[0]
+    is_code = len(_FENCE.findall(text[:at])) % 2 == 1
     for line in text[slice(*shown)].splitlines(keepends=True):
         start, end, at = at, at + len(line.rstrip()), at + len(line)
-        if not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line)):
+        is_fence = _FENCE.match(line) is not None
+        is_code ^= is_fence
+        is_blank = not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line) is not None)
+        if is_fence or (is_blank and not is_code):
             found += [("", [], False, 0)] if found and found[-1][0] else []
             continue
-        is_context = not any(first < end and start < last for first, last in focus)
-        if start in headings:
+        is_context = not any(first < at and start < last for first, last in focus)
+        if is_code:
+            cells, kind = [(start, end)], "pre"
+        elif start in headings:
             start += len(line) - len(line.lstrip("# "))
             cells, kind = [(start, end)], "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
         elif " | " in line or line.startswith("|"):
@@ -85,7 +102,7 @@ def text_blocks(
         else:
             cells, kind = [(start, end)], "p"
         parts = [_marked(text, one, marks) for one in cells]
-        if kind == "p" and found and (found[-1][0], found[-1][2]) == ("p", is_context):
+        if kind in ("p", "pre") and found and (found[-1][0], found[-1][2]) == (kind, is_context):
             found[-1][1][0].extend([("\n", 0), *parts[0]])
         else:
             found.append((kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0))
@@ -97,10 +114,10 @@ def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> lis
     found, at = [], span[0]
     for number, start, end in sorted(marks, key=lambda one: one[1:]):
         first, last = max(start, at), min(end, span[1])
-        if first < last:
+        if first < last or (start == end and at <= start < span[1]):
             found += [(text[at:first], 0), (text[first:last], number)]
             at = last
-    return [one for one in (*found, (text[at : span[1]], 0)) if one[0]]
+    return [one for one in (*found, (text[at : span[1]], 0)) if any(one)]
 
 
 # Answers
@@ -113,7 +130,7 @@ class Source:
     Args:
         number: Of its chip, from 1.
         hit: The passage as it was read.
-        span: The cited words in its text.
+        span: The cited words in its text; empty if no sentence of it shares a content word with the statement.
         asked: When the question was asked.
         there: The words in the present text of the document; None if they are not there any more.
         place: The same for people.
@@ -130,7 +147,7 @@ class Source:
 
     @property
     def quote(self) -> str:
-        """The cited words."""
+        """The cited words; "" if there are none."""
         return re.sub(r"^[-*#>|\s]+|\*\*", "", " ".join(self.hit.text[slice(*self.span)].split()))
 
 
@@ -150,23 +167,20 @@ class Turn:
     sources: list[Source] = field(default_factory=list)
     statements: int = 0
     bare: int = 0
-    unverified: list[str] = field(default_factory=list)
+    quotes: int = 0
+    misquoted: list[str] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
 
     def cite(self, hit: Hit, span: Span) -> int:
         """The number of a citation: equal ones have one."""
         new = Source(self.first + len(self.sources), hit, span, self.asked)
         for one in self.sources:  # passages overlap
             is_near = one.hit.source == hit.source and abs(one.hit.chunk_id - hit.chunk_id) <= 1
-            if is_near and (one.quote == new.quote if one.hit.id != hit.id else one.span == span):
+            is_equal = one.span == span if one.hit.id == hit.id else new.quote and one.quote == new.quote
+            if is_near and is_equal:
                 return one.number
         self.sources.append(new)
         return new.number
-
-
-def _best_span(text: str, claim: str) -> Span:
-    quote = snippet(text, claim)
-    start = max(0, text.find(quote))
-    return start, start + len(quote)
 
 
 _OPEN_MARKER = re.compile(r"(?<!\s)\s*([\[【［〔])([^\[\]【】［］〔〕\n]{0,80})([\]】］〕]|$)")
@@ -207,10 +221,14 @@ class LiveText:
             if marker is None or marker.fault:
                 yield self._up_to(match.end())
                 continue
+            before = self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()]
+            if is_copied(marker, before, "", [hit.text for hit in self._hits.values()]):
+                yield self._up_to(match.end())
+                continue
             self._done = match.end()
-            claim = claim_before(self._text[max(0, match.start() - CLAIM_CHARACTERS) : match.start()])
+            claim = claim_before(before)
             for hit in known:
-                yield self._turn.cite(hit, _best_span(hit.text, claim))
+                yield self._turn.cite(hit, cited_span(hit.text, claim))
         yield self._up_to(len(self._text.rstrip()))
 
     def _up_to(self, end: int) -> str:
@@ -238,28 +256,29 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     text = turn.found["text"] or ""
     if turn.found["text"] is None:  # no chat model: the passages
         for hit in hits:
-            turn.cite(hit, _best_span(hit.text, turn.question))
+            turn.cite(hit, cited_span(hit.text, turn.question))
         return
     scanned, lines = scan(text), list(_lines(text))
+    markers = citing_markers(text, scanned.markers, hits)
     checks = quote_checks(text, scanned, hits)
-    turn.unverified = [one.quote for one in checks if not one.ok]
+    turn.quotes, turn.misquoted = len(checks), [one.quote for one in checks if not one.ok]
     chips: list[tuple[int, int, list[int]]] = []
-    for marker in scanned.markers:
+    for marker in markers:
         claim = claim_before(text[max(0, marker.start - CLAIM_CHARACTERS) : marker.start])
         quoted = [one for one in checks if one.quote in claim]
         is_wrong = marker.fault or any(not one.ok for one in quoted)
         numbers = [one for one in marker.numbers if 1 <= one <= len(hits)]
-        turn.unverified += [] if numbers and not marker.fault else [marker.text]
+        turn.unresolved += [] if numbers and not marker.fault else [marker.text]
         spans = {one.found: one.span for one in quoted}
-        cited = [(hits[one - 1], spans.get(one) or _best_span(hits[one - 1].text, claim)) for one in numbers]
+        cited = [(hits[one - 1], spans.get(one) or cited_span(hits[one - 1].text, claim)) for one in numbers]
         chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited]))
     prose = [(start, end) for kind, start, end in lines if kind not in ("h", "head", "pre")]
     claims = [
         (start, end)
         for start, end in sentence_spans(text)
-        if hits and any(one < end and start < two for one, two in prose) and _is_claim(text[start:end])
+        if hits and any(one < end and start < two for one, two in prose) and is_statement(text[start:end])
     ]
-    sourced = cited_with(text, scanned.markers, claims, sources=len(hits))
+    sourced = cited_with(text, markers, claims, sources=len(hits))
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
     turn.statements, turn.bare = len(claims), len(bare)
     is_zh = resolve_language("auto", text) == "zh"
@@ -269,11 +288,6 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
             turn.blocks.append((kind, [inline(one) for one in _cells(text, start, end)]))
         else:
             turn.blocks.append((kind, [(text[start:end], "")] if kind == "pre" else inline((start, end))))
-
-
-def _is_claim(sentence: str) -> bool:
-    plain = replace_markers(sentence, "").strip()
-    return sum(map(str.isalnum, plain)) > 1 and not plain.endswith((":", "："))
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int]]:
@@ -582,7 +596,7 @@ def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) 
 
 
 def _content_hash(call: Call, identity: str) -> str:
-    row = call.whole._indexer.ledger.documents.named([identity]).get(identity)
+    row = call.whole._indexer.ledger.documents.find(identity)
     return "" if row is None or row.content_hash is None else row.content_hash
 
 
@@ -606,11 +620,13 @@ def _page_sheets(
     content, file = _content_hash(call, identity), documents.file_of(call, identity)
     boxes: dict[int, list[tuple[int, Any]]] = {}
     missing = set()
-    for number, span in marks:
+    for number, (start, end) in marks:
         own: tuple[Any, ...] = ()
         with suppress(LazyRAGError):
-            own = _boxes(call.docs, identity, content, span, file)
+            own = _boxes(call.docs, identity, content, (start, max(end, start + 1)), file)
         missing |= set() if own else {number}
+        if start == end:
+            own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own)
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
     last, size = call.docs.document(identity).pages or 0, (0, 0)
@@ -669,7 +685,7 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
 def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
 
-    Without marks from an offset on, which is a number of pages or characters.
+    Without marks from an offset on, which is a number of pages or characters. An empty place is one to scroll to.
     """
     pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
     with suppress(LazyRAGError):  # the file may have changed, or be gone
@@ -810,6 +826,7 @@ class Part(BaseModel):
     """The part of a document that is shown."""
 
     uid: str = ""
+    words: str = Field("", pattern=r"^(\d{1,9}-\d{1,9})?$")
     group: str = ""
     offset: int = Field(0, ge=0, le=2**53)
     before: int = Field(0, alias="from")
@@ -840,7 +857,7 @@ async def document_page(call: Reading, document_id: str, given: Annotated[Part, 
         if tab == "details":
             root = call.docs.get_nodes(document_ids=[root_uid(info.id)], limit=1)
             return {**context, "metadata": root[0].metadata if root else {}, "hash": _content_hash(call, info.id)}
-        return {**context, **_source(call, info, given.uid, given.offset)}
+        return {**context, **_source(call, info, given)}
 
     return await page.render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
 
@@ -849,12 +866,14 @@ def _own_groups(info: Any) -> list[tuple[str, int]]:
     return [(one, own["nodes"]) for one, own in info.groups.items() if own["nodes"] and one != LAZY_ROOT_NAME]
 
 
-def _source(call: Call, info: Any, uid: str, offset: int) -> dict[str, Any]:
-    """The text or pages of a document, with a node of it marked."""
-    node, place = None, None
+def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
+    """The text or pages of a document, with a node of it, or some words of that, marked."""
+    node, place, offset = None, None, part.offset
     with suppress(ProblemError):
-        node = found = _scope(call).node(uid)
-        place = _root_span(found, (0, len(found.text))) if found.path == info.path else None
+        node = found = _scope(call).node(part.uid)
+        start, end = map(int, part.words.split("-")) if part.words else (0, len(found.text))
+        is_inside = found.path == info.path and start <= end <= len(found.text)
+        place = _root_span(found, (start, end)) if is_inside else None
     shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
     outline = call.docs.outline(info.path)
     pages = [one.start for one in outline if one.kind == "page"]

@@ -53,7 +53,7 @@ export function source() {
     if (boxes[0] instanceof SVGElement) {
       // On phones the widest marked line fills the sheet, at most at twice its width.
       const widest = Math.max(...boxes.map((one) => one.width.baseVal.value));
-      const zoom = phone.matches ? Math.min(2, Math.max(1, 0.93 / widest)) : 1;
+      const zoom = phone.matches ? Math.min(2, Math.max(1, 0.93 / (widest || 1))) : 1;
       for (const sheet of view.querySelectorAll(".sheet")) sheet.style.width = zoom === 1 ? "" : `${Math.round(zoom * view.clientWidth)}px`;
     }
     const places = boxes.map((one) => one.getBoundingClientRect());

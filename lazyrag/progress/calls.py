@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from lazyrag.errors import CanceledError
+from lazyrag.progress.bar import Work
+from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import require
 
 if TYPE_CHECKING:
@@ -57,12 +58,12 @@ def during_call(on_progress: OnProgress | None = None, cancel: threading.Event |
     is_event = cancel is None or callable(getattr(cancel, "is_set", None))
     require(is_event, "cancel", cancel, "a threading.Event or None")
     outer = _call.get()
-    before = _call.set((on_progress or outer[0], cancel or outer[1]))
     try:
+        _call.set((on_progress or outer[0], cancel or outer[1]))
         raise_if_canceled()
         yield
     finally:
-        _call.reset(before)
+        _call.set(outer)
 
 
 def raise_if_canceled() -> None:
@@ -90,22 +91,20 @@ class ProgressMeter:
     def __init__(
         self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
     ) -> None:
-        from tqdm import tqdm  # slow to import
-
         self._what = what
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
-        # Shown in terminals, after two seconds; the rate is the average, as steps of documents take unequal times.
-        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None, smoothing=0)
+        self._work = Work(what, total, unit)
 
     def __enter__(self) -> Self:
+        self._work.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._bar.close()
+        self._work.__exit__(*exc_info)
 
     def tick(self, step: object) -> None:
         """Count one step of one document."""
@@ -124,8 +123,8 @@ class ProgressMeter:
         self._report(self._what, done)
 
     def _report(self, step: str, done: float) -> None:
-        self._bar.update(done - self._done)
         self._done = done
+        self._work.reach(done)
         if self._on_progress is not None:
             self._on_progress(Progress(self._what, step, done, self._total))
         raise_if_canceled()

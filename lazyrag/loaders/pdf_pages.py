@@ -1,0 +1,532 @@
+"""The pages of a PDF, on pypdfium2: what a child process does for `lazyrag.loaders.pdf.PdfFile`.
+
+pdfium has no limits of its own: no other process runs it on a file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import itertools
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pypdfium2
+import pypdfium2.raw as pdfium
+
+from lazyrag.data.pictures import write_png
+from lazyrag.errors import LazyRAGError, LoadError, describe_error
+from lazyrag.loaders.bidi import has_right_to_left
+from lazyrag.loaders.ocr import has_few_letters, is_garbled
+from lazyrag.loaders.pdf import load_errors
+from lazyrag.loaders.pdf_layout import letters, page_text, quarter_turns, turned
+from lazyrag.loaders.pdf_lines import BLANK, Glyph, GlyphCollector, PlacedText, SizedLine, TypeSizes
+from lazyrag.loaders.pdf_recovery import recovered
+
+_MAX_GLYPHS = 1_000_000
+_MAX_PIXELS = 40_000_000
+_MAX_TAGS = 100_000  # of a page
+_POINTS_PER_INCH = 72
+
+_TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
+_DATE_FIELDS = {"CreationDate": "created", "ModDate": "modified"}
+_PLACEHOLDERS = frozenset(["", "untitled", "anonymous", "unspecified"])  # reportlab writes them
+_DATE = re.compile(
+    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
+    r"(?:(?P<zone>[-+Z])(?:(?P<hours>\d\d)'?(?P<minutes>\d\d)?'?)?)?"
+)
+
+
+_BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes
+
+
+class OpenPdf:
+    """The file that this process has open; its methods are called by `lazyrag.loaders.pdf.PdfFile`."""
+
+    _document: Any = None
+
+    def open(self, path: str, passwords: Sequence[str], max_objects: int, max_seconds: float) -> int:
+        """Open a file, or what is left of a damaged one, and return the number of its pages.
+
+        Args:
+            path: Its path.
+            passwords: Tried one after the other.
+            max_objects: Most strings and lines of a page.
+            max_seconds: Time for all that follows.
+        """
+        self._max_objects, self._max_seconds = max_objects, max_seconds
+        self._until = time.monotonic() + max_seconds
+        self._lost = dict[int, str]()
+        self._document = self._opened(Path(path), passwords)
+        self._count = len(self._document)
+        return self._count
+
+    def _opened(self, path: Path, passwords: Sequence[str]) -> Any:
+        try:
+            return _opened(path, passwords)
+        except pypdfium2.PdfiumError:
+            found = recovered(path.read_bytes())
+            with load_errors():
+                if found is None:
+                    return _opened(_rewritten(path, passwords), ("",))
+                document = _opened(io.BytesIO(found[0]), ("",))
+                self._lost = dict(found[1])
+                return document
+
+    def _check_time(self, done: int) -> None:
+        if time.monotonic() > self._until:
+            read = f"{done} of its {self._count} pages were" if done else "none of its pages was"
+            hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
+            raise LoadError(f"Reading the PDF took longer than {self._max_seconds:g} s; {read} read by then. {hint}")
+
+    def close(self) -> None:
+        """Close the file."""
+        document, self._document = self._document, None
+        if document is not None:
+            document.close()
+
+    def read(self, has_ocr: bool) -> dict[str, Any]:  # noqa: FBT001  called by another process
+        """Read the text layer of all pages: fields of `lazyrag.loaders.pdf.Pages`."""
+        texts: list[str] = []
+        found: dict[str, Any] = {"texts": texts, "textless": [], "unread": [], "unusable": []}
+        sizes = TypeSizes()
+        for index in range(self._count):
+            self._check_time(index)
+            try:
+                glyphs, has_drawings = self._page(index)
+                lines: list[SizedLine] = []
+                text = page_text(glyphs, lines)
+            except LazyRAGError:
+                raise
+            except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
+                texts.append("")
+                sizes.add_page(())
+                found["unread"].append((index + 1, f"{type(exc).__name__}: {exc}".rstrip(": ")))
+                continue
+            texts.append(text)
+            sizes.add_page(lines)
+            if not text and index + 1 in self._lost:
+                found["unread"].append((index + 1, self._lost[index + 1]))
+            elif not text and has_drawings:
+                found["textless"].append(index + 1)
+            elif text and has_ocr and not self._is_usable(index, text):
+                found["unusable"].append(index + 1)
+        return {**found, "outline": self._outline() or sizes.headings(), "file_metadata": self._metadata()}
+
+    def layers(self) -> list[bool]:
+        """Whether three of the pages have a text layer, without empty ones."""
+        found = set()
+        for at in {0, self._count // 2, self._count - 1} & {*range(self._count)}:
+            glyphs, has_drawings = self._page(at)
+            if glyphs or has_drawings:
+                found.add(not has_drawings)
+        return [*found]
+
+    def _page(self, index: int) -> tuple[list[Glyph], bool]:
+        """Characters of a page in drawing order, and, if there are none, whether it has pictures or lines."""
+        with self._opened_page(index) as (page, text):
+            if pdfium.FPDFPage_CountObjects(page) > self._max_objects:
+                problem = f"A page of the PDF has more than {self._max_objects:,} strings and lines."
+                raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
+            glyphs = page_glyphs(PageText(page, text))
+            return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
+
+    @contextmanager
+    def _opened_page(self, index: int) -> Iterator[tuple[Any, Any]]:
+        """Open a page and its text, pdfium's own handles."""
+        with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+            yield page.raw, text.raw
+
+    def image(self, index: int, dots_per_inch: int, pixels_wide: int) -> bytes:
+        """Render a page: an array (height, width, 3) uint8, RGB, as a .npy; coarser where it would be huge."""
+        with closing(self._document[index]) as page:
+            width, height = page.get_size()
+            scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
+            pixels = max(1.0, width * height * scale * scale)
+            scale *= min(1.0, (_MAX_PIXELS / pixels) ** 0.5)
+            with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
+                np.save(file := io.BytesIO(), bitmap.to_numpy()[:, :, :3])
+        return file.getvalue()
+
+    def placed(self, index: int) -> tuple[str, tuple[int, ...]]:
+        """The text of a page, made as for ingestion, with the character on the page of each letter."""
+        with self._opened_page(index) as (page, text):
+            glyphs = page_glyphs(_PlacedPage(page, text))
+        found = PlacedText.of(page_text(glyphs))
+        return str(found), found.at
+
+    def boxes(self, index: int, characters: Sequence[int]) -> tuple[float, list[tuple[float, ...]]]:
+        """The height of a page, and left, top, right and bottom of characters; all in widths of the page."""
+        with self._opened_page(index) as (page, text):
+            return shown_height(page), [*_character_boxes(page, text, characters)]
+
+    def pictures(self, index: int) -> list[tuple[Any, ...]]:
+        """The pictures of a page: place, what they are, else the error, caption, alternative text, page."""
+        from lazyrag.loaders.pictures import MAX_PICTURES, WHOLE_PAGE, caption_among, describe_object  # rarely needed
+
+        found = []
+        with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+            alternatives = _alternative_texts(page)
+            where, (wide, high) = f"page {index + 1}", page.get_size()
+            for number, (one, tag) in enumerate(itertools.islice(_image_objects(page), MAX_PICTURES)):
+                left, bottom, right, top = one.get_bounds()
+                if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= WHOLE_PAGE * wide * high:
+                    continue
+                below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
+                above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
+                caption = caption_among(below) or caption_among(above)
+                described, error = None, None
+                try:
+                    described = describe_object(one)
+                except Exception as exc:  # noqa: BLE001  it is the result
+                    error = describe_error(exc)
+                found.append((f"{index + 1}/{number}", described, error, caption, alternatives.get(tag, ""), where))
+        return found
+
+    def picture(self, index: int, number: int) -> bytes:
+        """A picture of a page as a file."""
+        from lazyrag.loaders.pictures import check_pixels, jpeg_of
+
+        with closing(self._document[index]) as page:
+            one, _ = next(itertools.islice(_image_objects(page), number, None), (None, 0))
+            if one is None:
+                raise LoadError(f"Page {index + 1} has no such picture.")
+            check_pixels(*one.get_px_size())
+            data = jpeg_of(one)
+            if data is None:
+                with closing(one.get_bitmap()) as bitmap:
+                    bitmap.warn_on_close = False  # nothing refers to its pixels after that
+                    data = write_png(bitmap.to_numpy(), is_blue_first=True)
+            return data
+
+    def _metadata(self) -> dict[str, str]:
+        """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO 8601."""
+        value = self._document.get_metadata_value
+        found = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
+        found |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
+        return {
+            name: text.encode("utf-8", "replace").decode() for name, text in found.items() if text not in _PLACEHOLDERS
+        }
+
+    def _outline(self) -> list[tuple[int, str, int]]:
+        """Level from 1, title and index of the page of each entry; those without a page or a title are skipped."""
+        found = []
+        with suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
+            for entry in self._document.get_toc():
+                target, title = entry.get_dest(), " ".join(entry.get_title().replace("\x00", "").split())
+                page = None if target is None else target.get_index()
+                if title and page is not None and 0 <= page < self._count:
+                    found.append((entry.level + 1, title, page))
+        return found
+
+    def _is_usable(self, index: int, text: str) -> bool:
+        """Whether the text layer of a page holds its words: not garbled, and not a few of them over a scan."""
+        if is_garbled(text):
+            return False
+        if not has_few_letters(text):
+            return True
+        with self._opened_page(index) as (page, _):
+            return not _is_covered(page)
+
+
+def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:
+    for password in passwords:
+        try:
+            return pypdfium2.PdfDocument(source, password=password or None)
+        except pypdfium2.PdfiumError as exc:
+            if getattr(exc, "err_code", None) != pdfium.FPDF_ERR_PASSWORD and "password" not in str(exc).lower():
+                raise
+    raise _wrong_password(passwords)
+
+
+def _wrong_password(passwords: Sequence[str]) -> LoadError:
+    problem = "no password that PdfLoader was given opens it" if any(passwords) else "it needs a password"
+    hint = "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without one."
+    return LoadError(f"The PDF is encrypted, and {problem}. {hint}")
+
+
+def _rewritten(path: Path, passwords: Sequence[str]) -> io.BytesIO:
+    """A file that pdfium cannot open, rewritten by pypdf, which tolerates other flaws."""
+    import pypdf  # rarely needed, and slow to import
+
+    logging.disable()  # flaws of a file that matter are reported by our own errors
+    with pypdf.PdfReader(path) as reader:
+        if reader.is_encrypted and not any(reader.decrypt(one) for one in passwords):
+            raise _wrong_password(passwords)
+        target = io.BytesIO()
+        pypdf.PdfWriter(clone_from=reader).write(target)
+        return target
+
+
+def iso_date(text: str) -> str:
+    """A date of a PDF as ISO 8601; "" if it is not one.
+
+    Example:
+        >>> iso_date("D:20240131093000+08'00'"), iso_date("D:2024"), iso_date("yesterday")
+        ('2024-01-31T09:30:00+08:00', '2024-01-01T00:00:00', '')
+    """
+    found = _DATE.match(text.strip())
+    if found is None:
+        return ""
+    part = {name: value or "" for name, value in found.groupdict().items()}
+    zone = part["zone"]
+    if zone in ("+", "-"):
+        zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
+    day = f"{part['year']}-{part['month'] or '01'}-{part['day'] or '01'}"
+    return f"{day}T{part['hour'] or '00'}:{part['minute'] or '00'}:{part['second'] or '00'}{zone}"
+
+
+_SHOWN_WIDE = 1 << 24  # pdfium converts to integers
+
+
+def shown_height(page: Any) -> float:
+    """The height of a page as it is shown, in widths of it."""
+    return pdfium.FPDF_GetPageHeightF(page) / (pdfium.FPDF_GetPageWidthF(page) or 1.0) or 1.0
+
+
+def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
+    """A point of a page as it is shown, turned and cropped: from its top left, in widths of it."""
+    across, down, height = ctypes.c_int(), ctypes.c_int(), round(_SHOWN_WIDE * shown_height(page))
+    pdfium.FPDF_PageToDevice(page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down))
+    return across.value / _SHOWN_WIDE, down.value / _SHOWN_WIDE
+
+
+def _has_drawings(page: Any) -> bool:
+    count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
+    kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
+    return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
+
+
+def _image_objects(page: Any) -> Iterator[tuple[Any, int]]:
+    """The pictures on an open page, in drawing order, and the numbers of their marked content."""
+    for one in page.get_objects(filter=(pdfium.FPDF_PAGEOBJ_IMAGE,), max_depth=5):
+        yield one, pdfium.FPDFPageObj_GetMarkedContentID(one.raw)
+
+
+def _alternative_texts(page: Any) -> dict[int, str]:
+    """Alternative texts of the pictures on a tagged, open page, by number of their marked content."""
+    found: dict[int, str] = {}
+    tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
+    if not tree:
+        return found
+    count = pdfium.FPDF_StructTree_CountChildren(tree)
+    waiting = [pdfium.FPDF_StructTree_GetChildAtIndex(tree, at) for at in range(count)]
+    for _ in range(_MAX_TAGS):
+        if not waiting:
+            break
+        one = waiting.pop()
+        size = pdfium.FPDF_StructElement_GetAltText(one, None, 0) if one else 0
+        if size > 2:
+            buffer = ctypes.create_string_buffer(size)
+            pdfium.FPDF_StructElement_GetAltText(one, buffer, size)
+            for at in range(pdfium.FPDF_StructElement_GetMarkedContentIdCount(one)):
+                number = pdfium.FPDF_StructElement_GetMarkedContentIdAtIndex(one, at)
+                found[number] = buffer.raw[: size - 2].decode("utf-16-le", "replace")
+        count = pdfium.FPDF_StructElement_CountChildren(one) if one else 0
+        waiting += [pdfium.FPDF_StructElement_GetChildAtIndex(one, at) for at in range(count)]
+    pdfium.FPDF_StructTree_Close(tree)
+    return found
+
+
+_COVERED = 0.6  # of a page, by one picture
+
+
+def _is_covered(page: Any) -> bool:
+    """Whether a picture covers most of a page, as in scans."""
+    edges = [ctypes.c_float() for _ in range(4)]
+    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
+    for at in range(max(0, int(pdfium.FPDFPage_CountObjects(page)))):
+        one = pdfium.FPDFPage_GetObject(page, at)
+        if pdfium.FPDFPageObj_GetType(one) != pdfium.FPDF_PAGEOBJ_IMAGE:
+            continue
+        if pdfium.FPDFPageObj_GetBounds(one, *map(ctypes.byref, edges)):
+            left, bottom, right, top = (edge.value for edge in edges)
+            if (right - left) * (top - bottom) >= _COVERED * area:
+                return True
+    return False
+
+
+_WORD = re.compile(r" |[!-~]+(?: [!-~]+)+|[^\s\ufffe\x02]+|[\ufffe\x02]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_WIDEST = 1.3  # of a letter, in font sizes
+_EDGE = 1.0  # points beyond the crop box that count as inside
+
+
+def page_glyphs(page: PageText) -> list[Glyph]:
+    """The characters of a page, without the spaces and line ends that pdfium adds.
+
+    A word on one line, as most are, is located by its ends alone: four calls for six characters. So is an English line
+    that is drawn by one operator, with its blanks.
+    """
+    text = page.text
+    count = pdfium.FPDFText_CountChars(text)
+    if count > _MAX_GLYPHS:
+        raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
+    found: list[Glyph] = []
+    content = _all_text(text, count)
+    # Characters beyond the first 65,536 have indices that differ from those of UTF-16 units.
+    if content is None or has_right_to_left(content):
+        return page.read_characters(0, count, found)
+    for stretch in _WORD.finditer(content):
+        start = stretch.start()
+        if " " not in stretch[0] or page.is_drawn_at_once(start, stretch[0]):
+            page.read_stretch(start, stretch[0], found)
+            continue
+        for part in re.finditer(r" |[^ ]+", stretch[0]):
+            page.read_stretch(start + part.start(), part[0], found)
+    return found
+
+
+def _all_text(text: Any, count: int) -> str | None:
+    """The page's text if each of its characters is one UTF-16 unit; else None."""
+    buffer = (ctypes.c_ushort * (count + 1))()
+    written = pdfium.FPDFText_GetText(text, 0, count, buffer)
+    if written != count + 1:
+        return None
+    content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
+    return content if len(content) == count and not _SURROGATE.search(content) else None
+
+
+class PageText:
+    """Locates the characters of a page."""
+
+    def __init__(self, page: Any, text: Any) -> None:
+        self.text = text
+        bounds = pdfium.FS_RECTF()
+        is_bounded = pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds)) and bounds.right > bounds.left
+        self._bounds = (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
+        self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
+        self._across, self._up = ctypes.c_double(), ctypes.c_double()
+        self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
+        self._at_across, self._at_up = ctypes.byref(self._across), ctypes.byref(self._up)
+
+    def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
+        """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
+        return letters(text)
+
+    def is_drawn_at_once(self, start: int, line: str) -> bool:
+        """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
+        if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
+            return False
+        at = line.find(" ")
+        while at >= 0:
+            if pdfium.FPDFText_IsGenerated(self.text, start + at):
+                return False
+            at = line.find(" ", at + 1)
+        return True
+
+    def read_stretch(self, start: int, stretch: str, found: list[Glyph]) -> None:
+        """Add a blank, a word or a line, as one glyph where possible."""
+        if stretch == " ":
+            if not pdfium.FPDFText_IsGenerated(self.text, start):
+                found.append(BLANK)
+        elif len(stretch) > 1 and (glyph := self._read_whole(start, stretch)):
+            found.append(glyph)
+        else:
+            self.read_characters(start, start + len(stretch), found)
+
+    def _read_whole(self, start: int, stretch: str) -> Glyph | None:
+        """A stretch as one glyph; None if its characters have to be read one by one."""
+        first, last = self.placed(start), self.placed(start + len(stretch) - 1)
+        if first is None or last is None or not (self._is_shown(first[0]) and self._is_shown(last[0])):
+            return None
+        size, turn = self.size_and_turn(start)
+        left, _, base = turned(turn, *first)
+        last_left, right, last_base = turned(turn, *last)
+        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(stretch):
+            return None
+        read = self.letters(start, stretch)
+        return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
+
+    def _is_shown(self, box: tuple[float, float, float, float]) -> bool:
+        """Whether the middle of a box is within the crop box."""
+        if self._bounds is None:
+            return True
+        across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        left, bottom, right, top = self._bounds
+        return not (across < left - _EDGE or across > right + _EDGE or up < bottom - _EDGE or up > top + _EDGE)
+
+    def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
+        """Add the characters of a stretch, one glyph each."""
+        size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
+        expected: tuple[float, float] | None = None
+        collected = GlyphCollector(found)
+        for at in range(start, end):
+            code = pdfium.FPDFText_GetUnicode(self.text, at)
+            if 0xD800 <= code < 0xDC00:
+                high = code
+                continue
+            if 0xDC00 <= code < 0xE000:
+                code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00) if high else 0xFFFD
+            high = 0
+            if code in (0x0D, 0x0A, 0x20) and pdfium.FPDFText_IsGenerated(self.text, at):
+                expected = None
+                continue
+            placed = self.placed(at)
+            if placed is None or not self._is_shown(placed[0]):
+                continue
+            box, (x, y) = placed
+            if code == 0x20 and box[0] == box[2] and box[1] == box[3]:  # added by pdfium as well
+                continue
+            if expected is None or abs(y - expected[1]) > 0.01 or abs(x - expected[0]) > size:
+                size, turn = self.size_and_turn(at)
+            expected = (box[2], y)
+            read = self.letters(at, chr(code) if code <= 0x10FFFF else "\ufffd")
+            if read:
+                left, right, base = turned(turn, box, (x, y))
+                if has_right_to_left(read):  # the boxes of some writers are narrower than their glyphs
+                    left = min(left, turned(turn, (x, y, x, y), (x, y))[0])
+                collected.add(Glyph(read, left, right, base, size, turn), (box[0], x, y))
+        return collected.glyphs()
+
+    def placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
+        """The box of a character, and where it begins on its base line."""
+        if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._at_box):
+            return None
+        if not pdfium.FPDFText_GetCharOrigin(self.text, at, self._at_across, self._at_up):
+            return None
+        box = self._box
+        return (box.left, box.bottom, box.right, box.top), (self._across.value, self._up.value)
+
+    def size_and_turn(self, at: int) -> tuple[float, int]:
+        """The font size of a character, and the quarter turns of its line to the left."""
+        size = abs(pdfium.FPDFText_GetFontSize(self.text, at)) or 1.0
+        if not pdfium.FPDFText_GetMatrix(self.text, at, self._at_matrix):
+            return size, 0
+        matrix = self._matrix
+        scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
+        return size * scale or size, quarter_turns(matrix.a, matrix.b)
+
+
+class _PlacedPage(PageText):
+    """Locates the characters of a page, and notes their indices."""
+
+    def letters(self, at: int, text: str) -> str:
+        """See `PageText.letters`."""
+        read = [(number, letters(one)) for number, one in enumerate(text, at)]
+        return PlacedText("".join(one for _, one in read), tuple(number for number, one in read for _ in one))
+
+
+def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterator[tuple[float, ...]]:
+    """Left, top, right and bottom of characters on the page as it is shown, in widths of the page."""
+    located = PageText(page, text)
+    for at in characters:
+        placed = located.placed(at) if at >= 0 else None
+        if placed is None:
+            continue
+        (left, bottom, right, top), (across, up) = placed
+        size, turn = located.size_and_turn(at)
+        # The heights that fonts name reach over the lines above and below, or are missing.
+        low, high = (_BELOW * size, _ABOVE * size) if turn in (0, 3) else (_ABOVE * size, _BELOW * size)
+        if turn % 2 and across - low < (left + right) / 2 < across + high:
+            left, right = across - low, across + high
+        elif not turn % 2 and up - low < (bottom + top) / 2 < up + high:
+            bottom, top = up - low, up + high
+        xs, ys = zip(shown_point(page, left, top), shown_point(page, right, bottom), strict=True)
+        yield min(xs), min(ys), max(xs), max(ys)

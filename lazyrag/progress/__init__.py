@@ -1,0 +1,1 @@
+"""Long calls: their progress, cancelling them, and blocks that an interrupt leaves whole."""

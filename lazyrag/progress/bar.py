@@ -1,0 +1,125 @@
+"""The progress bar: one for all that a process does, in whole numbers, where the standard error is a terminal."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Self
+
+R = TypeVar("R")
+
+_DELAY_S = 0.3  # what is done by then needs no bar
+_TICK_S = 0.1
+_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}<{remaining}]{postfix}"
+
+
+class Work:
+    """Work in progress, which the bar shows until its end; of work inside of other work, the bar shows both.
+
+    Args:
+        what: Its name.
+        total: How many units there are.
+        unit: What is counted.
+
+    Example:
+        >>> with Work("sync", 2, "file") as work:
+        ...     work.reach(1)
+        >>> work.done
+        1
+    """
+
+    _all: list[Work] = []  # noqa: RUF012  of all threads, outer ones first
+    _lock = threading.RLock()
+    _bar: Any = None
+    _timer = threading.Timer(_DELAY_S, print)
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.done: float = 0
+
+    def __enter__(self) -> Self:
+        if sys.stderr is not None and sys.stderr.isatty() and _is_parent():
+            with Work._lock:
+                Work._all.append(self)
+                if self is Work._all[0]:  # the bar appears even if nothing is done by then
+                    Work._timer = threading.Timer(_DELAY_S, _appear)
+                    Work._timer.daemon = True
+                    Work._timer.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with Work._lock:
+            if self in Work._all:
+                Work._all.remove(self)
+            if not Work._all:
+                Work._timer.cancel()
+                if Work._bar is not None:
+                    Work._bar.close()
+                    Work._bar = None
+
+    def reach(self, done: float) -> None:
+        """Set how many units are done."""
+        self.done = done
+        if Work._bar is not None:
+            _draw()
+
+    def counted(self, function: Callable[[Any], R]) -> Callable[[Any], R]:
+        """A function that does one unit."""
+
+        def call(given: Any) -> R:
+            self.reach(self.done + 1)
+            return function(given)
+
+        return call
+
+
+def _is_parent() -> bool:
+    """Whether this process has its terminal for itself: one that loads files for another shares it."""
+    from multiprocessing import parent_process  # slow to import
+
+    return parent_process() is None
+
+
+@functools.cache
+def _bar_class() -> Any:
+    """Progress bars of tqdm with another lock: its own one may stay locked after an interrupt."""
+    from tqdm import tqdm  # slow to import
+
+    bar_class: Any = type("Bar", (tqdm,), {})
+    bar_class.set_lock(threading.RLock())
+    return bar_class
+
+
+def _appear() -> None:
+    with Work._lock:
+        if Work._all and Work._bar is None:
+            Work._bar = _bar_class()(
+                bar_format=_FORMAT,
+                leave=False,
+                dynamic_ncols=True,
+                smoothing=0,
+                delay=1e-9,  # not before its first numbers are set
+                mininterval=_TICK_S,
+                miniters=1,
+            )
+            _draw()
+            Work._bar.refresh()
+
+
+def _draw() -> None:
+    with Work._lock:
+        if Work._bar is None or not Work._all:
+            return
+        bar, first, last = Work._bar, Work._all[0], Work._all[-1]
+        bar.total, bar.unit = first.total, first.unit
+        bar.set_description_str(first.what, refresh=False)
+        inner = "" if last is first else f"{last.what} {int(last.done)}/{last.total}"
+        bar.set_postfix_str(inner, refresh=False)
+        bar.update(int(first.done) - bar.n)
