@@ -98,6 +98,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         ConfigError: If there is no retriever, or an argument is out of its range, or does not go with the others.
 
     Example:
+        >>> from lazyrag import Document
         >>> docs = Document()
         >>> _ = docs.add_texts({"a": "green tea", "b": "green salad", "c": "black coffee"})
         >>> by_words = Retriever(docs, "FineChunk", similarity="bm25")
@@ -171,6 +172,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             NotRegisteredError: If a name is unknown.
 
         Example:
+            >>> from lazyrag import Document
             >>> docs = Document(embed=lambda text: [float(len(text)), 1.0])
             >>> _ = docs.add_texts({"a": "green tea", "b": "black coffee"})
             >>> [node.text for node in HybridRetriever.over(docs, "FineChunk")("tea")]
@@ -280,6 +282,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
         Example:
             >>> import asyncio
+            >>> from lazyrag import Document
             >>> docs = Document()
             >>> _ = docs.add_texts({"a": "green tea", "b": "black tea"})
             >>> english, chinese = (Retriever(docs, "FineChunk", name) for name in ("bm25", "bm25_chinese"))
@@ -694,6 +697,7 @@ def retriever_for(
         NotRegisteredError: If the group or the similarity is unknown.
 
     Example:
+        >>> from lazyrag import Document
         >>> docs = Document()
         >>> _ = docs.add_texts({"a": "green tea, tea and tea", "b": "green tea from Wuyi"})
         >>> [node.path for node in retriever_for("keyword_search", docs, "FineChunk")("tea from Wuyi")]

@@ -91,6 +91,7 @@ class Retriever(BaseRetriever[T_co]):
         ConfigError: If another argument is out of its range, or a keyword unknown.
 
     Example:
+        >>> from lazyrag import Document
         >>> retriever = Retriever(Document(), "FineChunk", similarity="bm25_chinese", topk=3)
         >>> retriever("绿茶怎么泡？")
         []
@@ -340,6 +341,7 @@ class Retriever(BaseRetriever[T_co]):
 
         Example:
             >>> vectors = {"tea": [1.0, 0.0], "green tea": [0.8, 0.6], "coffee": [0.6, -0.8]}
+            >>> from lazyrag import Document
             >>> docs = Document(embed=vectors.__getitem__)
             >>> _ = docs.add_texts({"a": "green tea", "b": "coffee"})
             >>> retriever = Retriever(docs, "FineChunk")

@@ -12,7 +12,6 @@ from html.parser import HTMLParser
 
 import pytest
 from fastapi.testclient import TestClient
-from lazyrag.server.page.page.page import CSP
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.data.segment import root_uid
@@ -22,6 +21,7 @@ from lazyrag.server.core.access import Access
 from lazyrag.server.core.config import ModelsConfig, open_chat
 from lazyrag.server.core.service import Service
 from lazyrag.server.page import read as page_read
+from lazyrag.server.page.page import CSP
 from tests import model_server
 
 HTML = {"Accept": "text/html"}

@@ -394,7 +394,7 @@ CALLS = re.compile(
 def messages() -> list[str]:
     """The texts of the errors of loaders, those that are put into them by "x"."""
     found = []
-    for path in [*Path(ROOT, "lazyrag", "loaders").glob("*.py"), Path(ROOT, "lazyrag", "document", "load_files.py")]:
+    for path in [*Path(ROOT, "lazyrag", "loaders").glob("*.py"), Path(ROOT, "lazyrag", "ingest", "load_files.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Raise, ast.Return, ast.Assign)):
                 inside = [*ast.walk(node)]

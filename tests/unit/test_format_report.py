@@ -177,7 +177,7 @@ def test_archives_are_not_loaded_where_functions_may_read_them(tmp_path):
 def test_the_command_prints_80_columns(tmp_path, monkeypatch, capsys):
     """A table with Chinese suffixes and long reasons; the JSON has the same."""
     monkeypatch.setenv("COLUMNS", "80")
-    for name, data in {"茶.文档": bytes(range(256)), "a.doc": b"\xd0\xcf\x11\xe0" + bytes(99), "b.md": b"tea"}.items():
+    for name, data in {"茶.文档": bytes(range(256)), "a.docx": b"PK\3\4" + bytes(99), "b.md": b"tea"}.items():
         (tmp_path / name).write_bytes(data)
     assert run(["index", "--plan", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -187,4 +187,4 @@ def test_the_command_prints_80_columns(tmp_path, monkeypatch, capsys):
     assert run(["index", "--plan", "--json", str(tmp_path)]) == 1
     formats = json.loads(capsys.readouterr().out)["result"]["formats"]
     assert formats[0] == {"kind": ".md", "how": "text", "files": 1, "bytes": 3, "why": ""}
-    assert {one["kind"] for one in formats} == {".md", ".doc", ".文档"}
+    assert {one["kind"] for one in formats} == {".md", ".docx", ".文档"}

@@ -13,10 +13,10 @@ import pytest
 
 from lazyrag import Document, IngestionWarning
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.ingest.load_files import resident_bytes
 from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from lazyrag.loaders.pdf import PdfLoader
+from lazyrag.loaders.process import resident_bytes
 from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, long_pdf, many_mails, peak_of, strings, zipped
 from tests.interpreter import ROOT
 

@@ -100,7 +100,7 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
     embed.identity = "length"
     embed.probe = False
     with monkeypatch.context() as patch:
-        for module in ("data.segment", "document.sync", "document.changes", "loaders.directory"):
+        for module in ("data.segment", "ingest.sync", "ingest.dataset", "loaders.directory", "read.versions"):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
         patch.setattr("lazyrag.ingest.sync.with_normal_names", lambda _, values: dict(values))
         with Document(written, embed=embed, store_conf=store) as docs:
