@@ -144,7 +144,7 @@ def _job(row: tuple[Any, ...]) -> Job:
 
 
 class Jobs:
-    """The jobs of a Document. Use `Document.jobs`.
+    """Calls of methods of a Document that a `Worker` runs.
 
     Args:
         docs: The Document, not restricted; of a read-only one, only the table of jobs is written.

@@ -141,7 +141,7 @@ def test_other_arguments_are_checked(docs, tmp_path):
     ):
         Worker(reader)
     with pytest.raises(ConfigError, match="restricted"):
-        _ = docs.restricted({"file_type": ".txt"}).jobs
+        Jobs(docs.restricted({"file_type": ".txt"}))
 
 
 def test_a_read_only_document_submits_for_the_writer(docs):
