@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
@@ -23,10 +23,9 @@ from lazyrag.data.tables import cell_range
 from lazyrag.document import sql_process
 from lazyrag.document.sql_process import MEMORY, ROW_BITS
 from lazyrag.errors import ConfigError, missing_package, sentence
+from lazyrag.read.catalogue import read_text_of
+from lazyrag.read.scope import Collection
 from lazyrag.validation import validate_integer, validate_text
-
-if TYPE_CHECKING:
-    from lazyrag.document.document import Document
 
 _MAX_NAME = 60
 _RESERVED = frozenset(
@@ -154,7 +153,7 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
     return lines if len(lines) == count else []
 
 
-def list_tables(docs: Document) -> list[Table]:
+def list_tables(docs: Collection) -> list[Table]:
     """Return the tables of a Document; see `Document.tables`."""
     nodes = docs.get_nodes(TABLE)
     many = {path for path, some in itertools.groupby(nodes, lambda node: node.path) if len(list(some)) > 1}
@@ -201,7 +200,7 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-def run_sql(docs: Document, query: str, limit: int) -> list[SqlRow]:
+def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
     """Run a SELECT over the tables of a Document; see `Document.sql`."""
     validate_text("query", query)
     validate_integer("limit", limit, 1)
@@ -254,7 +253,7 @@ def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> S
 
 
 def _rows(
-    docs: Document, used: Mapping[int, Table], joined: Collection[str], names: list[str], rows: list[tuple[Any, ...]]
+    docs: Collection, used: Mapping[int, Table], joined: Container[str], names: list[str], rows: list[tuple[Any, ...]]
 ) -> list[SqlRow]:
     beside = tuple(table.location for table in used.values() if table.name not in joined)  # in subqueries
     taken: set[str] = set()
@@ -279,14 +278,14 @@ def _known_keys(keys: Sequence[int | None] | None) -> list[int] | None:
     return None if keys is None else sorted({key for key in keys if key is not None})
 
 
-def _places(docs: Document, used: Mapping[int, Table], keys: Iterable[int]) -> dict[int, TableLocation]:
+def _places(docs: Collection, used: Mapping[int, Table], keys: Iterable[int]) -> dict[int, TableLocation]:
     """The locations of rows by key."""
     texts: dict[str, str] = {}
     found: dict[int, TableLocation] = {}
     for at, some in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
         table, own = used[at], list(some)
         if table.path not in texts:
-            texts[table.path] = docs.read(table.path)
+            texts[table.path] = read_text_of(docs.reader, table.path, None)
         numbers = [key & ((1 << ROW_BITS) - 1) for key in own]
         found.update(zip(own, table.row_locations(numbers, texts[table.path]), strict=True))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import os
@@ -445,11 +444,15 @@ def load_file(
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
 
 
+file_parts: Registry[Callable[..., Any]] = Registry("part of files")
+"""What finds parts of files, above the loaders: pictures are in archives, too."""
+file_parts.declare("pictures", "lazyrag.loaders.pictures:find_pictures")
+
+
 def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
-    pictures = importlib.import_module("lazyrag.loaders.pictures")  # it reads what is inside of archives, as loaders do
     loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
     suffix = reader.content or known_suffix(path)
-    found: FoundPictures = pictures.find_pictures(path, suffix, loader, linked=kind == LINKED_PICTURES)
+    found: FoundPictures = file_parts["pictures"](path, suffix, loader, linked=kind == LINKED_PICTURES)
     return LoadedFile(found.write())
 
 

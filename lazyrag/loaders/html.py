@@ -15,10 +15,9 @@ from lxml import etree, html
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError, NoReaderError, sentence
-from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
+from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, picture_text
 from lazyrag.loaders.base import LoadedFile, join_parts, moved, reading
 from lazyrag.loaders.detect import clean, decode, find_encoding
-from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations

@@ -13,14 +13,15 @@ from lazyrag.loaders.archives import (
     Element,
     Relation,
     attribute,
+    by_place,
     local_name,
     open_archive,
+    picture_text,
     properties,
     related,
     relations,
 )
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts, moved, reading
-from lazyrag.loaders.office import by_place, picture_text
 from lazyrag.loaders.tables import GridCell, read_table
 
 _TRUE = frozenset(["1", "true"])

@@ -13,10 +13,18 @@ from typing import Any, NamedTuple
 from lazyrag.data.segment import Location
 from lazyrag.data.tables import FoundTable
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, properties, related, relations
+from lazyrag.loaders.archives import (
+    Archive,
+    Element,
+    local_name,
+    open_archive,
+    picture_text,
+    properties,
+    related,
+    relations,
+)
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean
-from lazyrag.loaders.office import picture_text
 from lazyrag.loaders.tables import GridCell, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean

@@ -23,9 +23,10 @@ from lazyrag.server.api import dify, rerank, uploads
 from lazyrag.server.api import documents as routes_documents
 from lazyrag.server.api import search as routes_search
 from lazyrag.server.core import sets
-from lazyrag.server.core.access import AccessMiddleware, wants_page
+from lazyrag.server.core.middleware import AccessMiddleware, wants_page
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of, with_problems
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.service import Service
 from lazyrag.server.core.sets import unopened_sets
 from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files

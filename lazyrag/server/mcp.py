@@ -35,11 +35,13 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.read.catalogue import find_root
 from lazyrag.server.api.documents import Texts, submit_texts
-from lazyrag.server.api.search import MAX_QUERY, Body, Name, Scope, SearchOptions, Span, filter_of, list_of
+from lazyrag.server.api.search import MAX_QUERY, Name, Scope, SearchOptions, Span, filter_of, list_of
 from lazyrag.server.api.uploads import Call
+from lazyrag.server.core.body import Body
 from lazyrag.server.core.config import open_set, read_config
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
-from lazyrag.server.core.service import Principal, Service, passage_url
+from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.jobs import Jobs
 from lazyrag.validation import require
 

@@ -386,7 +386,8 @@ class _JsonLines(logging.Formatter):
 def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.server.core.guard import delete_old_answers, worker_of
-    from lazyrag.server.core.sets import MadeSets, SetFollower
+    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.sets import SetFollower
 
     os.nice(5)  # queries go first
     sys.setswitchinterval(
@@ -453,8 +454,9 @@ def _answer(
 ) -> None:
     """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
     from lazyrag.server.core.access import Access
+    from lazyrag.server.core.made_sets import MadeSets
     from lazyrag.server.core.service import Service
-    from lazyrag.server.core.sets import MadeSets, SetFollower
+    from lazyrag.server.core.sets import SetFollower
 
     limits, state = config.limits, config.server.state
     hosts, texts = config.server.allowed_hosts, config.server.audit_texts
@@ -517,7 +519,7 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     from lazyrag.server.app import create_app
-    from lazyrag.server.core.access import TimedProtocol
+    from lazyrag.server.core.middleware import TimedProtocol
 
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:

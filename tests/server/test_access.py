@@ -17,9 +17,10 @@ from fastapi.testclient import TestClient
 from lazyrag import Document
 from lazyrag.errors import ConfigError, NotRegisteredError, StoreError
 from lazyrag.server.app import create_app
-from lazyrag.server.core import access as access_module
-from lazyrag.server.core.access import ACCESS_FORMAT, SESSION_S, Access, AccessMiddleware, Buckets, check_bind
-from lazyrag.server.core.service import Principal
+from lazyrag.server.core import middleware
+from lazyrag.server.core.access import ACCESS_FORMAT, SESSION_S, Access, Buckets, check_bind
+from lazyrag.server.core.middleware import AccessMiddleware
+from lazyrag.server.core.principal import Principal
 from lazyrag.storage.database import Database, FileFormat
 
 SETS = "/api/v1/session"  # a route that every scope may ask
@@ -414,7 +415,7 @@ def test_a_one_time_token_opens_one_session(access, monkeypatch):
 
 def test_streams_end_with_their_token(service, access, monkeypatch):
     """A revocation ends the streams that are open, and so does the first token those without one."""
-    monkeypatch.setattr(access_module, "CHECK_S", 0.0)
+    monkeypatch.setattr(middleware, "CHECK_S", 0.0)
     token, text = access.create()
     sent = []
 
@@ -437,7 +438,7 @@ def test_streams_end_with_their_token(service, access, monkeypatch):
 
 def test_streams_are_bounded(service, access, monkeypatch):
     """A principal has so many streams at a time; others have theirs."""
-    monkeypatch.setattr(access_module, "MAX_STREAMS", 2)
+    monkeypatch.setattr(middleware, "MAX_STREAMS", 2)
     texts = [access.create()[1] for _ in range(2)]
     statuses = []
 

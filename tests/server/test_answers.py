@@ -14,8 +14,9 @@ from fastapi.testclient import TestClient
 from lazyrag.server.api import answers as routes_answers
 from lazyrag.server.api.answers import MAX_WRITING, Notebook
 from lazyrag.server.app import create_app
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.service import Service
 from tests.server.openapi import check, conforms
 
 SET = "/api/v1/sets/notes"

@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 from lazyrag import DataType, DocField, Document
 from lazyrag.server.app import create_app
 from lazyrag.server.core.config import SetConfig, open_set
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.principal import Principal
+from lazyrag.server.core.service import Service
 from lazyrag.server.jobs import Jobs
 from tests.picture_files import GARDEN, in_word
 from tests.server.running import run_jobs

@@ -17,8 +17,8 @@ import uvicorn
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from lazyrag import Document
-from lazyrag.server.core import access as access_module
-from lazyrag.server.core.access import TimedProtocol
+from lazyrag.server.core import middleware
+from lazyrag.server.core.middleware import TimedProtocol
 from tests.shared import is_required
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -207,7 +207,7 @@ def test_a_hostile_page_in_a_browser(app, service, touched, tmp_path):
 
         assert "done" in _visit(f"http://localhost:{other}/", tmp_path / "profile")
         assert touched == []
-        denied = [one for one in service.access.audit(access_module.Principal()) if one.status == 403]
+        denied = [one for one in service.access.audit(middleware.Principal()) if one.status == 403]
         assert {"POST /touch/form", "POST /touch/multipart", "POST /touch/text"} <= {one.action for one in denied}
         assert "done" in _visit(f"http://127.0.0.1:{port}/own", tmp_path / "profile")
         assert {"form", "multipart", "text", "json", "put", "empty"} <= set(touched)
@@ -240,7 +240,7 @@ def test_names_in_headers(app, client):
 @pytest.mark.slow
 def test_oversized_requests(client, touched):
     """With and without a stated length; uploads have their own limits."""
-    large = b"x" * (access_module.MAX_BODY + 1)
+    large = b"x" * (middleware.MAX_BODY + 1)
     assert client.post("/api/v1/tokens", content=large, headers=JSON).status_code == 413
     assert client.post("/api/v1/tokens", content=iter([large]), headers=JSON).status_code == 413
     assert client.get("/touch/x", headers={"X-Large": "x" * 20_000}).status_code == 431
@@ -258,7 +258,7 @@ def test_oversized_requests(client, touched):
 )
 def test_slow_clients(app, monkeypatch, sent, status):
     """Who does not finish a request (slow-loris) is disconnected, though bytes trickle in."""
-    monkeypatch.setattr(access_module, "READ_S", 0.5)
+    monkeypatch.setattr(middleware, "READ_S", 0.5)
     with running(app) as port, socket.create_connection(("127.0.0.1", port)) as client:
         client.settimeout(60)
         began = time.monotonic()

@@ -30,7 +30,8 @@ from lazyrag.cli.commands import app as command_line
 from lazyrag.cli.commands import run
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.principal import Principal
+from lazyrag.server.core.service import Service
 from lazyrag.server.jobs import Worker
 from tests.interpreter import ROOT
 from tests.server.running import serving

@@ -12,7 +12,7 @@ from lazyrag import Document
 from lazyrag.data.filters import And, Condition, Or
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.server.api.search import filter_of
-from lazyrag.server.core.service import Principal
+from lazyrag.server.core.principal import Principal
 from tests.server.openapi import conforms
 
 SET = "/api/v1/sets/notes"

@@ -8,8 +8,9 @@ import threading
 import httpx2 as httpx
 import pytest
 
-from lazyrag.server.core.service import Principal
-from lazyrag.server.core.sets import MadeSets, SetFollower, records
+from lazyrag.server.core.made_sets import MadeSets
+from lazyrag.server.core.principal import Principal
+from lazyrag.server.core.sets import SetFollower, records
 from lazyrag.server.page.page import change_defaults, defaults_of
 from tests.server.running import serving, wait_for
 

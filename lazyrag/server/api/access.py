@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from lazyrag.server.core.access import COOKIE, SESSION_S, Access, AuditCheck, AuditRow, Token
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, needs, service_of
+from lazyrag.server.core.service import needs, service_of
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 

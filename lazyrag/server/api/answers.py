@@ -26,10 +26,12 @@ from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.api import search
-from lazyrag.server.api.search import MAX_QUERY, Body, Filters, Limit, Name, Reading, Scope, SearchOptions
+from lazyrag.server.api.search import MAX_QUERY, Filters, Limit, Name, Reading, Scope, SearchOptions
+from lazyrag.server.core.body import Body
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S, open_book
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
-from lazyrag.server.core.service import Principal, location_of, needs
+from lazyrag.server.core.service import location_of, needs
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")

@@ -20,11 +20,12 @@ from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.ingest.sync import MAX_DELETED
 from lazyrag.server.api import uploads
-from lazyrag.server.api.search import Body as StrictModel
 from lazyrag.server.api.search import JsonFilter, Limit, OldJsonFilter, count_nodes, json_filter, list_of, model_of
 from lazyrag.server.api.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
+from lazyrag.server.core.body import Body as StrictModel
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, needs, service_of
+from lazyrag.server.core.service import needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.types import State
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, Field, create_model
 from starlette.responses import PlainTextResponse, Response
 
 from lazyrag.data.encoding import to_dict
@@ -25,8 +25,10 @@ from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
+from lazyrag.server.core.body import Body
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service, needs, service_of
+from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.validation import named_filters
 
 router = APIRouter()
@@ -48,22 +50,6 @@ OldJsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description="T
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
-
-
-class Body(BaseModel):
-    """A request's body: unknown names are refused, as they are likely to be misspelt. ``where`` means ``filters``."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rename(cls, given: Any) -> Any:
-        if "filters" not in cls.model_fields or not isinstance(given, dict):
-            return given
-        try:
-            return named_filters(given)
-        except ConfigError as exc:
-            raise ValueError(str(exc)) from exc
 
 
 class SearchOptions(Body):

@@ -34,11 +34,13 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.ingest.sync import PlannedStep, SyncPlan, plan_files
-from lazyrag.server.api.search import Body as StrictModel
 from lazyrag.server.api.search import list_of, model_of
+from lazyrag.server.core.body import Body as StrictModel
 from lazyrag.server.core.guard import BOOK, job_key
+from lazyrag.server.core.names import file_name
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.service import Principal, Service, file_name, location_of, needs, service_of
+from lazyrag.server.core.service import Service, location_of, needs, service_of
 from lazyrag.server.jobs import Jobs, documents_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.types import State

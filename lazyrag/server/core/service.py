@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -18,6 +16,7 @@ from fastapi import Depends, Request
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.hybrid import HybridRetriever, default_retriever
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.telemetry import Metrics
 
@@ -26,34 +25,12 @@ if TYPE_CHECKING:
     from lazyrag.document import Document
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.server.core.access import Access
-    from lazyrag.server.core.sets import MadeSets
+    from lazyrag.server.core.made_sets import MadeSets
 
 R = TypeVar("R")
 
-SCOPES = ("read", "write", "admin")
-"""Each includes those before it."""
-
 
 _SOON = {"Retry-After": "1"}
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who sends a request.
-
-    Args:
-        id: For the audit log: the id of the token, or ``"local"``.
-        scope: One of `SCOPES`.
-        labels: Only documents with one of these labels exist for it; None for all.
-    """
-
-    id: str = "local"
-    scope: str = "admin"
-    labels: tuple[str, ...] | None = None
-
-    def may(self, scope: str) -> bool:
-        """Whether its scope includes another one."""
-        return SCOPES.index(self.scope) >= SCOPES.index(scope)
 
 
 class Service:
@@ -167,12 +144,6 @@ def make_retriever(
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
     similarity = None if name == "vector" else name
     return Retriever(docs, group, similarity, embed_keys=embed_keys, target=target)
-
-
-def file_name(name: str) -> str:
-    """A file name for a set, which file systems limit to 255 bytes."""
-    quoted = quote(name, safe="")
-    return quoted if len(quoted) <= 200 else f"{quoted[:150]}~{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def location_of(request: Request, route: str, **parameters: str) -> dict[str, str]:

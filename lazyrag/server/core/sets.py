@@ -5,12 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import re
-import secrets
-import shutil
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,11 +16,13 @@ from starlette.responses import Response
 
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.groups.node_group import INDEX_FIELDS
-from lazyrag.server.api.search import Body
-from lazyrag.server.core.config import SET_NAME, SetConfig, make_state, open_set
-from lazyrag.server.core.guard import forget_answers, worker_of
+from lazyrag.server.core.body import Body
+from lazyrag.server.core.config import SET_NAME, SetConfig, open_set
+from lazyrag.server.core.guard import worker_of
+from lazyrag.server.core.made_sets import MadeSet, MadeSets, name_is_taken
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
+from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
@@ -38,107 +36,10 @@ log = logging.getLogger("lazyrag.server")
 
 CHUNK_SIZES = (256, 25)
 """Tokens of a chunk, and of what two of them share, unless the metadata ``chunking`` of a file has others."""
-MOST_SETS = 1_000
-"""Sets that are made at run time: each one has a thread of the writer process."""
 
 _MOST_LETTERS = 100
 _LOOK_S = 0.1
 _CLOSE_S = 10.0  # for requests that read a set which was deleted
-_SCHEMA = """
-CREATE TABLE made (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, embed TEXT NOT NULL, created INTEGER NOT NULL,
-    deleted INTEGER NOT NULL DEFAULT 0
-);
-"""
-_FORMAT = FileFormat(
-    "file of sets",
-    application_id=int.from_bytes(b"lzSE", "big"),
-    migrations=(_SCHEMA,),
-    when_damaged="Restore it from a backup, or delete it: the stores lie beside it, in the folder sets.",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class MadeSet:
-    """A set that was made at run time.
-
-    Args:
-        id: Random, and never used again.
-        name: Its name in paths.
-        embed: Its embedding model, as in the configuration; "" for none.
-        created: When, in seconds since 1970.
-        deleted: When it was deleted; 0 for not. Then its files are about to be removed.
-    """
-
-    id: str
-    name: str
-    embed: str
-    created: int
-    deleted: int
-
-
-class MadeSets:
-    """The table of sets that were made at run time.
-
-    Args:
-        state: The service's state folder.
-        embed: The embedding model of new ones, as in the configuration; "" for none.
-    """
-
-    def __init__(self, state: Path, embed: str = "") -> None:
-        make_state(state)
-        self.state, self._embed = state, embed
-        self._file = Database(state / "sets.db", _FORMAT)
-
-    def add(self, name: str) -> MadeSet:
-        """Add a set.
-
-        Raises:
-            ProblemError: 409 if the name is taken, 507 if there are too many sets.
-        """
-        made = MadeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
-        with self._file.writing(durable=True) as connection:
-            rows = connection.execute("SELECT name, deleted FROM made").fetchall()
-            if (name, 0) in rows:
-                raise _taken(name)
-            if name in dict(rows):
-                msg = f"The deleted set {name!r} is being removed."
-                raise ProblemError(409, msg, "Try again in a moment.", headers={"Retry-After": "1"})
-            if len(rows) >= MOST_SETS:
-                raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
-            row = (made.id, name, made.embed, made.created)
-            connection.execute("INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row)
-        return made
-
-    def list(self) -> list[MadeSet]:
-        """All sets, oldest first; also those that were deleted, as long as their files are there."""
-        with self._file.reading() as connection:
-            return [MadeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")]
-
-    def find(self, name: str) -> MadeSet | None:
-        """A set by name; None if there is none."""
-        with self._file.reading() as connection:
-            row = connection.execute("SELECT * FROM made WHERE name = ? AND NOT deleted", (name,)).fetchone()
-        return row and MadeSet(*row)
-
-    def delete(self, name: str) -> bool:
-        """Delete a set; returns whether there was one. The writer process removes its files."""
-        with self._file.writing(durable=True) as connection:
-            query = "UPDATE made SET deleted = ? WHERE name = ? AND NOT deleted"
-            return bool(connection.execute(query, (int(time.time()), name)).rowcount)
-
-    def remove(self, made: MadeSet) -> None:
-        """Remove the files of a deleted set, and then its row."""
-        for folder in (self.folder(made), self.state / "uploads" / f".set-{file_name(made.name)}"):
-            shutil.rmtree(folder, ignore_errors=True)
-        (self.state / "defaults" / f"{file_name(made.name)}.json").unlink(missing_ok=True)
-        forget_answers(made.name, self.state)
-        with self._file.writing() as connection:
-            connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
-
-    def folder(self, made: MadeSet) -> Path:
-        """The folder of its store; not named after it, as another one may have the name later."""
-        return self.state / "sets" / made.id
 
 
 def made_sets(service: Service) -> MadeSets:
@@ -171,7 +72,7 @@ def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
         raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
     table = made_sets(service)
     if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:
-        raise _taken(name)
+        raise name_is_taken(name)
     return table.add(name)
 
 
@@ -251,10 +152,6 @@ def _require_administrator(principal: Principal) -> None:
     if not principal.may("admin") or principal.labels is not None:
         msg = "Sets are created and deleted by administrators of all documents."
         raise ProblemError(403, msg, "Use a token with the scope admin and without labels.")
-
-
-def _taken(name: str) -> ProblemError:
-    return ProblemError(409, f"There is a set {name!r}.", "Choose another name.")
 
 
 class NewSet(Body):

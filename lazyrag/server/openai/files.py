@@ -20,8 +20,9 @@ from starlette.responses import FileResponse, Response
 import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
 from lazyrag.server.api.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.core.service import Service
 from lazyrag.server.core.sets import records
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now

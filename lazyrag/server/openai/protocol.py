@@ -22,8 +22,9 @@ from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
 from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.api.uploads import Call, reply
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service, needs, service_of
+from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.sets import made_sets
 from lazyrag.server.jobs import Job, Jobs
 

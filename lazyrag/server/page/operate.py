@@ -24,8 +24,9 @@ from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
 from lazyrag.server.core.access import COOKIE, SESSION_S
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
-from lazyrag.server.core.service import Principal, Service, needs, service_of
+from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Form

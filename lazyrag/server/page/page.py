@@ -31,8 +31,10 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag._version import __version__
 from lazyrag.document import Document
 from lazyrag.server.core.access import COOKIE
+from lazyrag.server.core.names import file_name
+from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
-from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
+from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
 
