@@ -43,5 +43,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.transforms.llm": "LLMParser",
     },
     packages="data document errors evaluation generation interop loaders models operators pipeline ranking retrieval "
-    "sources stores text transforms",
+    "server sources stores text transforms",
 )

@@ -18,7 +18,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.maintain.certificate": "CheckedPlace DeletionCertificate",
         "lazyrag.document.document": "Document",
         "lazyrag.ingest.dry_run": "PlannedFormat",
-        "lazyrag.document.jobs": "Job Jobs Worker",
         "lazyrag.read.marks": "Marks PageBox",
         "lazyrag.maintain.migration": "Migration migrate",
         "lazyrag.progress.calls": "Progress",

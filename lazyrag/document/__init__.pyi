@@ -2,9 +2,6 @@
 
 from lazyrag.data.encoding import ErrorInfo as ErrorInfo
 from lazyrag.document.document import Document as Document
-from lazyrag.document.jobs import Job as Job
-from lazyrag.document.jobs import Jobs as Jobs
-from lazyrag.document.jobs import Worker as Worker
 from lazyrag.document.tables import SqlRow as SqlRow
 from lazyrag.document.tables import Table as Table
 from lazyrag.document.tables import TableLocation as TableLocation

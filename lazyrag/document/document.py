@@ -65,7 +65,6 @@ from lazyrag.validation import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from lazyrag.document.jobs import Jobs
     from lazyrag.document.tables import SqlRow, Table
     from lazyrag.ingest.verify import DocumentStatus
     from lazyrag.ingest.watch import OnError as OnWatchError
@@ -638,19 +637,6 @@ class Document:
             indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
         )
         return self._watcher
-
-    @property
-    def jobs(self) -> Jobs:
-        """Calls of methods of this Document that a `lazyrag.document.Worker` runs; also of a read-only Document.
-
-        Example:
-            >>> from lazyrag import Document
-            >>> Document().jobs.list()
-            []
-        """
-        from lazyrag.document.jobs import Jobs
-
-        return Jobs(self, self._unrestricted("jobs").ledger)
 
     # Maintenance
 

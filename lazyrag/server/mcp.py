@@ -40,6 +40,7 @@ from lazyrag.server.api.uploads import Call
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Principal, Service, passage_url
+from lazyrag.server.jobs import Jobs
 from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")
@@ -263,7 +264,7 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
     ids, job = submit_texts(call, Texts(texts={path: text}))
     caller.request.state.documents, caller.request.state.dataset = [ids[path]], scope.name  # for the audit log
-    return {"set": scope.name, "path": ids[path], "state": call.whole.jobs.wait(job.id, _WAIT_S).state}
+    return {"set": scope.name, "path": ids[path], "state": Jobs(call.whole).wait(job.id, _WAIT_S).state}
 
 
 async def call_tool(caller: Caller, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:

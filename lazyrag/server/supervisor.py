@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
 from lazyrag.server.core import config as configs
 from lazyrag.server.core.config import Config, ServerConfig, SetConfig, make_state, open_set
+from lazyrag.server.jobs import Jobs
 
 if TYPE_CHECKING:
     import uvicorn
@@ -54,7 +55,7 @@ _LOOK_S = 1.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
 _PRELOADED = (
     "lazyrag.document.document",
-    "lazyrag.document.jobs",
+    "lazyrag.server.jobs",
     "lazyrag.server.app",
     "uvicorn.protocols.http.httptools_impl",
 )
@@ -427,11 +428,11 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
     def sync() -> IngestReport:
-        waiting = {job.kind: job for job in docs.jobs.list(state="WAITING")}
+        waiting = {job.kind: job for job in Jobs(docs).list(state="WAITING")}
         for kind, arguments in (("sync", None), ("activate_group", build)):
-            job = waiting.get(kind) or docs.jobs.submit(kind, arguments)
+            job = waiting.get(kind) or Jobs(docs).submit(kind, arguments)
             while not (job.is_finished or stop.is_set()):
-                job = docs.jobs.wait(job.id, timeout_s=_LOOK_S)
+                job = Jobs(docs).wait(job.id, timeout_s=_LOOK_S)
             if job.error is not None and job.state == "FAILED":
                 raise IngestionError(f"The job {kind} failed: {job.error.type}.")
         return IngestReport()

@@ -32,10 +32,10 @@ from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
-from lazyrag.document import Worker
 from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, IngestionWarning, StoreError
 from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
+from lazyrag.server.jobs import Jobs, Worker
 from lazyrag.sources import SourceItem, fetch
 from lazyrag.sources.base import load_items
 from tests.crash.scenario import Embedder, _set
@@ -265,15 +265,15 @@ class DocumentCase(Case):
         docs = self.docs
 
         def job(turn: int) -> object:
-            docs.jobs.submit("add_texts", {"texts": {"job": f"tea of a job {turn}"}})
+            Jobs(docs).submit("add_texts", {"texts": {"job": f"tea of a job {turn}"}})
             while self.worker.run_one() is not None:
                 pass
 
         def cancel(_: int) -> object:
-            made = docs.jobs.submit("delete_files", {"documents": ["a.txt"]}, key="one")
-            docs.jobs.cancel(made.id)
-            docs.jobs.retry(made.id)
-            return docs.jobs.cancel(made.id)
+            made = Jobs(docs).submit("delete_files", {"documents": ["a.txt"]}, key="one")
+            Jobs(docs).cancel(made.id)
+            Jobs(docs).retry(made.id)
+            return Jobs(docs).cancel(made.id)
 
         return {"jobs": job, "jobs.cancel": cancel}
 
@@ -309,7 +309,7 @@ class DocumentCase(Case):
             "status": lambda _: type(docs.status()).__name__,
             "plan": lambda _: type(docs.plan()).__name__,
             "verify": lambda _: docs.verify(),
-            "jobs.list": lambda _: (len(docs.jobs.list()) >= 0, docs.jobs.find("none"), docs.jobs.working()),
+            "jobs.list": lambda _: (len(Jobs(docs).list()) >= 0, Jobs(docs).find("none"), Jobs(docs).working()),
         }
 
     def look(self) -> State:

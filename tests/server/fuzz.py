@@ -81,11 +81,11 @@ def serve(folder: Path, port: int) -> None:
     import uvicorn
 
     from lazyrag import Document
-    from lazyrag.document.jobs import Worker
     from lazyrag.server.app import create_app
     from lazyrag.server.core.access import Access
     from lazyrag.server.core.service import Service
     from lazyrag.server.core.sets import SetFollower, made_sets
+    from lazyrag.server.jobs import Worker
 
     files = folder / "files"
     files.mkdir()

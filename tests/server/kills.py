@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lazyrag import Document
 from lazyrag.server.core.config import open_set, read_config
+from lazyrag.server.jobs import Jobs
 from tests.server.running import Running, serving, wait_for
 
 STUCK_S = 30.0
@@ -53,7 +54,7 @@ def run(kills: int, seed: int) -> int:
             began = time.monotonic()
             batch = [f"{number}-{one}" for one in range(JOBS)]
             submitted = [
-                docs.jobs.submit("add_texts", {"texts": {one: f"Text {one} of tea. " * WORDS}}, key=one)
+                Jobs(docs).submit("add_texts", {"texts": {one: f"Text {one} of tea. " * WORDS}}, key=one)
                 for one in batch
             ]
             time.sleep(chance.random() ** 2)
@@ -63,12 +64,12 @@ def run(kills: int, seed: int) -> int:
                 stack.enter_context(restarted(running, folder, options))
             gaps.append(first_answer(running))
             for job in submitted:
-                done = docs.jobs.wait(job.id, timeout_s=max(began + STUCK_S - time.monotonic(), 0))
+                done = Jobs(docs).wait(job.id, timeout_s=max(began + STUCK_S - time.monotonic(), 0))
                 if not done.is_finished:
                     print(f"kill {number} of {role}: {done} is stuck")
                     return 1
-            jobs += [docs.jobs.get(job.id) for job in submitted]
-        wait_for(lambda: not docs.jobs.list(state="WAITING") and not docs.jobs.list(state="WORKING"), "idle", STUCK_S)
+            jobs += [Jobs(docs).get(job.id) for job in submitted]
+        wait_for(lambda: not Jobs(docs).list(state="WAITING") and not Jobs(docs).list(state="WORKING"), "idle", STUCK_S)
         running.process.send_signal(signal.SIGTERM)
         status = running.process.wait(60)
         problems = [str(one) for one in docs.verify()]

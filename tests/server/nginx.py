@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from lazyrag.server.core.config import open_set, read_config  # noqa: E402  they are found in the root
+from lazyrag.server.jobs import Jobs  # noqa: E402
 from tests.server.running import serving, wait_for  # noqa: E402
 
 MAIN = """
@@ -101,7 +102,7 @@ def main() -> int:
             with open_set("notes", config.sets["notes"], config.server.state, write=False) as docs:
                 os.kill(writer, signal.SIGSTOP)  # the job waits until it goes on
                 try:
-                    job = docs.jobs.submit("sync")
+                    job = Jobs(docs).submit("sync")
                     address = f"{url}/api/v1/sets/notes/jobs/{job.id}/events"
                     with httpx.stream("GET", address, timeout=60) as events:
                         lines = (line for line in events.iter_lines() if line.startswith("event:"))

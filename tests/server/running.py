@@ -16,9 +16,9 @@ from typing import Any
 import httpx2 as httpx
 
 from lazyrag import Document
-from lazyrag.document import Job
 from lazyrag.server.core.config import make_state
 from lazyrag.server.core.guard import worker_of
+from lazyrag.server.jobs import Job, Jobs
 
 READY_S = 120.0
 
@@ -86,7 +86,7 @@ def serving(
 
 def run_jobs(docs: Document) -> list[Job]:
     """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside the store."""
-    state = Path(docs.jobs.file.path).parent / "state"
+    state = Path(Jobs(docs).file.path).parent / "state"
     worker, done = worker_of("notes", docs, state), []
     make_state(state)
     while (job := worker.run_one()) is not None:

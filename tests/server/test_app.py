@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.supervisor import listen
 
 
@@ -78,7 +79,7 @@ def test_no_route_ignores_a_parameter_that_it_does_not_have(client, docs):
 def test_a_parameter_of_another_route_changes_nothing(client, docs):
     """A deletion has no dry run, and the message names the parameter that a sync means."""
     answer = client.post("/api/v1/sets/notes/delete?dry_run=1", json={"documents": ["tea.md"]})
-    assert (answer.status_code, docs.jobs.list()) == (422, [])
+    assert (answer.status_code, Jobs(docs).list()) == (422, [])
     assert "no query parameters" in answer.json()["remedy"]
     assert "Did you mean 'dry_run'?" in client.post("/api/v1/sets/notes/sync?dryrun=1").json()["remedy"]
     assert client.post("/api/v1/sets/notes/sync?dry_run=1").status_code == 200

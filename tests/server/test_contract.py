@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lazyrag.server.jobs import Jobs
 from tests.server.openapi import conforms
 
 SET = "/api/v1/sets/{set}"
@@ -25,7 +26,7 @@ READ = {
 @pytest.mark.parametrize("path", READ)
 def test_what_is_read_is_what_is_described(client, docs, path):
     """Documents, versions, marks, jobs, nodes: nothing is missing, and nothing has no description."""
-    docs.jobs.submit("sync", {"max_deleted": 0.5})
+    Jobs(docs).submit("sync", {"max_deleted": 0.5})
     url, parameters = READ[path]
     answer = client.get(SET.format(set="notes") + url, params=parameters)
     assert answer.status_code == 200, answer.text

@@ -12,6 +12,7 @@ from lazyrag import DataType, DocField, Document
 from lazyrag.server.app import create_app
 from lazyrag.server.core.config import SetConfig, open_set
 from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.jobs import Jobs
 from tests.picture_files import GARDEN, in_word
 from tests.server.running import run_jobs
 from tests.shared import shared
@@ -165,7 +166,7 @@ def test_changes_that_are_refused(client, docs):
     assert client.post(f"{SET}/texts", json={"texts": {}}).status_code == 422
     assert client.post(f"{SET}/sync", json={"maxcalls": 3}).status_code == 422
     assert client.post(f"{SET}/verify", json={"nothing": 1}).status_code == 400
-    assert docs.jobs.list() == []
+    assert Jobs(docs).list() == []
 
 
 @pytest.mark.slow
@@ -183,7 +184,7 @@ def test_a_dry_run_of_a_sync(client, docs, tmp_path):
     body = client.post(f"{SET}/sync", params={"dry_run": 1, "price": 1}).json()
     assert body["files"]["added"] == ["new.md"]
     assert body["steps"][0]["step"] == "load"
-    assert docs.jobs.list() == []
+    assert Jobs(docs).list() == []
 
 
 @pytest.mark.slow
@@ -242,7 +243,7 @@ def events(client, url, **headers):
 def test_events(client, docs):
     """Events show a job until it is done; after a cut, those that were seen are not repeated, but the end is."""
     add(client, a="Tea.")
-    url = f"{SET}/jobs/{docs.jobs.list()[0].id}/events"
+    url = f"{SET}/jobs/{Jobs(docs).list()[0].id}/events"
     worker = threading.Timer(0.5, run_jobs, [docs])
     worker.start()
     seen = events(client, url)
@@ -260,7 +261,7 @@ def test_streams_are_kept_open(client, docs, monkeypatch):
     add(client, a="Tea.")
     worker = threading.Timer(0.5, run_jobs, [docs])
     worker.start()
-    with client.stream("GET", f"{SET}/jobs/{docs.jobs.list()[0].id}/events") as answer:
+    with client.stream("GET", f"{SET}/jobs/{Jobs(docs).list()[0].id}/events") as answer:
         assert ": ping" in "".join(answer.iter_text())
     worker.join()
 
@@ -383,7 +384,7 @@ def test_a_hidden_document_is_an_unknown_one(labelled):
             answers.append((answer.status_code, str(found).replace(identity, "")))
         assert answers[0] == answers[1], path
         assert answers[0][0] == 404
-    assert [job.kind for job in docs.jobs.list()] == ["add_texts"]
+    assert [job.kind for job in Jobs(docs).list()] == ["add_texts"]
 
 
 @pytest.mark.slow
@@ -505,4 +506,4 @@ def test_scopes(labelled):
     for path in ("sync", "texts", "delete", "documents", "uploads", "jobs/1/cancel"):
         assert reader.post(f"{SET}/{path}", json={}).status_code == 403
     assert everyone.of(Principal("w", "write")).post(f"{SET}/compact").status_code == 403
-    assert docs.jobs.list() == []
+    assert Jobs(docs).list() == []

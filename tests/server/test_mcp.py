@@ -28,10 +28,10 @@ import lazyrag.server
 from lazyrag import DataType, DocField, Document
 from lazyrag.cli.commands import app as command_line
 from lazyrag.cli.commands import run
-from lazyrag.document import Worker
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Principal, Service
+from lazyrag.server.jobs import Worker
 from tests.interpreter import ROOT
 from tests.server.running import serving
 from tests.server.test_noninterference import CASES, GROUPS, PER_WORLD, WORDS, WORLDS, sides  # noqa: F401  a fixture

@@ -20,10 +20,10 @@ from openai import AsyncOpenAI, NotFoundError, OpenAI
 from lazyrag import DataType, DocField, Document
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, bind_filter, matches
-from lazyrag.document import Worker
 from lazyrag.project import label_fields
 from lazyrag.server.app import create_app
 from lazyrag.server.core.service import Service
+from lazyrag.server.jobs import Worker
 from lazyrag.server.openai.protocol import attributes_of, filter_of, metadata_of
 from lazyrag.server.openai.stores import StoreSearch
 from tests.server.running import serving, wait_for

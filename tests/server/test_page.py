@@ -18,6 +18,7 @@ from lazyrag.models import RateLimit
 from lazyrag.server.app import create_app
 from lazyrag.server.core.config import ModelsConfig, open_chat, open_rerank
 from lazyrag.server.core.service import Service
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import operate as page_operate
 from lazyrag.server.page import page
 
@@ -146,7 +147,7 @@ def test_static_files_are_kept_for_ever_by_their_stamp(browser):
 
 def test_a_fragment_is_the_part_of_its_page(browser, docs):
     """Both ways give equal HTML; a fragment that a page has not is the page."""
-    docs.jobs.submit("verify")
+    Jobs(docs).submit("verify")
     whole = browser.get("/s/notes/activity").text
     part = browser.get("/s/notes/activity", headers={"Accept": "text/html; fragment=jobs"})
     assert part.text.strip() in whole
@@ -310,7 +311,7 @@ def test_a_token_with_labels_sees_only_its_jobs(browser, access, docs):
     """No tabs of the whole service, and no jobs of others."""
     _, text = access.create("write", labels=["hr"])
     access.create("admin")
-    docs.jobs.submit("verify")
+    Jobs(docs).submit("verify")
     send(browser, "/login", token=text, next="/sets")
     shown = browser.get("/s/notes/activity")
     if shown.status_code == 200:  # the set has the field
@@ -324,7 +325,7 @@ def test_a_token_with_labels_sees_only_its_jobs(browser, access, docs):
 
 def test_a_job_is_cancelled_and_retried_in_activity(browser, docs):
     """By its buttons; the row says what happened."""
-    job = docs.jobs.submit("verify")
+    job = Jobs(docs).submit("verify")
     assert "Waiting" in browser.get("/s/notes/activity").text
     shown = send(browser, f"/s/notes/activity/{job.id}/cancel")
     assert shown.url.path == "/s/notes/activity"
@@ -339,16 +340,16 @@ def test_a_job_is_cancelled_and_retried_in_activity(browser, docs):
 @pytest.mark.slow
 def test_a_deletion_certificate_can_be_read_and_kept(browser, docs, tmp_path):
     """The job of a purge leads to it; the JSON is the certificate. What remains is named."""
-    from lazyrag.document import Worker
+    from lazyrag.server.jobs import Worker
 
-    docs.jobs.submit("purge", {"document": "tea.md"})
+    Jobs(docs).submit("purge", {"document": "tea.md"})
     remains = Worker(docs).run_one()
     assert "Remains found" in browser.get("/s/notes/activity/certificates").text
     shown = browser.get(f"/s/notes/activity/certificates/{remains.id}").text
     assert "Something of the document is still there" in shown
     assert "The file is still in the dataset" in unescape(shown)
     (tmp_path / "files" / "coffee.txt").unlink()
-    docs.jobs.submit("purge", {"document": "coffee.txt"})
+    Jobs(docs).submit("purge", {"document": "coffee.txt"})
     done = Worker(docs).run_one()
     assert done.state == "DELETED"
     assert f"Certificate {done.id}" in browser.get("/s/notes/activity").text

@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import DataType, DocField, Document, IngestionWarning
-from lazyrag.document import Worker
 from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Service
+from lazyrag.server.jobs import Jobs, Worker
 from lazyrag.server.page import manage as page_manage
 
 HTML = {"Accept": "text/html"}
@@ -131,7 +131,7 @@ def test_skipped_files_are_told_in_the_readers_language(client, docs, work):
     folder = docs._indexer.dataset.folder
     (folder / "nothing.txt").write_bytes(b"")
     (folder / "data.bin").write_bytes(b"\0\1\2")
-    docs.jobs.submit("sync")
+    Jobs(docs).submit("sync")
     with pytest.warns(IngestionWarning, match="Skipped 2 of 5 files"):
         work()
     text = page(client, "files")
@@ -149,7 +149,7 @@ def test_an_upload_is_priced_first(client, docs, work):
     path = f"{SET}/files?csrf={token(client)}"
     found = client.post(path, files=parts, data={"dry": "1", "labels": "staff"}, headers=HTML)
     assert "Add 1 file?" in found.text
-    assert docs.jobs.list() == []
+    assert Jobs(docs).list() == []
     assert "oolong.txt" not in names(found.text)
     number = re.search(r'name="number" value="(\w+)"', found.text)[1]
     assert "1 file was added." in post(client, "files/upload", number=number).text
@@ -201,7 +201,7 @@ def test_delete_ends_with_a_certificate(client, docs, work, monkeypatch):
     work()
     post(client, "files/delete", id="oolong.txt", purge="1")
     until = time.monotonic() + 20
-    while docs.jobs.list(limit=1)[0].kind != "purge" and time.monotonic() < until:
+    while Jobs(docs).list(limit=1)[0].kind != "purge" and time.monotonic() < until:
         time.sleep(0.05)
     job = work()
     assert (job.kind, job.state) == ("purge", "DELETED")
@@ -246,7 +246,7 @@ def test_sync_is_priced_first(client, docs, work):
     text = page(client, "files/sync")
     assert "Sync 1 file?" in text
     assert "new.txt" in text
-    assert docs.jobs.list() == []
+    assert Jobs(docs).list() == []
     post(client, "files/sync")
     assert work().result["added"] == ["new.txt"]
 

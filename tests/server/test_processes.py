@@ -13,6 +13,7 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError
+from lazyrag.server.jobs import Jobs
 from tests.server.running import is_running, serving, wait_for
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -87,8 +88,8 @@ def test_a_process_that_dies_is_started_again(folder, role):
         [pid] = running.children(role)
         with reader(folder) as docs:
             os.kill(pid, signal.SIGKILL)
-            job = docs.jobs.submit("add_texts", {"texts": {"milk": "Oat milk foams."}})
-            assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
+            job = Jobs(docs).submit("add_texts", {"texts": {"milk": "Oat milk foams."}})
+            assert Jobs(docs).wait(job.id, timeout_s=30).state == "SUCCESS"
         running.wait_until_ready()
         assert running.children(role) != [pid]
 
@@ -199,8 +200,8 @@ def test_a_program_serves_its_document():
     docs = Document(manager=True)
     docs.create_node_group("shout", transform=lambda text: text.upper())
     assert httpx.get(f"{docs.url}/readyz", timeout=60).status_code == 200
-    job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea."}})
-    assert docs.jobs.wait(job.id, timeout_s=30).state == "SUCCESS"
+    job = Jobs(docs).submit("add_texts", {"texts": {"tea": "Green tea."}})
+    assert Jobs(docs).wait(job.id, timeout_s=30).state == "SUCCESS"
     assert [node.text for node in docs.get_nodes("shout")] == ["GREEN TEA."]
     assert found(docs.url, "default", "green") == ["tea"]
     url = docs.url

@@ -22,13 +22,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from lazyrag import Document
-from lazyrag.document import Worker
 from lazyrag.loaders import LoadLimits
 from lazyrag.server.api import uploads
 from lazyrag.server.api.uploads import checked_name
 from lazyrag.server.app import create_app
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
+from lazyrag.server.jobs import Jobs, Worker
 from tests.server import running
 
 SET = "/api/v1/sets/notes"
@@ -303,7 +303,7 @@ def test_one_of_many_at_the_same_time(client, docs):
     for thread in threads:
         thread.join()
     assert len(ids) == 8
-    assert len(set(ids)) == len(docs.jobs.list()) == 1
+    assert len(set(ids)) == len(Jobs(docs).list()) == 1
 
 
 # In parts

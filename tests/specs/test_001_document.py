@@ -17,6 +17,7 @@ import pytest
 
 from lazyrag import DocNode, Document, IngestionWarning, Reranker, Retriever, register_loader
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError
+from lazyrag.server.jobs import Jobs
 from tests.scale import scale_work
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
@@ -360,8 +361,8 @@ def test_launcher_says_where_the_service_ingests(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("SCALE_LOG", str(tmp_path))
     with Document(folder({"a.txt": "茶"}), embed=scale_work.embed, manager=True, launcher=1) as docs:
         docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
-        job = docs.jobs.submit("add_texts", {"texts": {"b": "coffee"}}, key="b")
-        while docs.jobs.get(job.id).state in ("WAITING", "WORKING"):
+        job = Jobs(docs).submit("add_texts", {"texts": {"b": "coffee"}}, key="b")
+        while Jobs(docs).get(job.id).state in ("WAITING", "WORKING"):
             time.sleep(0.02)
         assert by_path(docs) == {"a.txt": "茶", "b": "coffee"}
     workers = {int(line.split()[0]) for line in (tmp_path / "embed").read_text().splitlines()}

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import Worker
 from lazyrag.ingest import engine as ingest
+from lazyrag.server.jobs import Jobs, Worker
 from tests.model_server import PATIENCE_S
 
 LARGE = "slow\n" + "\n".join(f"grape number{number}" for number in range(300))
@@ -78,7 +78,7 @@ class Notes:
         thread = threading.Thread(target=Worker(self.docs).run, args=[stop])
         thread.start()
         try:
-            yield self.docs.jobs
+            yield Jobs(self.docs)
         finally:
             self.gate.opened.set()
             stop.set()

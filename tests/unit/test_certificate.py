@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import Worker
 from lazyrag.errors import ConfigError
+from lazyrag.server.jobs import Jobs, Worker
 
 SECRET = (
     "Patient Wilhelmina Oberholzer-Quastenberg was treated for a rare xylophagous infestation.\n"
@@ -207,10 +207,10 @@ def test_unknown_live_and_restricted_documents_are_refused(docs):
 @pytest.mark.slow
 def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
     """Finished jobs with its text and path go, and the one that purges it has neither."""
-    docs.jobs.submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
+    Jobs(docs).submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
     worker = Worker(docs)
     assert worker.run_one().state == "SUCCESS"
-    docs.jobs.submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]})
+    Jobs(docs).submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]})
     job = worker.run_one()
     assert job.state == "DELETED"
     assert [place for place in job.result["checked"] if place["found"]] == []

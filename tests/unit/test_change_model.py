@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import Worker
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation import change_model
+from lazyrag.server.jobs import Jobs, Worker
 
 TEXTS = {name: f"{name} is a drink." for name in ("tea", "coffee", "water", "milk", "cocoa")}
 
@@ -85,7 +85,7 @@ def test_a_better_model_takes_over_and_can_be_undone(tmp_path, questions):
     with ready(tmp_path) as docs, opened(tmp_path, read_only=True) as reader:
         here, there = found(docs), found(reader)
         before = here("milk")[0].path, here("milk")[0].embedding.shape
-        job = docs.jobs.submit(
+        job = Jobs(docs).submit(
             "change_model", {"embed_key": "default", "candidate": "new", "questions": str(questions)}
         )
         done = Worker(docs).run_one()
@@ -152,26 +152,26 @@ def test_a_budget_is_kept(tmp_path):
 
 def test_the_old_model_serves_meanwhile_and_other_jobs_go_first(tmp_path, monkeypatch):
     """A long change of a model stops for them at a safe point, and goes on where it stopped."""
-    monkeypatch.setattr("lazyrag.document.jobs._TURN_S", 0.0)
-    monkeypatch.setattr("lazyrag.document.jobs._LOOK_S", 0.02)
+    monkeypatch.setattr("lazyrag.server.jobs._TURN_S", 0.0)
+    monkeypatch.setattr("lazyrag.server.jobs._LOOK_S", 0.02)
     candidate = Counted(new)
     candidate.gate.clear()
     with ready(tmp_path, candidate) as docs, opened(tmp_path, candidate, read_only=True) as reader:
-        change = docs.jobs.submit("change_model", {"embed_key": "default", "candidate": "new"})
+        change = Jobs(docs).submit("change_model", {"embed_key": "default", "candidate": "new"})
         stop = threading.Event()
         thread = threading.Thread(target=Worker(docs).run, args=[stop])
         thread.start()
         candidate.begun.wait(60)
         assert found(reader)("milk")
-        addition = reader.jobs.submit("add_texts", {"texts": {"juice": "juice is a drink."}})
+        addition = Jobs(reader).submit("add_texts", {"texts": {"juice": "juice is a drink."}})
         threading.Event().wait(0.6)
         candidate.gate.set()
-        assert reader.jobs.wait(addition.id, timeout_s=60).state == "SUCCESS"
-        done = reader.jobs.wait(change.id, timeout_s=60)
+        assert Jobs(reader).wait(addition.id, timeout_s=60).state == "SUCCESS"
+        done = Jobs(reader).wait(change.id, timeout_s=60)
         stop.set()
         thread.join()
         assert (done.state, done.attempts) == ("SUCCESS", 1)
-        assert reader.jobs.get(addition.id).updated < done.updated
+        assert Jobs(reader).get(addition.id).updated < done.updated
         assert sorted(candidate.texts) == sorted({*candidate.texts})
         assert len([one for one in candidate.texts if one.endswith("drink.")]) == len(TEXTS) + 1
         assert Retriever(reader, "line", embed_keys=["default"], topk=9)("milk")[0].path == "milk"
@@ -219,4 +219,4 @@ def test_arguments_are_checked(tmp_path):
         with pytest.raises(ConfigError, match="switched"):
             change_model(docs, "new", "default")
         with pytest.raises(ConfigError, match="candidate"):
-            docs.jobs.submit("change_model", {"embed_key": "default"})
+            Jobs(docs).submit("change_model", {"embed_key": "default"})

@@ -19,9 +19,9 @@ from contextlib import closing
 import pytest
 
 from lazyrag import Document
-from lazyrag.document import Worker
-from lazyrag.document import jobs as module
 from lazyrag.errors import ConfigError, DatasetPathError, NotRegisteredError, StoreError
+from lazyrag.server import jobs as module
+from lazyrag.server.jobs import Jobs, Worker
 
 TEA = {"texts": {"tea": "Green tea is not roasted."}}
 
@@ -45,7 +45,7 @@ def _often(monkeypatch):
 
 def execute(docs, statement, *parameters):
     """Change the store file as another program would."""
-    with docs.jobs.writing() as (connection, _):
+    with Jobs(docs).writing() as (connection, _):
         connection.execute(statement, parameters)
 
 
@@ -66,46 +66,46 @@ def blocking(docs):
 def test_a_job_is_stored_run_and_reported(place, tmp_path):
     """From WAITING to SUCCESS, with the method's report as its result."""
     with Document(store_conf=None if place == "memory" else conf(tmp_path / "store.db")) as docs:
-        job = docs.jobs.submit("add_texts", {**TEA, "metadata": {"tea": {"year": 2024}}})
+        job = Jobs(docs).submit("add_texts", {**TEA, "metadata": {"tea": {"year": 2024}}})
         assert (job.state, job.attempts, job.heartbeat, job.is_finished) == ("WAITING", 0, None, False)
-        assert docs.jobs.working() == {"tea": "WAITING"}
+        assert Jobs(docs).working() == {"tea": "WAITING"}
         assert docs.get_nodes() == []
         done = Worker(docs).run_one()
-        assert done == docs.jobs.get(job.id) == docs.jobs.wait(job.id)
+        assert done == Jobs(docs).get(job.id) == Jobs(docs).wait(job.id)
         assert (done.state, done.attempts, done.error, done.is_finished) == ("SUCCESS", 1, None, True)
         assert done.result["added"] == ["tea"]
         assert done.result["counts"]["added"] == 1
         assert done.progress.done == done.progress.total == 1
         assert job.created == done.created < done.updated
         assert docs.get_nodes()[0].metadata["year"] == 2024
-        assert docs.jobs.working() == {}
+        assert Jobs(docs).working() == {}
         assert Worker(docs).run_one() is None
 
 
 def test_jobs_are_listed_in_pages(docs):
     """The newest first; by state; other Documents in the file have their own."""
-    ids = [docs.jobs.submit("verify").id for _ in range(5)]
-    docs.jobs.cancel(ids[1])
-    listed = docs.jobs.list(limit=2)
+    ids = [Jobs(docs).submit("verify").id for _ in range(5)]
+    Jobs(docs).cancel(ids[1])
+    listed = Jobs(docs).list(limit=2)
     assert [one.id for one in listed] == [ids[4], ids[3]]
-    assert [one.id for one in docs.jobs.list(after=listed[-1].id)] == [ids[2], ids[1], ids[0]]
-    assert [one.id for one in docs.jobs.list(state="CANCELED")] == [ids[1]]
-    with Document(store_conf=conf(docs.jobs.file.path), name="other") as other:
-        assert other.jobs.list() == []
+    assert [one.id for one in Jobs(docs).list(after=listed[-1].id)] == [ids[2], ids[1], ids[0]]
+    assert [one.id for one in Jobs(docs).list(state="CANCELED")] == [ids[1]]
+    with Document(store_conf=conf(Jobs(docs).file.path), name="other") as other:
+        assert Jobs(other).list() == []
         with pytest.raises(NotRegisteredError, match="no job"):
-            other.jobs.get(ids[0])
+            Jobs(other).get(ids[0])
         assert Worker(other).run_one() is None
 
 
 def test_a_key_leads_to_its_job_for_a_day(docs, monkeypatch):
     """A second submission makes no second job; after 24 hours the key is free."""
-    first = docs.jobs.submit("add_texts", TEA, key="upload 1")
-    assert docs.jobs.submit("add_texts", TEA, key="upload 1") == first
-    assert docs.jobs.submit("add_texts", TEA, key="upload 2") != first
+    first = Jobs(docs).submit("add_texts", TEA, key="upload 1")
+    assert Jobs(docs).submit("add_texts", TEA, key="upload 1") == first
+    assert Jobs(docs).submit("add_texts", TEA, key="upload 2") != first
     later = time.time() + 24 * 3600 + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    assert docs.jobs.submit("add_texts", TEA, key="upload 1").id != first.id
-    assert len(docs.jobs.list()) == 3
+    assert Jobs(docs).submit("add_texts", TEA, key="upload 1").id != first.id
+    assert len(Jobs(docs).list()) == 3
 
 
 @pytest.mark.parametrize(
@@ -122,37 +122,37 @@ def test_a_key_leads_to_its_job_for_a_day(docs, monkeypatch):
 def test_a_job_is_checked_when_it_is_submitted(docs, kind, arguments, named):
     """An error now, not in the worker."""
     with pytest.raises(ConfigError, match=named):
-        docs.jobs.submit(kind, arguments)
-    assert docs.jobs.list() == []
+        Jobs(docs).submit(kind, arguments)
+    assert Jobs(docs).list() == []
 
 
 def test_other_arguments_are_checked(docs, tmp_path):
     """Ids that are no ids name no job; a worker needs to write; a view has no jobs."""
     for wrong in ("7", "", "-1", "1; DROP TABLE job", "9" * 30):
         with pytest.raises(NotRegisteredError):
-            docs.jobs.get(wrong)
+            Jobs(docs).get(wrong)
     with pytest.raises(ConfigError, match="limit"):
-        docs.jobs.list(limit=0)
+        Jobs(docs).list(limit=0)
     with pytest.raises(ConfigError, match="DELETED"):
-        docs.jobs.list(state="DONE")
+        Jobs(docs).list(state="DONE")
     with (
-        Document(store_conf=conf(docs.jobs.file.path), read_only=True) as reader,
+        Document(store_conf=conf(Jobs(docs).file.path), read_only=True) as reader,
         pytest.raises(ConfigError, match="read-only"),
     ):
         Worker(reader)
     with pytest.raises(ConfigError, match="restricted"):
-        _ = docs.restricted({"file_type": ".txt"}).jobs
+        Jobs(docs.restricted({"file_type": ".txt"}))
 
 
 def test_a_read_only_document_submits_for_the_writer(docs):
     """It sees the job's state, and then the document, although it writes nothing else."""
-    with Document(store_conf=conf(docs.jobs.file.path), read_only=True) as reader:
-        job = reader.jobs.submit("add_texts", TEA)
-        assert docs.jobs.get(job.id) == job
+    with Document(store_conf=conf(Jobs(docs).file.path), read_only=True) as reader:
+        job = Jobs(reader).submit("add_texts", TEA)
+        assert Jobs(docs).get(job.id) == job
         assert Worker(docs).run_one().id == job.id
-        assert reader.jobs.get(job.id).state == "SUCCESS"
+        assert Jobs(reader).get(job.id).state == "SUCCESS"
         assert [one.path for one in reader.get_nodes()] == ["tea"]
-        assert reader.jobs.cancel(reader.jobs.submit("verify").id).state == "CANCELED"
+        assert Jobs(reader).cancel(Jobs(reader).submit("verify").id).state == "CANCELED"
 
 
 def test_every_kind_runs(folder, tmp_path):
@@ -175,7 +175,7 @@ def test_every_kind_runs(folder, tmp_path):
             ("compact", {}),
             ("delete_files", {"documents": ["tea"]}),
         ]:
-            job = docs.jobs.submit(kind, arguments)
+            job = Jobs(docs).submit(kind, arguments)
             done = Worker(docs).run_one()
             assert done.id == job.id
             assert (done.state, done.error) == ("DELETED" if kind == "delete_files" else "SUCCESS", None), kind
@@ -189,9 +189,9 @@ def test_files_are_named_by_what_they_will_be(folder):
     root = folder({"a/b.txt": "green tea"})
     docs = Document(root)
     with pytest.raises(DatasetPathError, match="does not exist"):
-        docs.jobs.submit("add_files", {"files": ["missing.txt"]})
-    docs.jobs.submit("add_files", {"files": [str(root / "a" / "b.txt")]})
-    assert docs.jobs.working() == {"a/b.txt": "WAITING"}
+        Jobs(docs).submit("add_files", {"files": ["missing.txt"]})
+    Jobs(docs).submit("add_files", {"files": [str(root / "a" / "b.txt")]})
+    assert Jobs(docs).working() == {"a/b.txt": "WAITING"}
     assert Worker(docs).run_one().result["added"] == ["a/b.txt"]
 
 
@@ -206,29 +206,29 @@ def test_a_worker_of_a_closed_document_ends(tmp_path):
 
 def test_a_job_that_raises_has_failed(docs):
     """With the error's class, what is wrong and what to do; retried, it is run again."""
-    job = docs.jobs.submit("delete_files", {"documents": ["tea"]})
-    assert docs.jobs.working() == {"tea": "DELETING"}
+    job = Jobs(docs).submit("delete_files", {"documents": ["tea"]})
+    assert Jobs(docs).working() == {"tea": "DELETING"}
     failed = Worker(docs).run_one()
     assert (failed.state, failed.error.type) == ("FAILED", "ConfigError")
     assert failed.error.detail == "There is no document 'tea'."
     assert failed.error.remedy
     assert Worker(docs).run_one() is None
     docs.add_texts(TEA["texts"])
-    assert docs.jobs.retry(job.id).state == "WAITING"
+    assert Jobs(docs).retry(job.id).state == "WAITING"
     done = Worker(docs).run_one()
     assert (done.state, done.error) == ("DELETED", None)
     with pytest.raises(ConfigError, match="succeeded"):
-        docs.jobs.retry(job.id)
+        Jobs(docs).retry(job.id)
 
 
 def test_a_waiting_job_is_cancelled_at_once(docs):
     """It is not run, unless it is retried; a finished one stays as it is."""
-    job = docs.jobs.submit("add_texts", TEA)
-    assert docs.jobs.cancel(job.id).state == "CANCELED"
+    job = Jobs(docs).submit("add_texts", TEA)
+    assert Jobs(docs).cancel(job.id).state == "CANCELED"
     assert Worker(docs).run_one() is None
-    docs.jobs.retry(job.id)
+    Jobs(docs).retry(job.id)
     assert Worker(docs).run_one().state == "SUCCESS"
-    assert docs.jobs.cancel(job.id).state == "SUCCESS"
+    assert Jobs(docs).cancel(job.id).state == "SUCCESS"
 
 
 def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
@@ -238,24 +238,24 @@ def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
     for name in "abc":
         paths[name] = str(tmp_path / f"{name}.slow")
         (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
-    job = docs.jobs.submit("add_files", {"files": paths})
-    following = docs.jobs.submit("add_texts", TEA)
+    job = Jobs(docs).submit("add_files", {"files": paths})
+    following = Jobs(docs).submit("add_texts", TEA)
     stop = threading.Event()
     thread = threading.Thread(target=Worker(docs).run, args=[stop])
     thread.start()
     begun.wait(60)
-    running = docs.jobs.get(job.id)
+    running = Jobs(docs).get(job.id)
     assert (running.state, running.attempts) == ("WORKING", 1)
-    assert docs.jobs.working().items() >= dict.fromkeys("abc", "WORKING").items()  # the small one runs beside it
-    assert docs.jobs.cancel(job.id).state == "WORKING"
+    assert Jobs(docs).working().items() >= dict.fromkeys("abc", "WORKING").items()  # the small one runs beside it
+    assert Jobs(docs).cancel(job.id).state == "WORKING"
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()
-    assert docs.jobs.wait(job.id, timeout_s=60).state == "CANCELED"
-    assert docs.jobs.wait(following.id, timeout_s=60).state == "SUCCESS"
+    assert Jobs(docs).wait(job.id, timeout_s=60).state == "CANCELED"
+    assert Jobs(docs).wait(following.id, timeout_s=60).state == "SUCCESS"
     stop.set()
     thread.join()
     assert docs.verify() == ()
-    docs.jobs.retry(job.id)
+    Jobs(docs).retry(job.id)
     assert Worker(docs).run_one().result["counts"]["added"] + len(docs.get_nodes()) >= 4
     assert sorted(one.path for one in docs.get_nodes()) == ["a", "b", "c", "tea"]
 
@@ -265,7 +265,7 @@ def test_a_stopped_worker_hands_its_job_back(docs, tmp_path):
     begun, go_on = blocking(docs)
     for name in "ab":
         (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
-    job = docs.jobs.submit("add_files", {"files": [str(tmp_path / "a.slow"), str(tmp_path / "b.slow")]})
+    job = Jobs(docs).submit("add_files", {"files": [str(tmp_path / "a.slow"), str(tmp_path / "b.slow")]})
     stop = threading.Event()
     thread = threading.Thread(target=Worker(docs).run, args=[stop])
     thread.start()
@@ -274,7 +274,7 @@ def test_a_stopped_worker_hands_its_job_back(docs, tmp_path):
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()
     thread.join()
-    handed_back = docs.jobs.get(job.id)
+    handed_back = Jobs(docs).get(job.id)
     assert (handed_back.state, handed_back.attempts) == ("WAITING", 0)
     assert Worker(docs).run_one().state == "SUCCESS"
 
@@ -286,30 +286,30 @@ def test_progress_is_written_while_a_job_runs(docs, tmp_path):
         (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
     (tmp_path / "0.txt").write_text("the first", encoding="utf-8")
     files = {name: str(tmp_path / name) for name in ("0.txt", "a.slow", "b.slow")}
-    job = docs.jobs.submit("add_files", {"files": files})
+    job = Jobs(docs).submit("add_files", {"files": files})
     thread = threading.Thread(target=Worker(docs).run_one)
     thread.start()
     begun.wait(60)
     deadline = time.monotonic() + 60
-    while docs.jobs.get(job.id).progress is None and time.monotonic() < deadline:
+    while Jobs(docs).get(job.id).progress is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert 0 < docs.jobs.get(job.id).progress.done < docs.jobs.get(job.id).progress.total == 3
-    assert docs.jobs.wait(job.id, timeout_s=0.1).state == "WORKING"
+    assert 0 < Jobs(docs).get(job.id).progress.done < Jobs(docs).get(job.id).progress.total == 3
+    assert Jobs(docs).wait(job.id, timeout_s=0.1).state == "WORKING"
     go_on.set()
     thread.join()
-    assert docs.jobs.get(job.id).state == "SUCCESS"
+    assert Jobs(docs).get(job.id).state == "SUCCESS"
 
 
 def test_jobs_run_one_after_the_other(docs, tmp_path):
     """In their order, however many workers there are: a deletion does not overtake what it deletes."""
     begun, go_on = blocking(docs)
     (tmp_path / "a.slow").write_text("a tea", encoding="utf-8")
-    docs.jobs.submit("add_files", {"files": {"a": str(tmp_path / "a.slow")}})
-    deletion = docs.jobs.submit("delete_files", {"documents": ["a"]})
+    Jobs(docs).submit("add_files", {"files": {"a": str(tmp_path / "a.slow")}})
+    deletion = Jobs(docs).submit("delete_files", {"documents": ["a"]})
     thread = threading.Thread(target=Worker(docs).run_one)
     thread.start()
     begun.wait(60)
-    with Document(store_conf=conf(docs.jobs.file.path)) as other:
+    with Document(store_conf=conf(Jobs(docs).file.path)) as other:
         assert Worker(other).run_one() is None
         assert Worker(docs).run_one() is None
         go_on.set()
@@ -327,8 +327,8 @@ def test_a_job_waits_while_another_program_writes(docs, monkeypatch):
         begun.set()
         go_on.wait(60)
 
-    job = docs.jobs.submit("sync", {"wait_s": 0.1})
-    with Document(store_conf=conf(docs.jobs.file.path)) as other:
+    job = Jobs(docs).submit("sync", {"wait_s": 0.1})
+    with Document(store_conf=conf(Jobs(docs).file.path)) as other:
         thread = threading.Thread(target=other.add_texts, args=[{"a": "tea"}], kwargs={"on_progress": hold})
         thread.start()
         begun.wait(60)
@@ -342,7 +342,7 @@ def test_a_job_waits_while_another_program_writes(docs, monkeypatch):
 
 def taken(docs, *, host=None, pid=None, started=0, heartbeat=None, attempts=1):
     """A job that another program has claimed."""
-    job = docs.jobs.submit("add_texts", TEA)
+    job = Jobs(docs).submit("add_texts", TEA)
     program = json.dumps(
         {"name": "other.py", "host": host or module.Program().host, "pid": pid or 2**22 + 1, "started": started}
     )
@@ -381,15 +381,15 @@ def test_a_job_that_killed_its_workers_has_failed(docs):
     """After three attempts, with an error that says so; a retry begins anew. A cancelled one is cancelled."""
     job = taken(docs, attempts=3)
     assert Worker(docs).run_one() is None
-    failed = docs.jobs.get(job.id)
+    failed = Jobs(docs).get(job.id)
     assert (failed.state, failed.error.type) == ("FAILED", "WorkerDied")
     assert "3 attempts" in failed.error.detail
-    docs.jobs.retry(job.id)
+    Jobs(docs).retry(job.id)
     assert Worker(docs).run_one().state == "SUCCESS"
     other = taken(docs)
-    docs.jobs.cancel(other.id)
+    Jobs(docs).cancel(other.id)
     assert Worker(docs).run_one() is None
-    assert docs.jobs.get(other.id).state == "CANCELED"
+    assert Jobs(docs).get(other.id).state == "CANCELED"
 
 
 def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
@@ -398,7 +398,7 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
     files = {name: str(tmp_path / f"{name}.slow") for name in "ab"}
-    job = docs.jobs.submit("add_files", {"files": files})
+    job = Jobs(docs).submit("add_files", {"files": files})
     thread = threading.Thread(target=Worker(docs).run_one)
     thread.start()
     begun.wait(60)
@@ -406,13 +406,13 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()
     thread.join()
-    assert docs.jobs.get(job.id).result == {"by": "another"}
+    assert Jobs(docs).get(job.id).result == {"by": "another"}
     assert docs.verify() == ()
 
 
 def test_finished_jobs_hold_no_texts(docs):
     """A text is with its document alone."""
-    docs.jobs.submit("add_texts", TEA)
+    Jobs(docs).submit("add_texts", TEA)
     done = Worker(docs).run_one()
     assert done.arguments == {"texts": {"tea": ""}}
 
@@ -421,16 +421,16 @@ def test_a_purged_document_is_in_no_job(docs):
     """Neither in those that named it, with its text, nor in the one that purges it, at whatever attempt."""
     name, text = "a note with a name of more than thirty-two bytes", "The well is dry; ask Wei for the pump, tomorrow."
     for given in ("first " * 9, text):
-        docs.jobs.submit("add_texts", {"texts": {name: given}, "metadata": {name: {"year": 2024}}})
+        Jobs(docs).submit("add_texts", {"texts": {name: given}, "metadata": {name: {"year": 2024}}})
         Worker(docs).run_one()
-    docs.jobs.cancel(docs.jobs.submit("add_texts", {"texts": {name: text + " And again."}}).id)
-    other = docs.jobs.submit("add_texts", TEA)
+    Jobs(docs).cancel(Jobs(docs).submit("add_texts", {"texts": {name: text + " And again."}}).id)
+    other = Jobs(docs).submit("add_texts", TEA)
     Worker(docs).run_one()
-    job = docs.jobs.submit("purge", {"document": name})
+    job = Jobs(docs).submit("purge", {"document": name})
     done = Worker(docs).run_one()
     assert (done.state, done.error) == ("DELETED", None)
     assert not any(place["found"] for place in done.result["checked"])
-    assert [one.id for one in docs.jobs.list()] == [job.id, other.id]
+    assert [one.id for one in Jobs(docs).list()] == [job.id, other.id]
     assert docs.deletion_certificate(name, text=text).is_clean
     execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
     assert Worker(docs).run_one().state == "DELETED"
@@ -445,9 +445,9 @@ def test_a_job_that_purges_has_no_id_from_its_first_attempt_on(docs):
         "CREATE TEMP TRIGGER look AFTER UPDATE OF state ON job WHEN new.state = 'DELETING' "
         "BEGIN INSERT INTO seen VALUES (new.arguments, new.documents); END",
     )
-    docs.jobs.submit("purge", {"document": "a secret name"})
+    Jobs(docs).submit("purge", {"document": "a secret name"})
     assert Worker(docs).run_one().state == "DELETED"
-    with docs.jobs.writing() as (connection, _):
+    with Jobs(docs).writing() as (connection, _):
         [(arguments, documents)] = connection.execute("SELECT * FROM seen").fetchall()
     assert "secret" not in arguments
     assert documents == "[]"
@@ -455,12 +455,12 @@ def test_a_job_that_purges_has_no_id_from_its_first_attempt_on(docs):
 
 def test_a_rollback_that_failed_is_retried_from_what_is_live_then(docs):
     """It does not take a version that came meanwhile for its own work."""
-    with Document(store_conf=conf(docs.jobs.file.path), keep_versions=2) as writer:
+    with Document(store_conf=conf(Jobs(docs).file.path), keep_versions=2) as writer:
         writer.add_texts({"tea": "first"})
-        job = docs.jobs.submit("rollback", {"document": "tea"})
+        job = Jobs(docs).submit("rollback", {"document": "tea"})
         assert Worker(writer).run_one().state == "FAILED"
         writer.add_texts({"tea": "second"})
-        docs.jobs.retry(job.id)
+        Jobs(docs).retry(job.id)
         assert Worker(writer).run_one().state == "SUCCESS"
         assert [node.text for node in writer.get_nodes()] == ["first"]
 
@@ -470,7 +470,7 @@ def test_a_job_that_is_gone_stops_its_attempt(docs, tmp_path):
     begun, go_on = blocking(docs)
     (tmp_path / "a.slow").write_text("tea", encoding="utf-8")
     (tmp_path / "b.slow").write_text("tea", encoding="utf-8")
-    docs.jobs.submit("add_files", {"files": {name: str(tmp_path / f"{name}.slow") for name in "ab"}})
+    Jobs(docs).submit("add_files", {"files": {name: str(tmp_path / f"{name}.slow") for name in "ab"}})
     ended = []
     worker = Worker(docs)
     thread = threading.Thread(target=lambda: ended.append(worker.run_one()))
@@ -486,20 +486,20 @@ def test_a_job_that_is_gone_stops_its_attempt(docs, tmp_path):
 
 def test_old_jobs_are_removed(docs, monkeypatch):
     """A month after their end; those that wait stay."""
-    finished = docs.jobs.submit("verify")
+    finished = Jobs(docs).submit("verify")
     Worker(docs).run_one()
-    waiting = docs.jobs.submit("verify")
+    waiting = Jobs(docs).submit("verify")
     later = time.time() + 31 * 24 * 3600
     monkeypatch.setattr(time, "time", lambda: later)
-    new = docs.jobs.submit("verify")
-    assert [one.id for one in docs.jobs.list()] == [new.id, waiting.id]
+    new = Jobs(docs).submit("verify")
+    assert [one.id for one in Jobs(docs).list()] == [new.id, waiting.id]
     assert finished.id not in {new.id, waiting.id}
 
 
 @pytest.mark.slow
 def test_long_results_are_cut(docs):
     """A report of many files stays small, and says how many they are."""
-    docs.jobs.submit("add_texts", {"texts": {f"{number:03}": "tea" for number in range(300)}})
+    Jobs(docs).submit("add_texts", {"texts": {f"{number:03}": "tea" for number in range(300)}})
     result = Worker(docs).run_one().result
     assert len(result["added"]) == 200
     assert result["counts"]["added"] == 300
@@ -516,29 +516,29 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
         connection.execute("PRAGMA user_version = 2")
     with Document(store_conf=conf(path), read_only=True) as docs:  # which migrates nothing
         assert [one.path for one in docs.get_nodes()] == ["tea"]
-        assert docs.jobs.list() == []
-        assert docs.jobs.working() == {}
+        assert Jobs(docs).list() == []
+        assert Jobs(docs).working() == {}
         with pytest.raises(NotRegisteredError):
-            docs.jobs.get("1")
-        job = docs.jobs.submit("verify")  # as a program that writes
-        assert docs.jobs.list() == [job]
+            Jobs(docs).get("1")
+        job = Jobs(docs).submit("verify")  # as a program that writes
+        assert Jobs(docs).list() == [job]
     with Document(store_conf=conf(path)) as docs:
         assert Worker(docs).run_one().id == job.id
 
 
 def test_a_second_attempt_repeats_nothing(docs):
     """What the first one deleted or rolled back before its worker died is done; what it did not is."""
-    with Document(store_conf=conf(docs.jobs.file.path), keep_versions=2) as writer:
+    with Document(store_conf=conf(Jobs(docs).file.path), keep_versions=2) as writer:
         for text in ("first", "second"):
             writer.add_texts({"tea": text, "coffee": text})
-        job = docs.jobs.submit("rollback", {"document": "tea"})
+        job = Jobs(docs).submit("rollback", {"document": "tea"})
         rolled_back = Worker(writer).run_one()
         assert rolled_back.result["number"] == 3
         execute(docs, "UPDATE job SET state = 'WORKING' WHERE id = ?", int(job.id))
         again = Worker(writer).run_one()
         assert (again.attempts, again.state, again.result) == (2, "SUCCESS", rolled_back.result)
         assert {one.path: one.text for one in writer.get_nodes()} == {"tea": "first", "coffee": "second"}
-        job = docs.jobs.submit("delete_files", {"documents": ["tea", "coffee"]})
+        job = Jobs(docs).submit("delete_files", {"documents": ["tea", "coffee"]})
         Worker(writer).run_one()
         execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
         writer.purge("tea")
@@ -552,7 +552,7 @@ def test_a_second_attempt_repeats_nothing(docs):
 _WORKER = """
 import sys, threading
 from lazyrag import Document
-from lazyrag.document import Worker
+from lazyrag.server.jobs import Worker
 
 conf = {"segment_store": {"type": "map", "kwargs": {"uri": sys.argv[1]}}}
 with Document(store_conf=conf) as docs:
@@ -583,8 +583,8 @@ def kill_workers(path, kills, seed):
         for kill in range(kills):
             process = start(path)
             texts = {f"{kill} {number}": f"tea {number}\nof {kill}" for number in range(30)}
-            jobs.append(reader.jobs.submit("add_texts", {"texts": texts}, key=str(kill)))
-            jobs.append(reader.jobs.submit("delete_files", {"documents": [f"{kill} 7"]}))
+            jobs.append(Jobs(reader).submit("add_texts", {"texts": texts}, key=str(kill)))
+            jobs.append(Jobs(reader).submit("delete_files", {"documents": [f"{kill} 7"]}))
             assert process.stdout.readline() == b"ready\n"
             time.sleep(rng.uniform(0, 0.25))
             process.send_signal(signal.SIGKILL)
@@ -592,14 +592,14 @@ def kill_workers(path, kills, seed):
             process.stdout.close()
         process = start(path)
         try:
-            done = [reader.jobs.wait(job.id, timeout_s=30) for job in jobs]
+            done = [Jobs(reader).wait(job.id, timeout_s=30) for job in jobs]
             # A job that three workers happened to be killed in has failed, and with it the deletion of its document.
             texts = {job.key for job in done if job.error is not None and job.error.type == "WorkerDied"}
             failed = [job for job in done if job.state == "FAILED"]
             assert all(job.attempts == 3 or job.arguments["documents"][0].split()[0] in texts for job in failed)
             for job in failed:
-                reader.jobs.retry(job.id)
-            return [reader.jobs.wait(job.id, timeout_s=30) for job in jobs], texts
+                Jobs(reader).retry(job.id)
+            return [Jobs(reader).wait(job.id, timeout_s=30) for job in jobs], texts
         finally:
             process.kill()
             process.wait()

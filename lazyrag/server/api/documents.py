@@ -25,6 +25,7 @@ from lazyrag.server.api.search import JsonFilter, Limit, OldJsonFilter, count_no
 from lazyrag.server.api.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, needs, service_of
+from lazyrag.server.jobs import Jobs
 from lazyrag.types import State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
@@ -327,7 +328,7 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
         ids[given] = identity
         metadata |= {identity: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
-    return ids, call.whole.jobs.submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
+    return ids, Jobs(call.whole).submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
 
 
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
@@ -398,7 +399,7 @@ def own_jobs(call: Call, after: str | None, limit: int, state: State | None = No
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
     found: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(found) < limit and (page := call.whole.jobs.list(after=last, limit=_PAGE, state=state)):
+    while len(found) < limit and (page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)):
         last = page[-1].id
         found += [job for job in page if call.owns(job)]
     return found[:limit]
@@ -423,13 +424,13 @@ async def get_job(call: Reading, job: OwnJob) -> Response:
 @router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(call.shown(await call.run(call.whole.jobs.cancel, job.id)))
+    return reply(call.shown(await call.run(Jobs(call.whole).cancel, job.id)))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(call.shown(await call.run(call.whole.jobs.retry, job.id)))
+    return reply(call.shown(await call.run(Jobs(call.whole).retry, job.id)))
 
 
 @router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -449,4 +450,4 @@ async def get_job_events(
             return
         last_event_id = state
         await anyio.sleep(_LOOK_S)
-        job = await call.run(call.whole.jobs.get, job.id)
+        job = await call.run(Jobs(call.whole).get, job.id)

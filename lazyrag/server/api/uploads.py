@@ -32,7 +32,6 @@ from starlette.responses import Response
 
 from lazyrag.data.encoding import to_dict
 from lazyrag.document import Document
-from lazyrag.document.jobs import documents_of
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.ingest.sync import PlannedStep, SyncPlan, plan_files
 from lazyrag.server.api.search import Body as StrictModel
@@ -40,6 +39,7 @@ from lazyrag.server.api.search import list_of, model_of
 from lazyrag.server.core.guard import BOOK, job_key
 from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.service import Principal, Service, file_name, location_of, needs, service_of
+from lazyrag.server.jobs import Jobs, documents_of
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.types import State
 from lazyrag.validation import normal_name
@@ -419,7 +419,7 @@ class Call:
 
     def job(self, job_id: str) -> Any:
         """A job that the principal may see; None if there is none."""
-        jobs = self.whole.jobs
+        jobs = Jobs(self.whole)
         if self.principal.labels is not None:
             return jobs.find(self.key_of(job_id))
         with contextlib.suppress(NotRegisteredError):
@@ -444,7 +444,7 @@ class Call:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
-            return self.whole.jobs.submit(kind, dict(arguments), key=self.key(kind, arguments))
+            return Jobs(self.whole).submit(kind, dict(arguments), key=self.key(kind, arguments))
 
         return self.accepted(await self.run(submit), **more)
 
@@ -620,7 +620,7 @@ async def add_files(
     if price is not None:
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
-    job = await call.run(call.whole.jobs.submit, "add_files", {"files": paths, "metadata": given}, key=key)
+    job = await call.run(Jobs(call.whole).submit, "add_files", {"files": paths, "metadata": given}, key=key)
     return call.accepted(job, files=results)
 
 
@@ -851,7 +851,7 @@ _PENDING = ("WAITING", "WORKING", "FAILED", "CANCELED")
 def _job_files(docs: Document, state: Any) -> Iterator[str]:
     """The files of jobs that wait, or may be retried."""
     after = None
-    while page := docs.jobs.list(after=after, limit=500, state=state):
+    while page := Jobs(docs).list(after=after, limit=500, state=state):
         for job in page:
             if job.kind == "add_files" and (state in _PENDING[:2] or time.time() - job.updated.timestamp() < KEPT_S):
                 yield from job.arguments["files"].values()

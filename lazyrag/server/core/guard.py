@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.document.jobs import Worker, documents_of
 from lazyrag.errors import ConfigError
+from lazyrag.server.jobs import Jobs, Worker, documents_of
 from lazyrag.storage.database import Database, FileFormat
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def guarded(
     match = _KEY.fullmatch(key or "")
     labels = json.loads(match[1])[1] if match else None
     if labels is not None:
-        seen, known = docs.restricted({"labels": labels}), docs.jobs.ledger.documents.named(documents)
+        seen, known = docs.restricted({"labels": labels}), Jobs(docs).ledger.documents.named(documents)
         for one in documents:
             present = seen.document(one).labels if one in known and known[one].status == "live" else ()
             given = arguments.get("metadata", {}).get(one, {}).get("labels", present)

@@ -25,6 +25,7 @@ from lazyrag.server.core.config import SET_NAME, SetConfig, make_state, open_set
 from lazyrag.server.core.guard import forget_answers, worker_of
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
+from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.transforms.splitters import SectionSplitter
 
@@ -377,7 +378,7 @@ class _OpenSet:
         self._thread: threading.Thread | None = None
         if chosen is not None:
             build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
-            docs.jobs.submit("activate_group", build)
+            Jobs(docs).submit("activate_group", build)
             run = functools.partial(worker_of(name, docs, state).run, self.stop)
             self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)
             self._thread.start()

@@ -23,6 +23,7 @@ from lazyrag.server.api.uploads import Call, Form, assemble, checked_name, recei
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service
 from lazyrag.server.core.sets import records
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
@@ -146,7 +147,7 @@ def _remove(call: Call, row: Mapping[str, Any]) -> None:
             found.add((sets[one["store"]], one["identity"]))
             own.write("DELETE FROM attached WHERE number = ?", one["number"])
     for name, identity in found:
-        call.service.sets[name].jobs.submit("delete_files", {"documents": [identity]}, key=call.key("delete"))
+        Jobs(call.service.sets[name]).submit("delete_files", {"documents": [identity]}, key=call.key("delete"))
     if path not in [_path(call.service, one) for one in own.select("SELECT filename, content_hash FROM file")]:
         path.unlink(missing_ok=True)
 

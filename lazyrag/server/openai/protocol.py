@@ -20,12 +20,12 @@ from starlette.responses import Response
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
-from lazyrag.document import Job
 from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
 from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service, needs, service_of
 from lazyrag.server.core.sets import made_sets
+from lazyrag.server.jobs import Job, Jobs
 
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
@@ -64,7 +64,9 @@ def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
         call: Call = getattr(given["call"], "call", given["call"])
         found = await call.run_slow(handler, **given)
         if isinstance(found, Changing):
-            job, jobs, until = found.job, given["call"].call.whole.jobs, time.monotonic() + _CHANGE_S
+            job = found.job
+            jobs = Jobs(given["call"].call.whole)
+            until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)
                 job = await call.run(jobs.get, job.id)

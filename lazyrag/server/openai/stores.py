@@ -30,6 +30,7 @@ from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
 from lazyrag.server.api.uploads import Call, reply, stored_path
 from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
 
@@ -335,7 +336,7 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
         some = rows[start : start + _FILES_OF_JOB]
         arguments = {"files": {row["identity"]: str(files[row["identity"]]) for row in some}}
         arguments["metadata"] = {row["identity"]: json.loads(row["metadata"]) for row in some}
-        job = call.whole.jobs.submit("add_files", arguments, key=call.key("attach"))
+        job = Jobs(call.whole).submit("add_files", arguments, key=call.key("attach"))
         records(call.service).insert("attached", [{**row, "job": job.id} for row in some])
 
 
@@ -387,7 +388,7 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table, jobs = store.call.whole._indexer.ledger.documents, store.call.whole.jobs
+    table, jobs = store.call.whole._indexer.ledger.documents, Jobs(store.call.whole)
     own = {row["identity"]: row for row in reversed(attached)}
     failed = {one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())}
     working = {one: state for one, state in jobs.working().items() if state != "DELETING"}
@@ -492,7 +493,7 @@ def get_vector_store_file(call: Reading, file_id: Id) -> dict[str, Any]:
 
 def _change(store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(store.call.whole.jobs.submit(kind, arguments, key=store.call.key(kind)), value)
+    return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
@@ -577,7 +578,7 @@ def cancel_file_batch(call: Writing, batch_id: Id) -> dict[str, Any]:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(call, batch_id)[2]:
         with suppress(NotRegisteredError):
-            call.call.whole.jobs.cancel(job)
+            Jobs(call.call.whole).cancel(job)
     return _batch(call, batch_id)[0]
 
 

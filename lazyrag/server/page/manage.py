@@ -28,6 +28,7 @@ from lazyrag.server.api import answers, documents, uploads
 from lazyrag.server.api.search import Scope, SearchOptions
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Form
 from lazyrag.stores.sqlite import read_text
@@ -180,7 +181,7 @@ def _skipped(call: Call) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
     if call.principal.labels is not None:
         return []
-    syncs = (job for job in call.whole.jobs.list(limit=50) if job.kind == "sync")
+    syncs = (job for job in Jobs(call.whole).list(limit=50) if job.kind == "sync")
     found = next((job.result["skipped"] for job in syncs if job.result), ())
     return [(path, why) for path, why in found if why != "hidden" and "delete_files" not in why]
 
@@ -410,7 +411,7 @@ def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> 
     fresh = replace(call, given_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        call.whole.jobs.submit("purge", arguments, key=fresh.key("purge", arguments))
+        Jobs(call.whole).submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")

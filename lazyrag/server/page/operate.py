@@ -26,6 +26,7 @@ from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, r
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Principal, Service, needs, service_of
+from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Form
 from lazyrag.text.sentences import resolve_language
@@ -211,7 +212,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(call.whole.jobs.list, None, 1000, "DELETED")
+    jobs = await call.run(Jobs(call.whole).list, None, 1000, "DELETED")
     return await _activity(call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result])
 
 
@@ -233,7 +234,7 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(call.whole.jobs.list, None, 1000)
+    jobs = await call.run(Jobs(call.whole).list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]

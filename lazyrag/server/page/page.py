@@ -33,6 +33,7 @@ from lazyrag.document import Document
 from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Principal, Service, file_name, needs, service_of
+from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
 
 FOLDER = Path(__file__).parent
@@ -310,7 +311,7 @@ def _frame(request: Request, name: str | None) -> dict[str, Any]:
     with suppress(ProblemError):
         docs = service.view(name, principal)
         found["failed"] = len(docs.documents(status="FAILED", limit=100))
-        running = service.sets[name].jobs.list(state="WORKING", limit=1) if principal.labels is None else []
+        running = Jobs(service.sets[name]).list(state="WORKING", limit=1) if principal.labels is None else []
         found["job"] = running[0] if running else None
     return found
 

@@ -19,22 +19,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import root_uid
+from lazyrag.document.document import Document, indexer_of
 from lazyrag.errors import CanceledError, ConfigError, LazyRAGError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.evaluation.models import change_model
 from lazyrag.ingest.dataset import find_named_files
 from lazyrag.ingest.sync import hide, live_among
 from lazyrag.ledger.jobs import DELETING_KINDS, UNFINISHED, documents_in_work, purge_digest, read_rows
 from lazyrag.ledger.lease import Program
-from lazyrag.ledger.ledger import HIDDEN, Ledger
+from lazyrag.ledger.ledger import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
 from lazyrag.types import State
 from lazyrag.validation import normal_name, require, validate_choice, validate_integer, validate_mapping, validate_text
-
-if TYPE_CHECKING:
-    from lazyrag.document.document import Document
 
 DOCUMENTS_OF = {
     "sync": "",
@@ -145,26 +144,32 @@ def _job(row: tuple[Any, ...]) -> Job:
 
 
 class Jobs:
-    """The jobs of a Document. Use `Document.jobs`.
+    """Calls of methods of a Document that a `Worker` runs.
 
     Args:
-        docs: The Document.
-        ledger: Its ledger; of a read-only Document, only the table of jobs is written.
+        docs: The Document, not restricted; of a read-only one, only the table of jobs is written.
+
+    Raises:
+        ConfigError: If the Document is restricted.
 
     Example:
         >>> from lazyrag import Document
-        >>> from lazyrag.document import Worker
         >>> docs = Document()
-        >>> job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1")
-        >>> docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1") == job
+        >>> jobs = Jobs(docs)
+        >>> job = jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1")
+        >>> jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1") == job
         True
         >>> Worker(docs).run_one().result["added"]
         ['tea']
     """
 
-    def __init__(self, docs: Document, ledger: Ledger) -> None:
+    def __init__(self, docs: Document) -> None:
+        if docs.reader.scope is not None:
+            raise ConfigError("jobs are not available on a restricted Document. Pass the original one.")
         self._docs = docs
-        self.ledger, self.file, self.name = ledger, ledger.file, ledger.name
+        self.ledger = indexer_of(docs).ledger
+        self.file = self.ledger.file
+        self.name = self.ledger.name
 
     def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None) -> Job:
         """Store a job for a worker. Jobs of a Document are run one after the other, in the order of their submission.
@@ -212,8 +217,6 @@ class Jobs:
             msg = f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}: {exc}."
             raise ConfigError(msg) from exc
         if files is not None:
-            from lazyrag.document.document import indexer_of
-
             inside = indexer_of(self._docs).dataset.relative_path
             named = [inside(file.path) or file.identity for file in files]
         return text, named
@@ -333,8 +336,6 @@ def _method(docs: Document, kind: str) -> Any:
     """What a job calls."""
     if kind != "change_model":
         return getattr(docs, kind)
-    from lazyrag.evaluation.models import change_model
-
     return functools.partial(change_model, docs)
 
 
@@ -383,12 +384,11 @@ class Worker:
     Example:
         >>> import threading
         >>> from lazyrag import Document
-        >>> from lazyrag.document import Worker
         >>> docs, stop = Document(), threading.Event()
         >>> thread = threading.Thread(target=Worker(docs).run, args=[stop])
         >>> thread.start()
-        >>> job = docs.jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}})
-        >>> docs.jobs.wait(job.id, timeout_s=60).state
+        >>> job = Jobs(docs).submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}})
+        >>> Jobs(docs).wait(job.id, timeout_s=60).state
         'SUCCESS'
         >>> stop.set()
         >>> thread.join()
@@ -396,7 +396,7 @@ class Worker:
 
     def __init__(self, docs: Document, guard: Guard | None = None) -> None:
         self._beside: Sequence[str] = ()  # the kinds of jobs that this one runs beside another worker's
-        self._docs, self._jobs, self._guard = docs, docs.jobs, guard or (lambda *_: nullcontext())
+        self._docs, self._jobs, self._guard = docs, Jobs(docs), guard or (lambda *_: nullcontext())
         require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
         self._program = Program()
         self._turn = threading.Lock()
@@ -490,8 +490,6 @@ class Worker:
         query = "state = 'WAITING' AND kind IN (?, ?) AND NOT is_canceled"
         with self._jobs.file.reading() as connection:
             waiting = self._jobs._select(connection, query, *DELETING_KINDS)
-        from lazyrag.document.document import indexer_of
-
         indexer = indexer_of(self._docs)
         for job in waiting:
             rows = live_among(indexer, documents_of(job.kind, job.arguments))
