@@ -1,10 +1,8 @@
 """Documents: collections of files as trees of node groups, kept in sync with their files and stores.
 
-Read it in this order. `document` is the class that users hold. Writing: `sync` compares the files (`changes`) with the
-`ledger`, `ingest` loads (`load_files`), transforms and embeds documents batch by batch, and the ledger makes each of
-them live; `indexer` builds what a query needs for the first time. `groups` and `fingerprint` compare definitions.
-Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`, `jobs`;
-results are in `report`.
+`document` is the class that users hold. What it does is in the packages below: `lazyrag.ingest` compares, loads,
+transforms and embeds files, `lazyrag.ledger` makes them live, `lazyrag.groups` compares definitions, `lazyrag.read`
+reads, and `lazyrag.maintain` copies.
 """
 
 from lazyrag._lazy import lazy_names

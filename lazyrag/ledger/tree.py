@@ -248,7 +248,7 @@ class Tree:
         changes: The ledger's counter of changes in this state.
         documents: Live documents by uid; see `in_order`.
         groups: By name.
-        switched: From embed keys to those whose model and vectors serve them, see `lazyrag.document.change_model`.
+        switched: From embed keys to those whose model and vectors serve them, see `lazyrag.evaluation.change_model`.
         numbers: Cache of `live_numbers`.
         owners: Cache of `live_owners`.
         order: Cache of `in_order`.

@@ -46,7 +46,7 @@ WITH_MODELS = (  # need a model and an endpoint
     "tutorials/first-search.md",
 )
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
-WITHOUT_CODE = ("platforms.md", "README.md", "registries.md", "upgrading.md")
+WITHOUT_CODE = ("platforms.md", "README.md", "registries.md")
 IN_CHINESE = sorted(
     page.relative_to(DOCS / "zh").as_posix() for page in (DOCS / "zh").rglob("*.md") if page.name not in ONLY_IN_CHINESE
 )
