@@ -153,12 +153,16 @@ def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
         waits.append(seconds)
         raise KeyboardInterrupt
 
-    thread = threading.Thread(target=other)
-    with turns.taken():
-        with pytest.raises(KeyboardInterrupt), turns.aside(until_sole=True):
+    def settle():
+        with turns.aside(until_sole=True):
             thread.start()
             assert aside.wait(LONG_S)
             monkeypatch.setattr(leases.time, "sleep", interrupted)
+
+    thread = threading.Thread(target=other)
+    with turns.taken():
+        with pytest.raises(KeyboardInterrupt):
+            settle()
         assert len(waits) == 1
     monkeypatch.undo()
     finish.set()
