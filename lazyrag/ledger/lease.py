@@ -152,7 +152,7 @@ class Turns:
         had_turn = self._holder == thread
         until = self._is_idle if depth == 0 and not beside else None
         with finishing(functools.partial(self._leave, thread, depth, had_turn)):
-            has_turn = had_turn or self._await(thread, until, timeout_s)
+            has_turn = had_turn or self._await(thread, until, timeout_s, is_first=depth == 0)
             if has_turn:
                 self._depths[thread] = depth + 1
                 self.begun += depth == 0
@@ -165,19 +165,17 @@ class Turns:
         if self._holder != thread:
             yield
             return
-        with finishing(functools.partial(self._return, thread, until_sole)):
+        with finishing(functools.partial(self._return, thread)):
             self._holder = 0
             yield
-
-    def _return(self, thread: int, until_sole: bool) -> None:  # noqa: FBT001  of `aside`
-        if self._holder == thread:
-            return
-        try:
             if until_sole:
                 self._settling.add(thread)
-            self._await(thread, self._are_others_settling if until_sole else None)
-        finally:
-            self._settling.discard(thread)
+                self._await(thread, self._are_others_settling)
+
+    def _return(self, thread: int) -> None:
+        self._settling.discard(thread)
+        if self._holder != thread:
+            self._await(thread, None)
 
     def _is_idle(self) -> bool:
         return not self._depths
@@ -185,8 +183,18 @@ class Turns:
     def _are_others_settling(self) -> bool:
         return self._depths.keys() <= self._settling
 
-    def _await(self, thread: int, until: Callable[[], bool] | None, timeout_s: float | None = None) -> bool:
-        """Wait for the turn, in order or until something holds, and take it; False after a timeout."""
+    def _await(
+        self,
+        thread: int,
+        until: Callable[[], bool] | None,
+        timeout_s: float | None = None,
+        *,
+        is_first: bool = False,
+    ) -> bool:
+        """Wait for the turn, in order or until something holds, and take it; False after a timeout.
+
+        The wait for the first one of an operation ends when its call is cancelled.
+        """
         place = object()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with finishing(functools.partial(self._unqueue, place)):
@@ -195,6 +203,8 @@ class Turns:
             while not self._take(thread, place, until):
                 if time.monotonic() >= deadline:
                     return False
+                if is_first:
+                    raise_if_canceled()
                 time.sleep(_LOOK_S)
             return True
 

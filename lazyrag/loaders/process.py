@@ -55,8 +55,8 @@ class ChildProcess:
     def __init__(self, target: str) -> None:
         self.target, self.count = target, 0
         self._program = os.getpid()
-        self._lock, self._used = threading.Lock(), threading.Event()
-        self._used.set()
+        self._lock = threading.Lock()
+        self._kept_until = math.inf  # an Event may hang after an interrupt
         self._until = self._cpu_s = self._cpu_until = math.inf
         self._limits = LoadLimits()
         self._exceeded: LoadError | None = None
@@ -136,11 +136,10 @@ class ChildProcess:
     def _watch(self) -> None:
         """Kill the process when it exceeds a limit, and end it when nothing uses it."""
         while True:
-            if not self._used.wait(IDLE_S):
-                with self._lock:
-                    if not self._used.is_set():
-                        self.end()
-                        return
+            with self._lock:
+                if time.monotonic() > self._kept_until:
+                    self.end()
+                    return
             if self._process.poll() is not None:
                 _kill(self._process)  # a process that it left behind would hold its pipe open
                 return
@@ -168,7 +167,7 @@ class ChildProcess:
     def reserve(self) -> bool:
         """Use the process again; return whether it still runs."""
         with self._lock:
-            self._used.set()
+            self._kept_until = math.inf
         return self.is_alive
 
     def keep(self) -> bool:
@@ -176,7 +175,8 @@ class ChildProcess:
         if not self.is_alive or resident_bytes(self._process.pid) > _LARGE:
             self.end()
             return False
-        self._used.clear()
+        self._limits = LoadLimits(time_s=0, memory_bytes=0)
+        self._kept_until = time.monotonic() + IDLE_S
         return True
 
     def end(self) -> None:
@@ -188,7 +188,6 @@ class ChildProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):  # what it has not read
                 cast("BinaryIO", pipe).close()
-        self._used.set()
         _running.discard(self)
         shutil.rmtree(self._folder, ignore_errors=True)
 

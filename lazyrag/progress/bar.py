@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +38,6 @@ class Work:
     _all: list[Work] = []  # noqa: RUF012  of all threads, outer ones first
     _lock = threading.RLock()
     _bar: Any = None
-    _timer = threading.Timer(_DELAY_S, print)
 
     def __init__(self, what: str, total: int, unit: str) -> None:
         self.what = what
@@ -48,10 +49,8 @@ class Work:
         if sys.stderr is not None and sys.stderr.isatty() and _is_parent():
             with Work._lock:
                 Work._all.append(self)
-                if self is Work._all[0]:  # the bar appears even if nothing is done by then
-                    Work._timer = threading.Timer(_DELAY_S, _appear)
-                    Work._timer.daemon = True
-                    Work._timer.start()
+                if Work._bar is None:  # it appears even if nothing is done by then
+                    _thread.start_new_thread(_appear, (self,))  # a Timer may hang after an interrupt
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -59,10 +58,9 @@ class Work:
             if self in Work._all:
                 Work._all.remove(self)
             if not Work._all:
-                Work._timer.cancel()
-                if Work._bar is not None:
-                    Work._bar.close()
-                    Work._bar = None
+                bar, Work._bar = Work._bar, None
+                if bar is not None:
+                    bar.close()
 
     def reach(self, done: float) -> None:
         """Set how many units are done."""
@@ -97,9 +95,11 @@ def _bar_class() -> Any:
     return bar_class
 
 
-def _appear() -> None:
+def _appear(work: Work) -> None:
+    """Show the bar, unless the work has ended by the time when it would appear."""
+    time.sleep(_DELAY_S)
     with Work._lock:
-        if Work._all and Work._bar is None:
+        if work in Work._all and Work._bar is None:
             Work._bar = _bar_class()(
                 bar_format=_FORMAT,
                 leave=False,

@@ -9,6 +9,7 @@ traceback, as notebooks do.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
@@ -40,36 +41,28 @@ def contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractCo
 
     @functools.wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
-        return _Block(function(*args, **kwargs))
+        steps = _steps(function(*args, **kwargs))
+        block = _Block(max, key=steps.send)
+        block.enter = steps.__next__
+        return block
 
     return make
 
 
-class _Exit:
-    """The method ``__exit__`` of blocks, without a Python function whose beginning could be interrupted."""
-
-    def __get__(self, block: _Block[Any] | None, _: object = None) -> Any:
-        # Sends the three arguments one after the other, within one call of C; the first is returned.
-        return self if block is None else functools.partial(max, key=block.steps.send)
-
-    def __call__(self, block: _Block[Any], *error: object) -> Any:  # as `contextlib.ExitStack` does
-        return self.__get__(block)(*error)
+class _Enter(property):
+    def __call__(self, block: _Block) -> Any:  # as `contextlib.ExitStack` does
+        return block.enter()
 
 
-class _Block(AbstractContextManager[T]):
-    __slots__ = ("steps",)
+class _Block(functools.partial[Any]):
+    """A call of `max` whose key sends the arguments of ``__exit__`` one after the other; the first is returned.
 
-    def __init__(self, generator: Iterator[T]) -> None:
-        self.steps = _steps(generator)
+    Both methods are of C: a Python function could be interrupted at its beginning.
+    """
 
-    def __enter__(self) -> T:
-        try:
-            return next(self.steps)  # type: ignore[no-any-return]
-        except BaseException:
-            self.steps.close()
-            raise
-
-    __exit__: Any = _Exit()
+    enter: Callable[[], Any]
+    __enter__ = _Enter(operator.attrgetter("enter"))
+    __exit__ = functools.partial.__call__
 
 
 def _steps(generator: Any) -> Generator[Any, BaseException | None, None]:

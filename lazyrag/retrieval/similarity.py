@@ -21,7 +21,7 @@ from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
-from lazyrag.text.analyzers import matching_function, term_function
+from lazyrag.text.analyzers import term_function
 from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_call,
@@ -87,7 +87,8 @@ class KeywordSearch:
     def terms(self, query: str) -> list[str]:
         """Return the terms of a query; its stop words if it has no others."""
         try:
-            return matching_function(self.analyser, query)(query)
+            terms = term_function(self.analyser)(query)
+            return terms or term_function(self.analyser, stop_words=True)(query)
         except TransformError as exc:
             raise RetrievalError(str(exc)) from exc
 
@@ -537,7 +538,7 @@ def bm25(
     by_uid = {node.uid: node for node in nodes}
     index = LexicalIndex()
     index.add(list(by_uid), [terms_of(node.get_text()) for node in by_uid.values()])
-    terms = matching_function(analyser, query)(query)
+    terms = term_function(analyser)(query) or terms_of(query)
     found = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
     return [(by_uid[uid], score) for uid, score in found]
 

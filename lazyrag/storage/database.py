@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import sqlite3
@@ -399,8 +400,8 @@ class Database:
                     finally:
                         self.commits += is_set and not connection.in_transaction
                 except BaseException:
-                    if connection.in_transaction and not is_step:  # SQLite ends it by itself where the disk fails
-                        connection.execute("ROLLBACK")
+                    if not is_step:
+                        _roll_back(connection)
                     raise
                 finally:
                     if is_set:
@@ -555,6 +556,20 @@ def _run_migrations(connection: sqlite3.Connection, file_format: FileFormat, ver
             migration(connection)
     connection.execute(f"PRAGMA application_id = {file_format.application_id:d}")
     connection.execute(f"PRAGMA user_version = {file_format.version:d}")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Roll back, and end the queries whose rows were not all read: each keeps the state of the file that it sees.
+
+    Their cursors may be in the frames of a traceback, which notebooks keep.
+    """
+    try:
+        if connection.in_transaction:  # SQLite ends it by itself where the disk fails
+            connection.execute("ROLLBACK")
+    finally:
+        cursors = [one for one in gc.get_referrers(connection) if isinstance(one, sqlite3.Cursor)]
+        for cursor in cursors:
+            cursor.close()
 
 
 def _is_writable(folder: str) -> bool:

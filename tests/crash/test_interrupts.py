@@ -11,6 +11,7 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.document import document as opening
+from lazyrag.progress.bar import Work
 from lazyrag.progress.blocks import contextmanager
 from tests.crash import interrupts
 from tests.crash.interrupts import CASES, AlarmError, DocumentCase, Interrupter, Tally, strike, walk
@@ -150,3 +151,22 @@ def test_a_walk_sees_what_is_broken(tmp_path):
     walk(Broken, tmp_path, tally)
     assert tally.broken > 0
     assert "locked" in tally.problems[0]
+
+
+def test_progress_goes_on_after_an_interrupt():
+    """Wherever the display of progress is interrupted, the next work ends, in another thread as well."""
+
+    def work():
+        with Work("load", 1, "file") as shown:
+            shown.reach(1)
+
+    for at in range(1, 100):
+        interrupter = Interrupter(at, KeyboardInterrupt(), every=True, codes=set())
+        interrupter.run(work)
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive(), interrupter.point
+        if not interrupter.point:
+            return
+    pytest.fail("it never ends")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from lazyrag import Document, Retriever
+from lazyrag.errors import CanceledError
 from lazyrag.ingest import engine as ingest
 from lazyrag.server.jobs import Jobs, Worker
 from tests.model_server import PATIENCE_S
@@ -110,6 +111,16 @@ class TestThreads:
             assert [notes.count(word) for word in ("apple", "plum", "grape")] == [0, 1, 0]
             assert notes.metadata("pear")["kind"] == "fruit"
         assert [notes.count(word) for word in ("apple", "plum", "pear", "grape")] == [0, 1, 1, 300]
+
+    def test_a_call_that_waits_for_others_can_be_cancelled(self, notes):
+        """A repair waits until the large document is done; its event ends the wait."""
+        stop = threading.Event()
+        timer = threading.Timer(0.2, stop.set)
+        with notes.ingesting({"large": LARGE}):
+            timer.start()
+            with pytest.raises(CanceledError, match="cancelled"):
+                notes.docs.repair(cancel=stop)
+        assert notes.docs.repair() == ()
 
     def test_a_large_document_becomes_visible_in_one_flip(self, notes, monkeypatch):
         """Its nodes and vectors are written in slices, between which other texts become visible; of it, none or all."""

@@ -18,7 +18,7 @@ import pytest
 from lazyrag import Document
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.ledger import lease as leases
-from lazyrag.ledger.lease import Lease, LedgerConnection, Program
+from lazyrag.ledger.lease import Lease, LedgerConnection, Program, Turns
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
@@ -138,6 +138,37 @@ def test_several_threads_take_turns(tmp_path):
         for future in [pool.submit(work) for _ in range(4)]:
             future.result()
     assert len(turns) == 160
+
+
+def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
+    """An operation that waits until it is the only one has its turn again at once, and passes the interrupt on."""
+    turns, aside, finish, waits = Turns(), threading.Event(), threading.Event(), []
+
+    def other():
+        with turns.taken(beside=True), turns.aside():
+            aside.set()
+            finish.wait()
+
+    def interrupted(seconds):
+        waits.append(seconds)
+        raise KeyboardInterrupt
+
+    def settle():
+        with turns.aside(until_sole=True):
+            thread.start()
+            assert aside.wait(LONG_S)
+            monkeypatch.setattr(leases.time, "sleep", interrupted)
+
+    thread = threading.Thread(target=other)
+    with turns.taken():
+        with pytest.raises(KeyboardInterrupt):
+            settle()
+        assert len(waits) == 1
+    monkeypatch.undo()
+    finish.set()
+    thread.join()
+    with turns.taken(0.0) as has_turn:
+        assert has_turn
 
 
 def test_it_is_waited_for(file):

@@ -287,6 +287,24 @@ def test_an_error_undoes_the_whole_transaction(path):
         assert read(database) == ["tea"]
 
 
+def test_an_interrupted_query_keeps_no_state_of_the_file(path):
+    """A cursor in a kept traceback does not freeze what later transactions of the object see."""
+
+    def interrupted(database):
+        with database.reading() as connection:
+            rows = connection.execute("SELECT text FROM note")
+            next(rows)
+            raise KeyboardInterrupt
+
+    with Database(path, NOTES) as writer, Database(path, NOTES) as reader:
+        write(writer, "apple", "pear")
+        with pytest.raises(KeyboardInterrupt) as kept:
+            interrupted(reader)
+        write(writer, "plum")
+        assert read(reader) == ["apple", "pear", "plum"]
+        assert kept.tb is not None
+
+
 def test_a_transaction_in_a_transaction_is_a_part_of_it(path):
     """It sees what the outer one did, and is undone with it; nobody else sees either before the end."""
 
