@@ -316,6 +316,7 @@ class Indexer:
         @functools.cache
         def mark() -> None:
             self._has_written = True
+            self._has_noted = False
             self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
         write = object()

@@ -509,6 +509,8 @@ class Worker:
             return self._result(claim, args, keywords)
 
     def _result(self, claim: _Claim, args: list[Any], keywords: dict[str, Any]) -> Any:
+        if claim.begun is not None and claim.kind in ("add_texts", "add_files"):
+            keywords |= self._without_deleted(claim, keywords)
         if claim.kind == "delete_files":
             known = self._jobs.ledger.documents.named(keywords["documents"])  # purged ones have no row any more
             gone = {name for name, row in known.items() if row.status in HIDDEN}
@@ -521,6 +523,18 @@ class Worker:
         if claim.kind == "purge":
             return dataclasses.replace(self._docs.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
+
+    def _without_deleted(self, claim: _Claim, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """What an addition has left to add: later jobs may have deleted documents beside an earlier attempt."""
+        with self._jobs.file.reading() as connection:
+            later = self._jobs._select(connection, "id > ? AND state = 'DELETED'", claim.id)
+        deleted = {name for job in later for name in documents_of(job.kind, job.arguments)}
+        left = {}
+        for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
+            values = keywords[name] or {}
+            kept = [document for document in values if normal_name(str(document)) not in deleted]
+            left[name] = {document: values[document] for document in kept} if isinstance(values, Mapping) else kept
+        return left
 
     def _claim(self) -> _Claim | None:
         """Claim the next job, unless another worker runs one."""

@@ -21,13 +21,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from lazyrag.document.model_identity import PROBE
 from tests.crash import checks
 from tests.crash.faults import kind_of
 from tests.crash.scenario import LONG_S, PHASES, QUESTIONS, Embedder, Phase, write_files
 from tests.forked import Starter
 
 _MOVED = {"old.txt": "kept/old.txt"}
-_QUERIES = {query for _, _, query in QUESTIONS}
+_QUERIES = {query for _, _, query in QUESTIONS} | {PROBE}
 
 
 @dataclass(frozen=True, slots=True)

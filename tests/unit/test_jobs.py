@@ -313,8 +313,9 @@ def test_jobs_run_one_after_the_other(docs, tmp_path):
         assert Worker(other).run_one() is None
         assert Worker(docs).run_one() is None
         go_on.set()
-        thread.join()
-        assert Worker(other).run_one().id == deletion.id
+        thread.join()  # which may have run the deletion, too
+        Worker(other).run_one()
+    assert docs.jobs.wait(deletion.id, 60).state == "DELETED"
     assert docs.get_nodes() == []
 
 
@@ -628,6 +629,23 @@ def check_kills(path, kills, seed):
         assert found - {f"{kill} 7" for kill in late} == expected
         assert len(docs.get_nodes("line")) == 2 * len(found)
     return trace
+
+
+@pytest.mark.parametrize("kind", ["add_texts", "add_files"])
+@pytest.mark.parametrize("left", [[], ["a"]])
+def test_what_was_deleted_beside_a_first_attempt_is_not_added_by_the_second(tmp_path, kind, left):
+    """Its worker died after a later deletion had ended."""
+    (tmp_path / "tea.txt").write_text("tea", encoding="utf-8")
+    value = "tea" if kind == "add_texts" else str(tmp_path / "tea.txt")
+    documents = dict.fromkeys([*left, "b"], value)
+    with Document(store_conf=conf(tmp_path / "store.db")) as docs:
+        metadata = {name: {"kind": "tea"} for name in documents}
+        docs.jobs.submit(kind, {kind.removeprefix("add_"): documents, "metadata": metadata})
+        docs.jobs.submit("delete_files", {"documents": ["b"]})
+        execute(docs, "UPDATE job SET begun = 0 WHERE kind LIKE 'add%'")
+        execute(docs, "UPDATE job SET state = 'DELETED' WHERE kind = 'delete_files'")
+        assert Worker(docs).run_one().state == "SUCCESS"
+        assert [node.path for node in docs.get_nodes()] == left
 
 
 @pytest.mark.slow
