@@ -83,7 +83,7 @@ class StoreDocuments:
         again = Letters()
         with self.open(tmp_path, again) as docs:
             assert answers(docs) == self._expected(tmp_path)
-            assert again.texts == len(QUESTIONS) * len(FILTERS)
+            assert again.texts == 1 + len(QUESTIONS) * len(FILTERS)  # the probe, and questions
             (files / "cold.txt").unlink()
             (files / "black.md").write_text("红茶要发酵。\nIt is oxidised for hours.", encoding="utf-8")
             (files / "new.txt").write_text("黄茶是轻发酵茶。", encoding="utf-8")
@@ -132,7 +132,7 @@ class StoreDocuments:
             again = Letters()
             with self._made(tmp_path, again, store_conf=target, name=name) as docs:
                 assert answers(docs) == before
-                assert again.texts == len(QUESTIONS) * len(FILTERS)
+                assert again.texts == 1 + len(QUESTIONS) * len(FILTERS)  # the probe, and questions
                 assert not docs.verify()
 
     def test_kept_versions_shorten_no_answer(self, tmp_path: Path) -> None:
