@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from lazyrag.document.model_identity import PROBE
+from lazyrag.ingest.model_identity import PROBE
 from tests.crash import checks
 from tests.crash.faults import kind_of
 from tests.crash.scenario import LONG_S, PHASES, QUESTIONS, Embedder, Phase, write_files

@@ -315,7 +315,7 @@ def test_jobs_run_one_after_the_other(docs, tmp_path):
         go_on.set()
         thread.join()  # which may have run the deletion, too
         Worker(other).run_one()
-    assert docs.jobs.wait(deletion.id, 60).state == "DELETED"
+    assert Jobs(docs).wait(deletion.id, 60).state == "DELETED"
     assert docs.get_nodes() == []
 
 
@@ -640,8 +640,8 @@ def test_what_was_deleted_beside_a_first_attempt_is_not_added_by_the_second(tmp_
     documents = dict.fromkeys([*left, "b"], value)
     with Document(store_conf=conf(tmp_path / "store.db")) as docs:
         metadata = {name: {"kind": "tea"} for name in documents}
-        docs.jobs.submit(kind, {kind.removeprefix("add_"): documents, "metadata": metadata})
-        docs.jobs.submit("delete_files", {"documents": ["b"]})
+        Jobs(docs).submit(kind, {kind.removeprefix("add_"): documents, "metadata": metadata})
+        Jobs(docs).submit("delete_files", {"documents": ["b"]})
         execute(docs, "UPDATE job SET begun = 0 WHERE kind LIKE 'add%'")
         execute(docs, "UPDATE job SET state = 'DELETED' WHERE kind = 'delete_files'")
         assert Worker(docs).run_one().state == "SUCCESS"
