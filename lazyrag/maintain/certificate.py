@@ -31,7 +31,7 @@ from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.progress.blocks import contextmanager
-from lazyrag.stores.chroma import unit_vectors
+from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
 from lazyrag.stores.sqlite import VECTOR_PARTS
 from lazyrag.types import Embedding

@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,10 +22,7 @@ from lazyrag.data.segment import (
     LAZY_ROOT_NAME,
     ReadOnly,
     Segment,
-    Span,
     child_uids,
-    content_text,
-    digest,
     store_key,
 )
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
@@ -37,6 +33,7 @@ from lazyrag.models.embedding import MODEL_CHANGED, length_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.read.nodes import PAGE, SearchMode, ensure_complete, metric_of
 from lazyrag.read.source import LiveState, Needs
+from lazyrag.read.windows import _Stretch, _window_uid, join_window_text
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
@@ -1022,36 +1019,6 @@ def live_hits(
         depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """Neighbouring nodes of one build.
-
-    Args:
-        build: The build.
-        first: Ordinal of the first node, from 0.
-        last: Ordinal of the last one.
-        rank: Place of the first node that led there among the nodes that were given.
-        score: That node's score.
-        own: The scores of the nodes that were given, by uid.
-    """
-
-    build: Build
-    first: int
-    last: int
-    rank: int
-    score: float | None
-    own: dict[str, float | None] = field(default_factory=dict)
-
-    def absorb(self, other: _Stretch) -> bool:
-        """Grow by another stretch that begins no earlier, if they overlap or touch."""
-        if self.build is not other.build or other.first > self.last + 1:
-            return False
-        self.last = max(self.last, other.last)
-        self.rank, self.score = min((self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0])
-        self.own = {**other.own, **self.own}
-        return True
-
-
 def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
     """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
 
@@ -1079,51 +1046,3 @@ def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float
     uids = tuple(one.uid for one in segments)
     segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
     return snapshot.hit(segment, score, uids)
-
-
-def is_window(node: DocNode) -> bool:
-    """Whether a node is a merged window, which is not in the tree."""
-    return bool(node.merged_from) and node.uid == _window_uid(node.merged_from)
-
-
-def _window_uid(uids: Sequence[str]) -> str:
-    return digest(["window", *uids])
-
-
-def join_window_text(
-    segments: Sequence[Segment],
-    source_of: Callable[[Segment], Segment | None],
-    sees: Callable[[Segment], bool] = lambda _: True,
-) -> tuple[str, Span | None]:
-    """The text of neighbours, and its span; None for the span if the text is not all of it.
-
-    Args:
-        segments: The neighbours.
-        source_of: The node in whose text the span of one counts.
-        sees: Whether a source is in scope; only then text between neighbours is taken from it.
-    """
-    text = content_text(segments[0].content)
-    reach, is_contiguous = segments[0].span, True
-    for last, segment in itertools.pairwise(segments):
-        own, span = content_text(segment.content), segment.span
-        more = None
-        if reach is not None and span is not None:
-            above, source = source_of(last), source_of(segment)
-            if above is not None and source is not None and above.key == source.key:
-                is_next = segment.number == last.number + 1 and sees(source)
-                more = _continuation(reach, span, own, source, is_next=is_next)
-        if more is None or reach is None or span is None:
-            text += own if text.endswith("\n") else "\n" + own
-            reach, is_contiguous = span, False
-        else:
-            text += more
-            reach = (reach[0], max(reach[1], span[1]))
-    return text, reach if is_contiguous else None
-
-
-def _continuation(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
-    """The text that a node adds to a stretch of its source; None if it does not follow."""
-    if reach[0] <= span[0] <= reach[1]:
-        return text[reach[1] - span[0] :]
-    between = content_text(source.content)[reach[1] : span[0]]
-    return between + text if is_next and between and not any(map(str.isalnum, between)) else None

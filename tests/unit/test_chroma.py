@@ -13,14 +13,13 @@ from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, Or
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
-from lazyrag.stores.chroma import (
-    ChromaVectorStore,
+from lazyrag.stores.chroma import ChromaVectorStore, server_address
+from lazyrag.stores.chroma_encoding import (
     decode_rows,
     encode_rows,
     encode_value,
     read_schema_metadata,
     schema_metadata,
-    server_address,
     split_filter,
     unit_vectors,
 )

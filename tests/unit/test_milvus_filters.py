@@ -13,7 +13,7 @@ from lazyrag import DataType, DocField
 from lazyrag.data.fields import check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.errors import StoreError
-from lazyrag.stores.milvus import (
+from lazyrag.stores.milvus_encoding import (
     CUT,
     MAX_COLUMNS,
     columns_of,

@@ -16,16 +16,8 @@ from lazyrag.errors import (
     UnknownKeywordError,
     UnsupportedError,
 )
-from lazyrag.stores.milvus import (
-    IndexSettings,
-    Layout,
-    MilvusConnection,
-    MilvusVectorStore,
-    decode_row,
-    encode_rows,
-    milvus_query,
-    window_of,
-)
+from lazyrag.stores.milvus import IndexSettings, MilvusConnection, MilvusVectorStore
+from lazyrag.stores.milvus_encoding import Layout, decode_row, encode_rows, milvus_query, window_of
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
 from lazyrag.testing.suites import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
