@@ -130,7 +130,6 @@ class Turns:
         self._holder = 0  # the thread
         self._queue: dict[object, Callable[[], bool]] = {}  # who waits, with when it may have the turn
         self._marks: dict[object, int] = {}  # operations that had begun when somebody began to wait for others to end
-        self._depths: dict[int, int] = {}  # of operations by thread
         self._numbers: dict[int, int] = {}  # of operations by thread, in the order in which they began
         self._settling: set[int] = set()  # threads that wait for others to end
         self.begun = 0
@@ -139,7 +138,7 @@ class Turns:
     @property
     def is_sole(self) -> bool:
         """Whether at most one operation is under way."""
-        return len(self._depths) < 2
+        return len(self._numbers) < 2
 
     @contextmanager
     def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
@@ -150,18 +149,18 @@ class Turns:
             beside: Whether it may begin while others have stepped aside; else it waits until they have ended.
         """
         thread = threading.get_ident()
-        depth = self._depths.get(thread, 0)
-        had_turn = self._holder == thread
+        if self._holder == thread:
+            yield True
+            return
+        is_first = thread not in self._numbers
         is_due = _always
-        if depth == 0:
+        if is_first:
             is_due = self._may_begin_beside if beside else self._is_idle
-        with finishing(functools.partial(self._leave, thread, depth, had_turn)):
-            has_turn = had_turn or self._await(thread, is_due, timeout_s, is_first=depth == 0)
-            if has_turn:
-                self._depths[thread] = depth + 1
-                if depth == 0:
-                    self.begun += 1
-                    self._numbers[thread] = self.begun
+        with finishing(functools.partial(self._leave, thread, is_first)):
+            has_turn = self._await(thread, is_due, timeout_s, is_first=is_first)
+            if has_turn and is_first:
+                self.begun += 1
+                self._numbers[thread] = self.begun
             yield has_turn
 
     @contextmanager
@@ -184,10 +183,10 @@ class Turns:
             self._await(thread, _always)
 
     def _is_idle(self) -> bool:
-        return not self._depths
+        return not self._numbers
 
     def _are_others_settling(self) -> bool:
-        return self._depths.keys() <= self._settling
+        return self._numbers.keys() <= self._settling
 
     def _may_begin_beside(self) -> bool:
         """Whether nobody waits for others to end, or has to wait for operations in any case that began before."""
@@ -229,14 +228,10 @@ class Turns:
             self._queue.pop(place, None)
             self._marks.pop(place, None)
 
-    def _leave(self, thread: int, depth: int, had_turn: bool) -> None:  # noqa: FBT001  of `taken`
-        """Restore what was before a block."""
-        if depth:
-            self._depths[thread] = depth
-        else:
-            self._depths.pop(thread, None)
+    def _leave(self, thread: int, is_first: bool) -> None:  # noqa: FBT001  of `taken`
+        if is_first:
             self._numbers.pop(thread, None)
-        if not had_turn and self._holder == thread:
+        if self._holder == thread:
             self._holder = 0
 
 

@@ -150,11 +150,13 @@ class Aside:
         assert self.begun.wait(LONG_S)
 
     def run(self, turns):
+        """What the thread does."""
         with turns.taken(beside=True), turns.aside():
             self.begun.set()
             assert self.finish.wait(LONG_S)
 
     def end(self):
+        """End the operation."""
         self.finish.set()
         self.thread.join()
 
