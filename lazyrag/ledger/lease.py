@@ -128,8 +128,9 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder = 0  # the thread
-        self._queue: list[object] = []  # of those that wait for nothing but their turn
-        self._depths: dict[int, int] = {}  # of operations by thread
+        self._queue: dict[object, Callable[[], bool]] = {}  # who waits, with when it may have the turn
+        self._marks: dict[object, int] = {}  # operations that had begun when somebody began to wait for others to end
+        self._numbers: dict[int, int] = {}  # of operations by thread, in the order in which they began
         self._settling: set[int] = set()  # threads that wait for others to end
         self.begun = 0
         """How many operations have begun."""
@@ -137,7 +138,7 @@ class Turns:
     @property
     def is_sole(self) -> bool:
         """Whether at most one operation is under way."""
-        return len(self._depths) < 2
+        return len(self._numbers) < 2
 
     @contextmanager
     def taken(self, timeout_s: float | None = None, *, beside: bool = False) -> Iterator[bool]:
@@ -148,14 +149,18 @@ class Turns:
             beside: Whether it may begin while others have stepped aside; else it waits until they have ended.
         """
         thread = threading.get_ident()
-        depth = self._depths.get(thread, 0)
-        had_turn = self._holder == thread
-        until = self._is_idle if depth == 0 and not beside else None
-        with finishing(functools.partial(self._leave, thread, depth, had_turn)):
-            has_turn = had_turn or self._await(thread, until, timeout_s, is_first=depth == 0)
-            if has_turn:
-                self._depths[thread] = depth + 1
-                self.begun += depth == 0
+        if self._holder == thread:
+            yield True
+            return
+        is_first = thread not in self._numbers
+        is_due = _always
+        if is_first:
+            is_due = self._may_begin_beside if beside else self._is_idle
+        with finishing(functools.partial(self._leave, thread, is_first)):
+            has_turn = self._await(thread, is_due, timeout_s, is_first=is_first)
+            if has_turn and is_first:
+                self.begun += 1
+                self._numbers[thread] = self.begun
             yield has_turn
 
     @contextmanager
@@ -175,32 +180,35 @@ class Turns:
     def _return(self, thread: int) -> None:
         self._settling.discard(thread)
         if self._holder != thread:
-            self._await(thread, None)
+            self._await(thread, _always)
 
     def _is_idle(self) -> bool:
-        return not self._depths
+        return not self._numbers
 
     def _are_others_settling(self) -> bool:
-        return self._depths.keys() <= self._settling
+        return self._numbers.keys() <= self._settling
+
+    def _may_begin_beside(self) -> bool:
+        """Whether nobody waits for others to end, or has to wait for operations in any case that began before."""
+        marks = list(self._marks.values())
+        busy = [number for thread, number in list(self._numbers.items()) if thread not in self._settling]
+        return not marks or not busy or min(busy) <= min(marks)
 
     def _await(
-        self,
-        thread: int,
-        until: Callable[[], bool] | None,
-        timeout_s: float | None = None,
-        *,
-        is_first: bool = False,
+        self, thread: int, is_due: Callable[[], bool], timeout_s: float | None = None, *, is_first: bool = False
     ) -> bool:
-        """Wait for the turn, in order or until something holds, and take it; False after a timeout.
+        """Wait until this thread is the first that may have the turn, and take it; False after a timeout.
 
-        The wait for the first one of an operation ends when its call is cancelled.
+        The wait for the first turn of an operation ends when its call is cancelled.
         """
         place = object()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         with finishing(functools.partial(self._unqueue, place)):
-            if until is None:
-                self._queue.append(place)
-            while not self._take(thread, place, until):
+            with self._lock:
+                self._queue[place] = is_due
+                if is_due in (self._is_idle, self._are_others_settling):
+                    self._marks[place] = self.begun
+            while not self._take(thread, place):
                 if time.monotonic() >= deadline:
                     return False
                 if is_first:
@@ -208,26 +216,27 @@ class Turns:
                 time.sleep(_LOOK_S)
             return True
 
-    def _take(self, thread: int, place: object, until: Callable[[], bool] | None) -> bool:
+    def _take(self, thread: int, place: object) -> bool:
         with self._lock:
-            is_due = self._queue[0] is place if until is None else until()
-            if self._holder or not is_due:
+            if self._holder or place is not next((one for one, is_due in self._queue.items() if is_due()), None):
                 return False
             self._holder = thread
             return True
 
     def _unqueue(self, place: object) -> None:
         with self._lock:
-            self._queue = [other for other in self._queue if other is not place]
+            self._queue.pop(place, None)
+            self._marks.pop(place, None)
 
-    def _leave(self, thread: int, depth: int, had_turn: bool) -> None:  # noqa: FBT001  of `taken`
-        """Restore what was before a block."""
-        if depth:
-            self._depths[thread] = depth
-        else:
-            self._depths.pop(thread, None)
-        if not had_turn and self._holder == thread:
+    def _leave(self, thread: int, is_first: bool) -> None:  # noqa: FBT001  of `taken`
+        if is_first:
+            self._numbers.pop(thread, None)
+        if self._holder == thread:
             self._holder = 0
+
+
+def _always() -> bool:
+    return True
 
 
 class Lease:

@@ -311,7 +311,8 @@ class Database:
         Source:
             https://sqlite.org/pragma.html#pragma_data_version
         """
-        self.check_open()
+        if self._closed or self._process != os.getpid():
+            self.check_open()
         with self._turn:
             if self._unchanging is not None:
                 self._follow()
@@ -389,7 +390,7 @@ class Database:
                     yield connection
                     return
                 try:
-                    if is_set:
+                    if is_set and settings != self._settings:
                         self._set(settings)
                     connection.execute(begin)
                     yield connection
@@ -404,18 +405,19 @@ class Database:
                         _roll_back(connection)
                     raise
                 finally:
-                    if is_set:
+                    if is_set and self._settings != _USUAL:
                         self._set(_USUAL)
             except (UnicodeDecodeError, sqlite3.Error) as exc:
                 raise self._explained(exc) from exc
 
     def _set(self, settings: tuple[bool, bool] | None) -> None:
         """Set the connection up: whether it waits for the disk, and whether it checks foreign keys."""
-        if settings is not None and settings != self._settings:
-            self._settings = None  # unknown, should this be interrupted: the next transaction begins here
-            self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
-            self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
-            self._settings = settings
+        if settings is None:
+            return
+        self._settings = None  # unknown, should this be interrupted: the next transaction begins here
+        self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
+        self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
+        self._settings = settings
 
     def _signature(self) -> tuple[int, ...] | None:
         """What changes with the file's content; None if a program writes it, or was killed while it did."""

@@ -140,6 +140,56 @@ def test_several_threads_take_turns(tmp_path):
     assert len(turns) == 160
 
 
+class Aside:
+    """A thread with an operation that has stepped aside until it is to end."""
+
+    def __init__(self, turns):
+        self.begun, self.finish = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self.run, args=[turns])
+        self.thread.start()
+        assert self.begun.wait(LONG_S)
+
+    def run(self, turns):
+        """What the thread does."""
+        with turns.taken(beside=True), turns.aside():
+            self.begun.set()
+            assert self.finish.wait(LONG_S)
+
+    def end(self):
+        """End the operation."""
+        self.finish.set()
+        self.thread.join()
+
+
+def begins_beside(turns):
+    """Whether an operation that runs beside others may begin now."""
+    with turns.taken(0.0, beside=True) as has_turn:
+        return has_turn
+
+
+def test_who_waits_for_the_others_is_not_overtaken_for_ever():
+    """Operations begin beside an older one while somebody waits for it, and then not before who waits."""
+    turns, ends = Turns(), []
+
+    def whole():
+        with turns.taken():
+            ends.append(len(ends))
+
+    old = Aside(turns)
+    thread = threading.Thread(target=whole)
+    thread.start()
+    while not turns._marks:
+        time.sleep(0.001)
+    young = Aside(turns)
+    assert begins_beside(turns)
+    old.end()
+    assert not begins_beside(turns)
+    young.end()
+    thread.join()
+    assert ends == [0]
+    assert begins_beside(turns)
+
+
 def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
     """An operation that waits until it is the only one has its turn again at once, and passes the interrupt on."""
     turns, aside, finish, waits = Turns(), threading.Event(), threading.Event(), []
