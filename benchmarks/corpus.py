@@ -25,7 +25,7 @@ RETRIEVAL = SHARED / "data" / "retrieval"
 LANGUAGES = {"en": "bm25", "zh": "bm25_chinese"}
 WORDS = 60
 CHARACTERS = 100
-_PUNCTUATION = re.compile(r"(?<=[，。！？；：、,!?;])")
+_PUNCTUATION = re.compile(r"(?<=[，。！？；：、!?;])|(?<=,)(?!\d)")
 _HAN_WORD = re.compile(r"[\u4e00-\u9fff]{2,}")
 
 

@@ -350,9 +350,12 @@ class Indexer:
         self.discard_old_failures(rebuild.groups, plan)
         documents = self.ledger.documents
         done: list[Outcome] = []
-        tried: list[int] = []
-        while (rows := self._rows_to_do(rebuild)) and rows != tried:
-            tried, nodes = rows, 0
+        tried: list[tuple[int, int]] = []
+        while rows := self._rows_to_do(rebuild):
+            versions = [(row.id, row.version) for row in documents.rows(rows)]
+            if versions == tried:
+                break
+            tried, nodes = versions, 0
             if step.embed_key is not None and len(rebuild.steps) == 1:
                 builds = self.ledger.tree.groups[step.group].builds
                 nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import stat
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -226,7 +225,7 @@ def part_problem(error: Exception) -> str:
 _MAX_NOTES = 100
 PART_ERRORS = (
     LoadError, ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError, TypeError,
-    ValueError, zipfile.BadZipFile, zlib.error,
+    ValueError, zlib.error,
 )  # fmt: skip
 """Errors of parsers that meet a damaged part of a file."""
 

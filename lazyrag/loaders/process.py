@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -60,6 +59,8 @@ class ChildProcess:
         self._until = self._cpu_s = self._cpu_until = math.inf
         self._limits = LoadLimits()
         self._exceeded: LoadError | None = None
+        import tempfile  # slow to import
+
         self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
         command = [sys.executable, "-P", "-c", _START, json.dumps([*map(str, sys.path)]), target, self._folder]
         try:
@@ -305,6 +306,8 @@ def serve(target: str, folder: str) -> None:
             os.setsid()  # so that killing this process kills its subprocesses
     with suppress(OSError):  # where memory runs out, this process ends first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    import tempfile  # slow to import
+
     tempfile.tempdir = folder
     threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
     base.page_recognized = lambda: _send(answers, b'["page", null]')

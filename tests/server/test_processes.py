@@ -11,7 +11,7 @@ import sys
 import httpx2 as httpx
 import pytest
 
-from lazyrag import Document
+from lazyrag import Document, connect
 from lazyrag.errors import ConfigError
 from lazyrag.server.jobs import Jobs
 from tests.server.running import is_running, serving, wait_for
@@ -170,7 +170,7 @@ def test_a_rule_that_widens_access_is_a_warning_at_the_start(tmp_path, folder):
         assert running.log.read_text().count(said) == 1
         running.wait_until_ready()
         assert found(running.url, "my notes", "tea") == ["tea.txt"]
-        with Document(url=running.url, name="my notes") as remote:
+        with connect(running.url, name="my notes") as remote:
             assert [hit.path for hit in remote.search("tea")] == ["tea.txt"]
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: running.log.read_text().count(said) == 2, "the warning", 10)

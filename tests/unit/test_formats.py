@@ -43,7 +43,7 @@ def test_the_named_library_is_the_one_that_is_imported(form):
         assert form.library.startswith(("own code", "none is", "a function"))
         return
     module = (loaders.target(form.suffixes[0]) or "").partition(":")[0]
-    ours = [module, *re.findall(r"from (lazyrag\.loaders\.\w+) import", _source(module))]
+    ours = [module, *re.findall(r"(?:from |\")(lazyrag\.loaders\.\w+)(?: import|:)", _source(module))]
     wanted = packages.get(named[1], named[1])
     assert any(re.search(rf"^\s*(?:import|from) {wanted}\b", _source(one), re.MULTILINE) for one in ours)
 

@@ -146,7 +146,7 @@ def test_a_loader_that_no_process_can_import_is_called_here(folder):
 @pytest.mark.slow
 def test_a_failure_is_told_as_without(folder):
     """What a loader in another process says of a file is what the report says."""
-    path = folder({**FILES, "empty.txt": "", "strange.xyz": b"\0"})
+    path = folder({**FILES, "broken.txt": b"\xff\xfe\x00\xd8", "broken.json": "{"})
     told = []
     for processes in (0, 2):
         with Document(path, processes=processes) as docs:

@@ -33,6 +33,7 @@ class Embed:
     """An embed callable that remembers the texts that it got."""
 
     batch_size = 8
+    probe = False
 
     def __init__(self, identity="letters-1"):
         """Be a model of that name."""
