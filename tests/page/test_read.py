@@ -237,6 +237,16 @@ def test_an_answer_streams_and_stops(tab, base, chat):
     assert len(text_of(tab)) > 20
 
 
+def test_enter_asks_before_the_module_of_answers_is_there(tab, base):
+    """On a slow network the query bar is shown before it; Enter sends the question instead of starting a line."""
+    tab.route("**/js/answer.js", lambda route: None)  # it never comes
+    tab.goto(f"{base}/ask")
+    tab.locator("#q").fill("How is green tea brewed?")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/ask/*")
+    assert "How is green tea brewed?" in tab.inner_text("main")
+
+
 def test_search_changes_without_a_reload(tab, base):
     """A knob, the explanation and a removed filter change the results and the address."""
     tab.goto(f"{base}/search?q=tea&field=file_type&op=in&value=.md")

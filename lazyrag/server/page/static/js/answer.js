@@ -6,12 +6,6 @@ import { make, say } from "./main.js";
 export function answer() {
   const form = document.querySelector("[data-ask]");
   const field = form.querySelector("textarea");
-  for (const wait of document.querySelectorAll("form input[name=wait]")) wait.remove(); // the page follows the events
-  field.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    if (field.value.trim()) form.requestSubmit(form.querySelector("[data-send]"));
-  });
   form.addEventListener("click", ({ target }) => { // the other verb takes the text with it
     if (!target.matches("[data-verb]") || !field.value) return;
     const url = new URL(target.href);

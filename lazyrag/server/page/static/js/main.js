@@ -24,6 +24,14 @@ for (const [hook, name] of Object.entries(MODULES)) {
 if (document.querySelector("[data-poll]")) import("./fragment.js").then((module) => module.poll());
 dialogs();
 keys();
+// Enter sends a question as soon as the page is shown: the module of answers may load later.
+for (const wait of document.querySelectorAll("form input[name=wait]")) wait.remove(); // the page follows the events
+document.addEventListener("keydown", (event) => {
+  const form = event.target.closest("[data-ask]");
+  if (!form || !event.target.matches("textarea") || event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  if (event.target.value.trim()) form.requestSubmit(form.querySelector("[data-send]"));
+});
 document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 
 // The address of `manager="ui"` has a one-time token behind the #: it becomes a session, and leaves the address.
