@@ -178,10 +178,11 @@ class TestThreads:
         builds = threading.Thread(target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]})
         builds.start()
         assert gate.reached.wait(PATIENCE_S)
-        notes.docs.add_texts({name: f"new {name}" for name in ("apple", "large", "pear")})
-        gate.opened.set()
+        with notes.ingesting({name: f"slow\nnew {name}" for name in ("apple", "large", "pear")}):
+            gate.opened.set()
+            builds.join(0.3)  # it waits for the new versions
         builds.join()
-        assert {node.text for node in notes.docs.get_nodes("other")} == {"new apple", "new large", "new pear"}
+        assert {node.text for node in notes.docs.get_nodes("other")} == {"slow", "new apple", "new large", "new pear"}
 
     def test_another_long_operation_waits(self, notes):
         """A verification sees no half of what is written."""
