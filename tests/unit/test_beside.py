@@ -181,6 +181,21 @@ class TestThreads:
         builds.join()
         assert {node.path for node in notes.docs.get_nodes("other")} == {"large", "pear", "plum"}
 
+    def test_a_group_that_is_built_meanwhile_has_every_new_version(self, notes):
+        """Each of the documents that it is built for is replaced during its build."""
+        with notes.ingesting({"large": LARGE}):
+            pass
+        gate = Gate()
+        notes.docs.create_node_group("other", transform=gate, version="1")
+        builds = threading.Thread(target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]})
+        builds.start()
+        assert gate.reached.wait(PATIENCE_S)
+        with notes.ingesting({name: f"slow\nnew {name}" for name in ("apple", "large", "pear")}):
+            gate.opened.set()
+            builds.join(0.3)  # it waits for the new versions
+        builds.join()
+        assert {node.text for node in notes.docs.get_nodes("other")} == {"slow", "new apple", "new large", "new pear"}
+
     def test_another_long_operation_waits(self, notes):
         """A verification sees no half of what is written."""
         found = []
