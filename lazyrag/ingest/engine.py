@@ -148,6 +148,8 @@ class PendingVersion:
         noted: What was noted of its pictures.
         hashed: Signature of its file when its hash was last checked.
         base: Its row in the ledger before the changes of ``row``; None for ``row`` itself.
+        waits_for_nobody: Whether others wait until it is done, since it was overtaken before: under continuous changes
+            it would never end.
     """
 
     row: DocumentRow
@@ -168,10 +170,12 @@ class PendingVersion:
     noted: list[str] = field(default_factory=list)
     hashed: Signature | None = None
     base: DocumentRow | None = None
+    waits_for_nobody: bool = False
 
     def again(self) -> PendingVersion:
         """The same, to be begun anew."""
-        return replace(self, current={}, segments={}, terms={}, covered=[], failures={})
+        anew: dict[str, Any] = {"current": {}, "segments": {}, "terms": {}, "covered": [], "failures": {}}
+        return replace(self, **anew, waits_for_nobody=True)
 
     def rebase(self, now: DocumentRow) -> bool:
         """Take over what others have changed in its row since it was planned; returns whether it is still wanted."""
@@ -446,10 +450,11 @@ class IngestionEngine:
     def _aside(self, versions: Sequence[PendingVersion]) -> AbstractContextManager[None]:
         """Let others have the turn in the block.
 
-        Not while the root group is replaced, of which they need one; and a launcher's results are those of one batch.
+        Not while the root group is replaced, of which they need one, nor for documents that were overtaken
+        before; and a launcher's results are those of one batch.
         """
-        is_alone = self.options.launcher is not None or any(one.beside for one in versions)
-        return nullcontext() if is_alone else self.turns.aside()
+        holds_turn = any(version.beside or version.waits_for_nobody for version in versions)
+        return nullcontext() if self.options.launcher is not None or holds_turn else self.turns.aside()
 
     def quarantine_key(self, row: DocumentRow) -> str:
         """What has to change before a file that ended its loader is read again: its bytes, reader or limits."""

@@ -355,14 +355,16 @@ class Indexer:
             versions = [(row.id, row.version) for row in documents.rows(rows)]
             if versions == tried:
                 break
+            was_overtaken = bool(tried)
             tried, nodes = versions, 0
             if step.embed_key is not None and len(rebuild.steps) == 1:
                 builds = self.ledger.tree.groups[step.group].builds
                 nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-            pending = map(PendingVersion, documents.rows(rows))
+            pending = (PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows))
             done += self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
-            with self.turns.aside(until_sole=True):  # those that have become live meanwhile come next
-                pass
+            if not was_overtaken:
+                with self.turns.aside(until_sole=True):  # those that have become live meanwhile come next
+                    pass
         if self.report is not None:
             before = self.report.notes
             noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
