@@ -28,6 +28,8 @@ def new(text):
 class Counted:
     """An embed callable that counts its texts and may wait."""
 
+    probe = False
+
     def __init__(self, function):
         self.function, self.texts, self.begun, self.gate = function, [], threading.Event(), threading.Event()
         self.gate.set()
