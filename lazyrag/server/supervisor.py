@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, ReadOnlyError, StoreError
+from lazyrag.server import load
 from lazyrag.server.core import config as configs
 from lazyrag.server.core.config import Config, ServerConfig, SetConfig, make_state, open_set
 from lazyrag.server.jobs import Jobs
@@ -560,6 +561,7 @@ class HostedService:
     """
 
     def __init__(self, docs: Document, port: int | None = None, *, opens: bool = False) -> None:
+        load("core.service", "Document(manager=True)")  # names the extra where a package is missing
         from lazyrag.server.core.access import Access
         from lazyrag.server.core.guard import delete_old_answers, worker_of
         from lazyrag.server.core.service import Service

@@ -270,7 +270,11 @@ def _configure() -> None:
 
 def _write_without_waiting() -> None:
     transaction = Database._transaction
-    Database._transaction = lambda self, begin, **_: transaction(self, begin)
+
+    def without_waiting(self, begin, settings=None):
+        return transaction(self, begin, None if settings is None else (False, settings[1]))
+
+    Database._transaction = without_waiting
 
 
 BREAKS: dict[str, Callable[[], None]] = {

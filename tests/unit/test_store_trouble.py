@@ -104,8 +104,8 @@ def common_shelf():
 FULL_DISK = """
 import importlib.util, json, resource, sys, warnings
 from pathlib import Path
-from lazyrag.document import term_index as term_spaces
 from lazyrag.errors import StoreError
+from lazyrag.ingest import term_index as term_spaces
 from lazyrag.stores import sqlite as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
