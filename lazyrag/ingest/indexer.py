@@ -115,7 +115,7 @@ class Indexer:
         self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
-        self._has_noted = False  # the models that made them
+        self._has_noted = False  # the models of all vector indexes, since the last build
         self.is_checked = False  # whether this program has looked for losses in the stores
         self._try_again_at = 0.0
         self._swept = False
@@ -306,8 +306,7 @@ class Indexer:
         ):
             yield
             if self._has_written and not self._has_noted:
-                note_models(self.ledger, self.embedders, self.planner.identities)
-                self._has_noted = True
+                self._has_noted = note_models(self.ledger, self.embedders, self.planner.identities)
 
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
@@ -316,7 +315,6 @@ class Indexer:
         @functools.cache
         def mark() -> None:
             self._has_written = True
-            self._has_noted = False
             self._marks.enter_context(flushed(local_path(self.nodes.vectors)))
 
         write = object()
@@ -343,6 +341,7 @@ class Indexer:
         self._requested.add(step)
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
+        self._has_noted = False
         plan = rebuild.plan
         for one in rebuild.steps:
             if why := self._dropped.pop(one.group, "") or self.planner.reason(one):

@@ -41,10 +41,15 @@ def next_identity(checked: CheckedEmbedder) -> str:
     return f"{_present_identity(checked)}{_REPEATED}{time.time_ns():x}"
 
 
-def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]) -> None:
-    """Store what makes up the models whose vectors have no record yet. The caller holds the lease."""
+def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]) -> bool:
+    """Store what makes up the models whose vectors have no record yet. The caller holds the lease.
+
+    Returns:
+        Whether all have one now: False where a model failed, for the next write to try again.
+    """
     if ledger.file.path is None:  # in memory: no other program opens it
-        return
+        return True
+    is_complete = True
     for key, checked in embedders.items():
         rows = ledger.groups.model_records(key)
         missing = [name for name, text in rows if not text and model_identity(name) == identities[key]]
@@ -56,8 +61,10 @@ def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identi
             try:
                 record = {"model": model, "name": _name_of(checked), "probe": _probe_vector(checked)}
             except EmbeddingError:
-                continue  # the next write stores it
+                is_complete = False
+                continue
             ledger.groups.note_model(key, missing, json.dumps(record))
+    return is_complete
 
 
 def check_probes(

@@ -17,7 +17,7 @@ import pytest
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.stores.sqlite import StoreFile
 
-MAX_TRANSACTIONS = 11  # the eleventh reads which models have no record yet
+MAX_TRANSACTIONS = 11  # the eleventh sees whether others have changed or deleted the document meanwhile
 
 
 def open_document(root, **arguments):
