@@ -317,17 +317,17 @@ def packed_file(loaded: LoadedFile) -> list[Any]:
     """A loaded file as JSON, for `unpacked_file`.
 
     Raises:
-        ConfigError: If its metadata are no JSON values.
+        ConfigError: If its metadata or fields are no JSON values.
     """
-    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` tells them apart
-    locations = [[one.start, one.end, one.kind, one.label] for one in places]
-    return [loaded.text, locations, check_metadata(loaded.metadata)]
+    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` separates them again
+    locations = [[place.start, place.end, place.kind, place.label] for place in places]
+    return [loaded.text, locations, check_metadata(loaded.metadata), check_metadata(loaded.fields)]
 
 
 def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
     """The loaded file that `packed_file` packed."""
-    text, locations, metadata = packed
-    return LoadedFile(text, tuple(starmap(Location, locations)), metadata)
+    text, locations, metadata, values = packed
+    return LoadedFile(text, tuple(starmap(Location, locations)), metadata, fields=values)
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
