@@ -7,6 +7,7 @@ import math
 import os
 import re
 import stat
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -219,13 +220,16 @@ class Reading:
 
 def part_problem(error: Exception) -> str:
     """Why a part of a file cannot be read."""
-    return str(error) if isinstance(error, LoadError) else f"it is damaged ({type(error).__name__}: {error})"
+    if isinstance(error, LoadError):
+        return str(error)
+    problem = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"it is damaged ({problem})"
 
 
 _MAX_NOTES = 100
 PART_ERRORS = (
-    LoadError, ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError, TypeError,
-    ValueError, zlib.error,
+    LoadError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError,
+    TypeError, ValueError, struct.error, zlib.error,
 )  # fmt: skip
 """Errors of parsers that meet a damaged part of a file."""
 
