@@ -559,17 +559,16 @@ def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
 
 def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
     what = suffix or "files without suffix"
-    reason = f"no loader reads {what}"
-    told = f"No loader reads {what}."
+    problem = f"No loader reads {what}."
     if found is None:
-        told += " Its content is of no known format."
+        problem += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        told += f" Its content is that of {found.suffix} files, which none reads either."
+        problem += f" Its content is that of {found.suffix} files, which none reads either."
     hint = (
         f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
         "@register_loader."
     )
-    return NoReaderError(f"{told} {hint}", reason=reason)
+    return NoReaderError(f"{problem} {hint}", reason=f"no loader reads {what}")
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:

@@ -298,8 +298,12 @@ class RecordFields:
 
     def values(self) -> dict[str, str | list[str]]:
         """The values by name, except for those of very many different ones."""
-        listed = {name: list(found) for name, found in self._found.items() if 0 < len(found) < _MAX_VALUES}
-        return {name: one if len(one) > 1 or name in self._lists else one[0] for name, one in listed.items()}
+        values: dict[str, str | list[str]] = {}
+        for name, found in self._found.items():
+            if 0 < len(found) < _MAX_VALUES:
+                texts = list(found)
+                values[name] = texts if len(texts) > 1 or name in self._lists else texts[0]
+        return values
 
 
 def most_text(source_length: int) -> int:
