@@ -120,7 +120,12 @@ def laughs(levels: int = 12) -> bytes:
 def word_with(part: bytes) -> bytes:
     """A Word document whose body is that."""
     types = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
-    return zipped({"[Content_Types].xml": types, "word/document.xml": part})
+    kind = b"http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+    relations = (
+        b'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        b'<Relationship Id="r" Type="%s" Target="word/document.xml"/></Relationships>' % kind
+    )
+    return zipped({"[Content_Types].xml": types, "_rels/.rels": relations, "word/document.xml": part})
 
 
 def strings(count: int) -> bytes:

@@ -641,18 +641,20 @@ def measure(name: str) -> tuple[float, float, int, str]:
     return cpu, peak, size, found
 
 
-def main(wanted: list[str]) -> None:
-    """Print the table."""
+def main(selected: list[str]) -> None:
+    """Print the table, of all files or of the selected suffixes and names."""
     print("| format | files | CPU s | of | MiB | of |\n|---|---|---|---|---|---|")
     suffixes = dict.fromkeys(name.rpartition(".")[2] for name in CASES)
     for suffix in suffixes:
-        names = [name for name in CASES if name.endswith(f".{suffix}") and (not wanted or {suffix, name} & {*wanted})]
+        names = [name for name in CASES if name.endswith(f".{suffix}")]
+        if selected:
+            names = [name for name in names if {suffix, name} & {*selected}]
         if not names:
             continue
         measured = {}
         for name in names:
             measured[name] = measure(name)
-            if wanted or os.environ.get("VERBOSE"):
+            if selected or os.environ.get("VERBOSE"):
                 cpu, peak, size, found = measured[name]
                 print(f"{name:24} {size:9,} bytes {cpu:6.1f} s {peak:6.0f} MiB  {found[:110]}", flush=True)
         slow = max(names, key=lambda name: measured[name][0])

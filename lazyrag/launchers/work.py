@@ -152,7 +152,7 @@ class Launcher:
             return {}
         tasks = []
         for file, row in (make.args[1:3] for make in roots if getattr(make, "func", None) is file_root):
-            key = digest(["load", row.config_hash, row.content_hash, file.identity, repr(loading.limits)])
+            key = digest(["load with fields", row.config_hash, row.content_hash, file.identity, repr(loading.limits)])
             size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
             tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
         call = [(one.pattern, one.given) for one in loading.readers.all()], importable_loaders(), loading.limits

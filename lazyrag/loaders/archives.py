@@ -97,19 +97,6 @@ class Archive:
             msg = f"The {self._what} is damaged: its part {name} is not valid XML ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
-    def check(self, names: Iterable[str] | None = None) -> None:
-        """Check the limits of entries, before a library without limits reads them.
-
-        Args:
-            names: Their names; None for all.
-
-        Raises:
-            LoadError: As `read`.
-        """
-        for name in self.names if names is None else names:
-            for _ in self.pieces(name):
-                pass
-
     def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
         """Read an entry piece by piece; see `read`. Of several entries of one name, the name means the last."""
         name = entry if isinstance(entry, str) else entry.filename
@@ -370,15 +357,15 @@ def w3c_date(text: str) -> str:
     """A date of office files as ISO 8601 in UTC; "" for an invalid one.
 
     Example:
-        >>> w3c_date("2024-05-01T10:00:00+02:00")
-        '2024-05-01T08:00:00+00:00'
+        >>> w3c_date("2024-05-01T10:00:00+02:00"), w3c_date("0001-01-01T00:00:00+14:00")
+        ('2024-05-01T08:00:00+00:00', '')
     """
     try:
-        moment = dt.datetime.fromisoformat(text.strip().replace("Z", "+00:00")).replace(microsecond=0)
-    except ValueError:
+        moment = dt.datetime.fromisoformat(text.strip()).replace(microsecond=0)
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
+        return aware.astimezone(dt.timezone.utc).isoformat()
+    except (ValueError, OverflowError):  # the latter from zones before year 1 or after 9999
         return ""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.timezone.utc)
-    return aware.astimezone(dt.timezone.utc).isoformat()
 
 
 _BREAK = "\n\n"
@@ -462,14 +449,8 @@ def _nothing_read(unread: dict[str, str]) -> str:
 
 
 _STRICT = b"http://purl.oclc.org/ooxml/"
-
-
 _NAMESPACE = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
-
-
 _USUAL = rb"http://schemas.openxmlformats.org/\1/2006/"
-
-
 _PACKAGE_RELATIONS = "_rels/.rels"
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import stat
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -219,13 +220,16 @@ class Reading:
 
 def part_problem(error: Exception) -> str:
     """Why a part of a file cannot be read."""
-    return str(error) if isinstance(error, LoadError) else f"it is damaged ({type(error).__name__}: {error})"
+    if isinstance(error, LoadError):
+        return str(error)
+    problem = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"it is damaged ({problem})"
 
 
 _MAX_NOTES = 100
 PART_ERRORS = (
-    LoadError, ArithmeticError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError, TypeError,
-    ValueError, zlib.error,
+    LoadError, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, RecursionError, SyntaxError,
+    TypeError, ValueError, struct.error, zlib.error,
 )  # fmt: skip
 """Errors of parsers that meet a damaged part of a file."""
 
@@ -317,17 +321,17 @@ def packed_file(loaded: LoadedFile) -> list[Any]:
     """A loaded file as JSON, for `unpacked_file`.
 
     Raises:
-        ConfigError: If its metadata are no JSON values.
+        ConfigError: If its metadata or fields are no JSON values.
     """
-    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` tells them apart
-    locations = [[one.start, one.end, one.kind, one.label] for one in places]
-    return [loaded.text, locations, check_metadata(loaded.metadata)]
+    places = (*loaded.locations, *loaded.tables)  # `LoadedFile` separates them again
+    locations = [[place.start, place.end, place.kind, place.label] for place in places]
+    return [loaded.text, locations, check_metadata(loaded.metadata), check_metadata(loaded.fields)]
 
 
 def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
     """The loaded file that `packed_file` packed."""
-    text, locations, metadata = packed
-    return LoadedFile(text, tuple(starmap(Location, locations)), metadata)
+    text, locations, metadata, values = packed
+    return LoadedFile(text, tuple(starmap(Location, locations)), metadata, fields=values)
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
@@ -555,17 +559,16 @@ def _plain_text(path: Path, missing: MissingDependencyError) -> LoadedFile:
 
 def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
     what = suffix or "files without suffix"
-    reason = f"no loader reads {what}"
-    told = f"No loader reads {what}."
+    problem = f"No loader reads {what}."
     if found is None:
-        told += " Its content is of no known format."
+        problem += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        told += f" Its content is that of {found.suffix} files, which none reads either."
+        problem += f" Its content is that of {found.suffix} files, which none reads either."
     hint = (
         f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
         "@register_loader."
     )
-    return NoReaderError(f"{told} {hint}", reason=reason)
+    return NoReaderError(f"{problem} {hint}", reason=f"no loader reads {what}")
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:

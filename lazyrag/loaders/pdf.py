@@ -174,7 +174,7 @@ class PdfLoader:
 
 @dataclass(slots=True)
 class Pages:
-    """Texts of the pages, the numbers of those that have none, and what the file says of itself."""
+    """Texts of the pages, the numbers of those that have none, and the outline and metadata of the file."""
 
     texts: list[str] = field(default_factory=list)
     textless: list[int] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The pages of a PDF, on pypdfium2: what a child process does for `lazyrag.loaders.pdf.PdfFile`.
 
-pdfium has no limits of its own: no other process runs it on a file.
+pdfium has no limits of its own, so only a child process, which has limits, opens files with it.
 """
 
 from __future__ import annotations

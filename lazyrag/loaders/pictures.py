@@ -349,9 +349,9 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
             caption = figure.find(".//figcaption")
             captions[figure] = None if caption is None else "".join(map(str, caption.itertext()))[:_MAX_CAPTION]
         words = None if figure is None else captions[figure]
-        found.append(
-            (image.get("src") or "", image.get("title") or "" if words is None else words, image.get("alt") or "")
-        )
+        if words is None:
+            words = image.get("title") or ""
+        found.append((image.get("src") or "", words, image.get("alt") or ""))
     return found
 
 

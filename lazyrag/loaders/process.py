@@ -1,4 +1,4 @@
-"""Child processes for files of strangers: they answer one call at a time over pipes, within limits.
+"""Child processes for untrusted files: they answer one call at a time over pipes, within limits.
 
 A child needs no ``if __name__ == "__main__":`` in the program, and sends JSON or bytes, never pickles.
 """
@@ -27,7 +27,7 @@ from lazyrag.loaders import base
 from lazyrag.loaders.base import LoadLimits, over_limit
 
 IDLE_S = 60.0
-"""How long a process that nothing uses stays."""
+"""Seconds for which an unused process is kept."""
 _POLL_S = 0.05
 _PARENT_POLL_S = 1.0
 _HEAD = struct.Struct("<QQ")  # bytes of JSON, and of other data
@@ -82,14 +82,14 @@ class ChildProcess:
     def call(
         self, method: str, *args: Any, data: bytes = b"", limits: LoadLimits | None = None, cpu_s: float = math.inf
     ) -> Any:
-        """Call a method with JSON values, and with data if there are some; return its value.
+        """Call a method of the object, and return its value.
 
         Args:
             method: Its name.
-            args: Its arguments.
-            data: One more argument.
-            limits: Those of time and memory.
-            cpu_s: Seconds of the processor, where the system reports them.
+            args: Its arguments, JSON values.
+            data: Its last argument, if it is not empty.
+            limits: Limits of time and memory; None for none.
+            cpu_s: Most seconds of the processor, where the system reports them.
 
         Raises:
             LoadError: If it takes more time of the processor.

@@ -298,8 +298,12 @@ class RecordFields:
 
     def values(self) -> dict[str, str | list[str]]:
         """The values by name, except for those of very many different ones."""
-        listed = {name: list(found) for name, found in self._found.items() if 0 < len(found) < _MAX_VALUES}
-        return {name: one if len(one) > 1 or name in self._lists else one[0] for name, one in listed.items()}
+        values: dict[str, str | list[str]] = {}
+        for name, found in self._found.items():
+            if 0 < len(found) < _MAX_VALUES:
+                texts = list(found)
+                values[name] = texts if len(texts) > 1 or name in self._lists else texts[0]
+        return values
 
 
 def most_text(source_length: int) -> int:
@@ -601,7 +605,8 @@ class JsonLoader:
         except json.JSONDecodeError as exc:
             if exc.msg == "Extra data" and not self._records:
                 loaded = read_lines(text, self._selection)
-                if len(loaded.metadata.get("unread_lines", ())) <= loaded.metadata["records"]:
+                count = sum(1 for line in text.split("\n") if line.strip())
+                if count <= 2 * loaded.metadata["records"]:  # at least half of the lines are records
                     return loaded
             raise LoadError(f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it.") from exc
         return read_value(value, self._selection, len(text), path=self._records)

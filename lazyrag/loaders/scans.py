@@ -58,9 +58,9 @@ class ScanLoader(PdfLoader):
             check_pages(file.count)
             return self.load_pages(file)
 
-    def open(self, path: Path, *limits: Any) -> Any:
+    def open(self, path: Path, max_seconds: float = 0.0) -> Any:
         """Open a PDF, or an image as a file with pages."""
-        return ImageFile(path) if _is_image(path) else super().open(path, *limits)
+        return ImageFile(path) if _is_image(path) else super().open(path, max_seconds)
 
 
 def _is_image(path: Path) -> bool:
@@ -122,7 +122,7 @@ class ImageFile(PdfFile):
         return Pages([""] * self.count, [*range(1, self.count + 1)])
 
     def layers(self) -> set[bool]:
-        """None of them has one."""
+        """An image has no text layer."""
         return {False}
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:  # noqa: ARG002

@@ -479,7 +479,7 @@ def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
     for number, name in enumerate(book.sheet_names()):
         sheet = None
         with reading().tolerated(f"sheet {name!r}"):
-            sheet = book.sheet_by_index(number)
+            sheet = _xls_sheet(xlrd, book, number)
         if sheet is None:
             continue
         merges = [(top + 1, bottom, left + 1, right) for top, bottom, left, right in sheet.merged_cells]
@@ -487,6 +487,13 @@ def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
         comments = [(cell, words) for cell, text in notes if (words := " ".join(text.split()))]
         yield Sheet(name, _xls_rows(xlrd, sheet, book), sheet.visibility != 0, merges, comments)
         book.unload_sheet(number)
+
+
+def _xls_sheet(xlrd: Any, book: Any, number: int) -> Any:
+    try:
+        return book.sheet_by_index(number)
+    except xlrd.XLRDError as exc:
+        raise LoadError(f"it is damaged ({exc})") from exc
 
 
 def _xls_rows(xlrd: Any, sheet: Any, book: Any) -> Iterator[Row]:

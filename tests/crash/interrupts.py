@@ -281,24 +281,24 @@ class DocumentCase(Case):
         docs = self.docs
         node = next(one for one in docs.get_nodes("line") if one.path == "c.txt")  # it never changes
 
-        def told(nodes: Any) -> list[str]:
+        def labels(nodes: Any) -> list[str]:
             return sorted(f"{one.path} {one.text}" for one in nodes if one.path != "probe")
 
         return {
-            "bm25": lambda _: told(self.by_word("green")),
-            "vectors": lambda _: told(self.by_vector("green")),
-            "filters": lambda _: told(self.by_word("tea", filters={"file_name": ["a.txt"]})),
-            "hybrid": lambda _: told(self.hybrid("green")),
+            "bm25": lambda _: labels(self.by_word("green")),
+            "vectors": lambda _: labels(self.by_vector("green")),
+            "filters": lambda _: labels(self.by_word("tea", filters={"file_name": ["a.txt"]})),
+            "hybrid": lambda _: labels(self.hybrid("green")),
             "search": lambda _: len(docs.search("coffee", 1)),
             "get_nodes": lambda _: len(docs.get_nodes("word")) > 0,
-            "restricted": lambda _: told(docs.restricted({"file_name": ["a.txt"]}).get_nodes("line")),
+            "restricted": lambda _: labels(docs.restricted({"file_name": ["a.txt"]}).get_nodes("line")),
             "outline": lambda _: len(docs.outline("b.md")),
             "read": lambda _: docs.read("b.md"),
             "grep": lambda _: len(docs.grep("coffee")),
             "tables": lambda _: [one.columns for one in docs.tables()],
             "related": lambda _: len(docs.related(node.uid)) > 0,
             "near_duplicates": lambda _: len(docs.near_duplicates()) >= 0,
-            "find_parent": lambda _: told(docs.find_parent("lazyllm_root")([node])),
+            "find_parent": lambda _: labels(docs.find_parent("lazyllm_root")([node])),
             "find_children": lambda _: len(docs.find_children("word")([node])) > 0,
             "window": lambda _: len(docs.get_window_nodes(node, (-1, 1))) > 0,
             "dump": lambda _: len(list(docs.dump())) > 0,
@@ -392,7 +392,7 @@ class ClosingCase(Case):
         return docs
 
     def take_in(self, _: int) -> object:
-        """Import an export into an empty Document, whatever an interrupt has left there."""
+        """Import an export into an empty Document."""
         self.imports += 1
         docs = Document(embed={"dense": Embedder()})
         with suppress(ConfigError):  # it has been imported
@@ -533,8 +533,8 @@ def walk(
         tally: What to add to.
         errors: The exceptions.
         every: See `Interrupter`.
-        step: Try each so-manieth point.
-        only: Name of the only operation.
+        step: Try every step-th point.
+        only: Names of operations with commas between them; "" for all.
     """
     case = _made(make, root)
     for name in [name for name in case.operations if not only or name in only.split(",")]:
@@ -548,7 +548,7 @@ def walk(
                 raised = interrupter.run(functools.partial(case.operations[name], turn))
                 if not interrupter.point:
                     if raised is not None:
-                        tally.note(f"{name}: {_told(raised)}")
+                        tally.note(f"{name}: {_describe(raised)}")
                     break
                 tally.tried += 1
                 tally.swallowed += raised is None
@@ -590,7 +590,7 @@ def _problem(
 ) -> str:
     """What is wrong with an object after an interrupt, whose traceback is still there."""
     if raised is not None and not _has_come_from(raised, interrupter.error):
-        return f"raised {_told(raised)}"
+        return f"raised {_describe(raised)}"
     states = [one for _, one in looks]
 
     def goes_on() -> str:
@@ -612,9 +612,9 @@ def _failure(goes_on: Callable[[], str]) -> str:
     try:
         return goes_on()
     except StoreError as exc:
-        return "" if "closed" in str(exc) else _told(exc)
+        return "" if "closed" in str(exc) else _describe(exc)
     except Exception as exc:  # noqa: BLE001  reported
-        return _told(exc)
+        return _describe(exc)
 
 
 def _mixture(seen: State, states: list[State]) -> str:
@@ -703,16 +703,16 @@ def _strike(case: Case, name: str, turn: int, alarms: Alarms, delay_s: float, ta
     tally.tried += 1
     tally.by_operation[name] = tally.by_operation.get(name, 0) + 1
     if not _has_come_from(raised, error):
-        return f"raised {_told(raised)}"
+        return f"raised {_describe(raised)}"
     return case.locked() or _failure(goes_on) or (case.check() if tally.tried % 50 == 0 else "")
 
 
-def _difference(seen: State, wanted: State) -> str:
-    keys = [key for key in {*seen, *wanted} if seen.get(key) != wanted.get(key)]
-    return "; ".join(f"{key}: {seen.get(key)!r:.80}, not {wanted.get(key)!r:.80}" for key in sorted(keys)[:2])
+def _difference(seen: State, expected: State) -> str:
+    keys = [key for key in {*seen, *expected} if seen.get(key) != expected.get(key)]
+    return "; ".join(f"{key}: {seen.get(key)!r:.80}, not {expected.get(key)!r:.80}" for key in sorted(keys)[:2])
 
 
-def _told(exc: BaseException) -> str:
+def _describe(exc: BaseException) -> str:
     where = traceback.extract_tb(exc.__traceback__)[-1]
     return f"{type(exc).__name__}: {exc} ({Path(where.filename).stem}:{where.lineno})"
 
@@ -748,17 +748,17 @@ def main() -> int:
     parser.add_argument("--signals", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--postgres", default="")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     prepare()
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="interrupts-") as root:
         cases = dict(CASES)
-        if given.postgres:
-            cases = {"document": functools.partial(in_postgres, given.postgres)}
-        if given.signals:
-            strike(cases["document"], Path(root), tally, given.signals, given.seed)
-        for name in [] if given.signals else given.case or cases:
-            walk(cases[name], Path(root), tally, every=given.every, step=given.step, only=given.only)
+        if arguments.postgres:
+            cases = {"document": functools.partial(in_postgres, arguments.postgres)}
+        if arguments.signals:
+            strike(cases["document"], Path(root), tally, arguments.signals, arguments.seed)
+        for name in [] if arguments.signals else arguments.case or cases:
+            walk(cases[name], Path(root), tally, every=arguments.every, step=arguments.step, only=arguments.only)
     for name, tried in tally.by_operation.items():
         print(f"{name:20} {tried:7,}")
     print(*tally.problems, f"interrupts that came to nothing: {tally.swallowed}", tally, sep="\n")

@@ -36,7 +36,7 @@ def purged_at_once(monkeypatch):
 
 
 def assert_whole(tally: Tally, at_least: int) -> None:
-    """Points were tried, and nothing is broken; else every case is told."""
+    """Points were tried, and nothing is broken; else the failure lists every problem."""
     assert tally.tried >= at_least
     assert tally.broken == 0, "\n".join(["", *tally.problems])
 

@@ -94,7 +94,7 @@ def _edited(data: bytes, part: str, how: str) -> bytes:
     ],
 )
 def test_a_damaged_part_leaves_the_rest(tmp_path, name, make, part, kept, how):
-    """Whatever is wrong with a part, the others are read; unless nothing is missing, it is noted by name."""
+    """If a part is damaged, the others are read, and a note names it unless nothing is missing."""
     path = tmp_path / name
     path.write_bytes(_edited(make(), part, how))
     loaded = load_file(path)
@@ -108,7 +108,7 @@ def test_a_damaged_part_leaves_the_rest(tmp_path, name, make, part, kept, how):
 
 
 def test_the_report_counts_what_is_missing(tmp_path):
-    """Notes of damaged parts, of unread members and of broken lines stand in the report, by file."""
+    """Notes of damaged parts, of unread members and of broken lines are in the report, by file."""
     (tmp_path / "a.epub").write_bytes(_edited(_book(), "c1.xhtml", "checksum"))
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n{"a": \n{"a": 3}\n', encoding="utf-8")
     (tmp_path / "c.zip").write_bytes(

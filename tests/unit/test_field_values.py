@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import docx
 import pytest
@@ -122,6 +123,15 @@ def test_values_of_files_fill_declared_fields_of_any_type(folder, name):
     assert [node.path for node in docs.get_nodes(filters={"year": [2002], "tags": ["black"], "is_open": True})] == [
         name
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [{"processes": 1}, {"launcher": 1}, {"launcher": ThreadPoolExecutor(1)}])
+def test_values_of_files_loaded_elsewhere_fill_declared_fields(folder, option):
+    """Loading processes and launchers return the values of a file, too."""
+    with Document(folder({name: make() for name, make in MADE.items()}), doc_fields=FIELDS, **option) as docs:
+        read = {node.path: {field: node.metadata.get(field) for field in FIELDS} for node in docs.get_nodes()}
+    assert read == dict.fromkeys(MADE, VALUES)
 
 
 def test_names_that_are_not_declared_stay_out_of_the_metadata(folder):

@@ -91,6 +91,8 @@ def test_json_of_several_broken_lines_is_no_json_lines(load):
     """A damaged object over several lines is named by the place where it breaks, not read line by line."""
     with pytest.raises(LoadError, match="JSON breaks at line 2, column 1"):
         load('{"a": 1}\n{\n"b": 2\n}}\n')
+    with pytest.raises(LoadError, match="JSON breaks at line 4, column 1"):
+        load("[\n1\n]\n" * 200)  # two of three lines are no record, more than the metadata name
 
 
 def test_numbers_and_doubled_names_stay(load):

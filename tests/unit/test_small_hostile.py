@@ -16,7 +16,7 @@ from tests.small_hostile import CASES, MOST_BYTES, MOST_CPU_S, MOST_MEBIBYTES, m
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from /proc")
 @pytest.mark.parametrize("name", CASES)
 def test_small_files_stay_cheap(name):
-    """Loading, splitting and searching for tables and pictures takes seconds and little memory, whatever is in them."""
+    """Loading, splitting and searching for tables and pictures takes seconds and little memory."""
     cpu, peak, size, found = measure(name)
     assert size < MOST_BYTES
     assert (cpu < MOST_CPU_S, peak < MOST_MEBIBYTES) == (True, True), f"{cpu:.1f} s, {peak:.0f} MiB: {found}"
@@ -57,7 +57,7 @@ def test_members_share_a_budget_of_work(tmp_path):
 
 
 def test_a_wide_header_costs_nothing_in_narrow_rows(tmp_path):
-    """The names of columns that a row does not have are not in its line, whatever their number."""
+    """The line of a row has no names of columns that the row does not have."""
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{at}" for at in range(500)) + "\n1,2\n", encoding="utf-8")
     assert load_file(path).text == "c0: 1; c1: 2"

@@ -28,7 +28,7 @@ from lazyrag import DataType, DocField, Document, Retriever
 from lazyrag.data.segment import TABLE
 from lazyrag.data.tables import FoundTable
 from lazyrag.document import sql_process
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.html import read_html
 from tests.table_files import WRITERS, drawn_blocks
@@ -286,6 +286,22 @@ def test_old_workbooks(tmp_path):
     ]
     [table] = tables_of(loaded)
     assert (table.caption, table.cells) == ("Sales", "A2:D4")
+
+
+@pytest.mark.parametrize(
+    ("record", "damaged", "problem"),
+    [
+        (b"\x09\x08\x10\x00", b"\xff\xff\x10\x00", "Expected BOF record"),
+        (b"\xfd\x00\x0a\x00", b"\xfd\x00\x02\x00", "unpack requires a buffer"),
+    ],
+)
+def test_a_damaged_sheet_of_an_old_workbook_costs_itself(tmp_path, record, damaged, problem):
+    """The error names the sheet, as the others would be read."""
+    before, _, behind = zlib.decompress(base64.b85decode(OLD_WORKBOOK)).rpartition(record)
+    path = tmp_path / "a.xls"
+    path.write_bytes(before + damaged + behind)
+    with pytest.raises(LoadError, match=rf"Nothing of the file can be read: sheet 'S' left out: .*{problem}"):
+        load_file(path)
 
 
 # Tables of a Document, and SQL
