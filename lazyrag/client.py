@@ -54,7 +54,7 @@ class Record(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Call(Generic[R]):
-    """A request to a set, and how its answer is read.
+    """A request to a set, with a function that reads its answer.
 
     Args:
         method: Of HTTP.
@@ -74,7 +74,7 @@ class Call(Generic[R]):
 
 
 def as_error(status: int, answer: Any, url: str) -> LazyRAGError:
-    """The error of a problem (RFC 9457) that a service answered with, of the class that it has there."""
+    """The exception for a problem (RFC 9457) that a service returned, of the same class as there."""
     problem = answer if isinstance(answer, dict) else {}
     parts = [problem.get("detail"), problem.get("remedy")]
     text = " ".join(str(part) for part in parts if part)
@@ -85,12 +85,14 @@ def as_error(status: int, answer: Any, url: str) -> LazyRAGError:
     if isinstance(kind, type) and issubclass(kind, LazyRAGError):
         return kind(text)
     if not text:
-        return StoreConnectionError(f"{url} answers with status {status}, and not as a service of lazyrag does.")
+        return StoreConnectionError(f"{url} is not a lazyrag service: it responds with status {status}.")
     return StoreError(text) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError(text)
 
 
 def files_of(files: Files) -> list[tuple[str, tuple[str, bytes, str]]]:
     """The parts of a multipart request for paths, or for names with paths or bytes."""
+    is_valid = not isinstance(files, (str, bytes, Path))
+    require(is_valid, "files", files, "a list of paths, or a mapping of names to paths or bytes")
     pairs = files.items() if isinstance(files, Mapping) else [(Path(path).name, path) for path in files]
     parts: list[tuple[str, tuple[str, bytes, str]]] = []
     for name, content in pairs:
@@ -169,7 +171,7 @@ class _Service:
             self.headers["Authorization"] = f"Bearer {validate_text('token', token)}"
 
     def open(self, kind: str) -> Any:
-        """The client of httpx2 of a kind.
+        """Return a new client of httpx2: ``"Client"`` or ``"AsyncClient"``.
 
         Raises:
             MissingDependencyError: If httpx2 is not installed.
@@ -181,7 +183,7 @@ class _Service:
         return getattr(httpx2, kind)(timeout=TIMEOUT_S)
 
     def request(self, call: Call[Any], name: str | None) -> dict[str, Any]:
-        """The arguments of the request of a call to a set; without a set, of the request for their list."""
+        """Arguments of httpx2 for a call to a set; without a name, for the list of sets."""
         path = "sets" if name is None else f"sets/{quote(name, safe='')}/{call.path}"
         request: dict[str, Any] = {
             "method": call.method,
@@ -217,7 +219,7 @@ class _Service:
         """
         names = [entry["name"] for entry in answer["sets"]]
         if len(names) != 1:
-            raise ConfigError(f"{self.url} has {len(names)} sets. Pass name=, one of: {', '.join(names)}.")
+            raise ConfigError(f"name must be a set of {self.url}; got None. {known_names('', names)}")
         return str(names[0])
 
     def as_connection_error(self, exc: Exception) -> StoreConnectionError:
@@ -461,7 +463,7 @@ def connect(url: str, token: str | None = None, name: str | None = None) -> Clie
         name: Of the set; None for the only one.
 
     Raises:
-        ConfigError: If the URL is none of HTTP.
+        ConfigError: If the URL is not an HTTP address.
         MissingDependencyError: If httpx2 is not installed.
 
     Example:

@@ -602,13 +602,13 @@ def status(store: Path | None, duplicates: bool) -> Output:
     )
     if found.writer:
         lines += terminal.wrapped(f"Written now by {found.writer}.", terminal.width())
-    for one in failed[:5]:
-        text = terminal.printable(f"failed: {one['path']} ({one['stage']}): {one['message']}")
+    for failure in failed[:5]:
+        text = terminal.printable(f"failed: {failure['path']} ({failure['stage']}): {failure['message']}")
         lines += terminal.wrapped(text, terminal.width(), rest="  ")
     if len(failed) > 5:
         lines.append(f"and {len(failed) - 5} more failed steps: lazyrag status --json")
     if failed:
-        lines.append("Each sync tries these files again.")
+        lines.append("Each sync tries these files again, except quarantined ones.")
     for paths in alike[:20]:
         lines += terminal.wrapped(
             f"nearly the same: {terminal.printable(', '.join(paths))}", terminal.width(), rest="  "

@@ -124,14 +124,14 @@ def answer_lines(answer: Answer) -> list[str]:
 
 _REMEDIES = (
     (r"Call lazyrag\.loaders\.scans\.add_ocr\(docs\), which reads", "Run lazyrag index --ocr, which reads"),
-    (
-        r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass follow_links.*",
-        "",
-    ),
+    (r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass follow_links.*", ""),
     (r"image without a media reader.*", "image, not read without lazyrag index --ocr"),
     (r" without a media reader.*", " without a transcript"),
     (r"Register one with register_media_reader.*", "Put its text into a file."),
-    (r"Raise it with Document\(limits=.*", "Split it, or leave it out: lazyrag index --exclude PATTERN"),
+    (
+        r"Raise it with Document\(limits=LoadLimits\(\w+=\.\.\.\)\); 0 is no limit\.",
+        "Split it, or leave it out: lazyrag index --exclude PATTERN.",
+    ),
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
     (r"then call retry_failed\(\)", "then run lazyrag sync"),
     (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
@@ -139,25 +139,25 @@ _REMEDIES = (
     (r" Pass Document\(processes=0\)\.", ""),
     (r"call sync\(\)", "run lazyrag sync"),
 )
-"""Remedies as Python has them, and as the command line has them."""
+"""Patterns of remedies in Python, and their replacements at the command line."""
 
 
-def at_command_line(text: str) -> str:
-    """A message with the remedy for who stands at the command line.
+def at_command_line(message: str) -> str:
+    """Replace the remedies of a message, which are Python, with commands.
 
     Example:
         >>> at_command_line("The table has 9 pages. Split it, or allow more: PdfLoader(max_pages=9).")
         'The table has 9 pages. Split it.'
     """
-    for python, command_line in _REMEDIES:
-        text = re.sub(python, command_line, text)
-    return text
+    for python, command in _REMEDIES:
+        message = re.sub(python, command, message)
+    return message
 
 
-def _told(report: IngestReport) -> IngestReport:
+def _report_at_command_line(report: IngestReport) -> IngestReport:
     """A report with the remedies of the command line."""
-    failed = [replace(one, error=LazyRAGError(at_command_line(str(one.error)))) for one in report.failed]
-    skipped = tuple((path, at_command_line(why)) for path, why in report.skipped)
+    failed = [replace(failure, error=LazyRAGError(at_command_line(str(failure.error)))) for failure in report.failed]
+    skipped = tuple((path, at_command_line(reason)) for path, reason in report.skipped)
     return replace(report, failed=tuple(failed), skipped=skipped)
 
 
@@ -165,9 +165,9 @@ def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
     """A failed step for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
-    told = ErrorInfo.from_message(error.type, at_command_line(str(error)))
-    remedy = told.remedy or "Fix the cause, then run lazyrag sync."
-    return {"path": path, "stage": stage, "error": error.type, "message": f"{told.detail} {remedy}", "remedy": remedy}
+    info = ErrorInfo.from_message(error.type, at_command_line(str(error)))
+    remedy = info.remedy or "Fix the cause, then run lazyrag sync."
+    return {"path": path, "stage": stage, "error": info.type, "message": f"{info.detail} {remedy}", "remedy": remedy}
 
 
 def report_dict(report: IngestReport) -> dict[str, Any]:
@@ -175,15 +175,15 @@ def report_dict(report: IngestReport) -> dict[str, Any]:
     from lazyrag.data.encoding import ErrorInfo
 
     names = ("added", "updated", "unchanged", "touched", "deleted", "moved", "withheld", "repaired", "skipped")
-    failed = [failure_dict(one.path, one.stage, ErrorInfo.of(one.error)) for one in report.failed]
-    report = _told(report)
+    failed = [failure_dict(failure.path, failure.stage, ErrorInfo.of(failure.error)) for failure in report.failed]
+    report = _report_at_command_line(report)
     return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt", "notes")} | {"failed": failed}
 
 
 def report_lines(report: IngestReport) -> list[str]:
     """A report in a few lines."""
     lines: list[str] = []
-    for line in str(_told(report)).splitlines():
+    for line in str(_report_at_command_line(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         lines += terminal.wrapped(terminal.printable(line), terminal.width(), first=indent, rest=indent + "  ")
     if report.withheld:

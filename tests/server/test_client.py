@@ -64,7 +64,8 @@ def test_reading_documents(client, docs):
     [match] = client.grep("ground fine")
     assert (match.path, match.line) == ("coffee.md", "Coffee is ground fine.")
     [hit] = client.search("green", topk=1)
-    assert {node.path for node in client.related(hit.uid)} <= set(TEXTS)
+    related = client.related(hit.uid)
+    assert [node.uid for node in related] == [node.uid for node in docs.related(hit.uid)] != []
     [version] = client.versions("coffee.md")
     assert version.is_live
     assert client.status().documents == len(TEXTS)
@@ -136,6 +137,18 @@ def test_mistakes_are_named(docs):
         client.status()
     with connect(docs.url) as client, pytest.raises(ConfigError, match="unknown"):
         client.search("tea", filters={"unknown": 1})
+    with connect(docs.url) as client, pytest.raises(ConfigError, match="files must be a list of paths"):
+        client.upload("tea.md")
+
+
+@pytest.mark.parametrize(("names", "known"), [((), "none"), (("a", "b"), "a, b")])
+def test_the_name_of_a_set_is_needed_where_there_is_not_one(httpserver, names, known):
+    """The message lists the sets."""
+    sets = {"sets": [{"name": name} for name in names]}
+    httpserver.expect_request("/api/v1/sets").respond_with_json(sets)
+    message = rf"name must be a set of .*; got None\. Known: {known}\."
+    with connect(httpserver.url_for("/")) as client, pytest.raises(ConfigError, match=message):
+        client.status()
 
 
 def test_a_refused_token_is_an_access_error(httpserver):

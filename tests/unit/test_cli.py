@@ -23,7 +23,9 @@ from lazyrag.cli import terminal
 from lazyrag.cli.commands import run as lazyrag
 from lazyrag.cli.output import at_command_line
 from lazyrag.ingest.engine import IngestionEngine
+from lazyrag.ingest.load_files import Loading
 from lazyrag.project import find_project
+from tests.hostile import endless_form
 from tests.interpreter import ROOT, python
 from tests.model_server import answered
 
@@ -171,8 +173,8 @@ def test_json_is_one_object_with_a_schema(run):
 def test_where_filters_files(condition: str, found: list[str], run):
     """Operators of filters with values of the field's type."""
     run("index")
-    told = json.loads(run("search", "tea 茶", "--filters", condition, "--json")[1])
-    assert [hit["source"] for hit in told["result"]["hits"]] == found
+    result = json.loads(run("search", "tea 茶", "--filters", condition, "--json")[1])["result"]
+    assert [hit["source"] for hit in result["hits"]] == found
 
 
 @pytest.mark.usefixtures("folder")
@@ -336,10 +338,10 @@ def test_a_file_that_fails_is_no_news(folder: Path, run):
     (folder / "bad.pdf").write_bytes(b"%PDF-1.4 broken")
     assert run("index")[0] == 1
     lines = run("status")[1].splitlines()
-    assert lines[-1] == "Each sync tries these files again."
-    told = " ".join(line.strip() for line in lines[-5:-1])
-    assert "failed: bad.pdf (load): PdfLoader could not read the file" in told
-    assert told.endswith("Fix the cause, then run lazyrag sync.")
+    assert lines[-1] == "Each sync tries these files again, except quarantined ones."
+    failure = " ".join(line.strip() for line in lines[-5:-1])
+    assert "failed: bad.pdf (load): PdfLoader could not read the file" in failure
+    assert failure.endswith("Fix the cause, then run lazyrag sync.")
     (folder / "new.txt").write_text("Water.", encoding="utf-8")
     assert run("status")[1].splitlines()[-2:] == [
         "1 added, 2 unchanged, 0 failed, 0 skipped",
@@ -358,7 +360,7 @@ def scanned_pdf() -> bytes:
 
 
 def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
-    """Who types commands is told a command, by the report, the status and the JSON; who writes Python a call."""
+    """The report, the status and the JSON name a command; the Python API names a call."""
     (folder / "scan.pdf").write_bytes(scanned_pdf())
     (folder / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
     (folder / "old.xls").write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600))
@@ -386,6 +388,29 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
         assert [one.remedy.split()[0] for one in docs.status().errors] == ["Install", "Call"]
 
 
+@pytest.mark.slow
+def test_a_quarantined_file_is_read_again_with_retry(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+    """A sync leaves it alone; the status names the command that reads it."""
+    (folder / "form.pdf").write_bytes(endless_form())
+    load_there, loads = Loading._load_there, []
+
+    def load_and_count(loading, file, source):
+        loads.append(file.identity)
+        return load_there(loading, file, source)
+
+    monkeypatch.setattr(Loading, "_load_there", load_and_count)
+    limits = ("--loading", "processes=1,time_s=1")
+    run("index", *limits)
+    assert "form.pdf" in loads
+    loads.clear()
+    assert (run("sync", *limits)[0], loads) == (1, [])
+    lines = " ".join(run("status")[1].split())
+    assert "leave it out: lazyrag index --exclude PATTERN." in lines
+    assert "Retry it with lazyrag sync --retry." in lines
+    run("sync", "--retry", *limits)
+    assert set(loads) == {"form.pdf"}
+
+
 CALLS = re.compile(
     r"\b(Document|LoadLimits|\w*Loader|add_ocr|retry_failed|register_\w+)\(|@register_|Document\.|follow_links"
 )
@@ -411,11 +436,11 @@ def text_of(node: ast.AST) -> str:
 
 
 def test_no_remedy_at_the_command_line_is_python():
-    """Whatever a loader says: of its sentences for programs, none is left."""
+    """Every call that an error message of a loader names is replaced."""
     others = ("is a folder", "Document.iwa", "PdfLoader(x)", "loading process")  # not of a file in a folder
-    told = [text for text in messages() if CALLS.search(text) and not any(one in text for one in others)]
-    assert len(told) > 8
-    assert [text for text in map(at_command_line, told) if CALLS.search(text)] == []
+    naming = [text for text in messages() if CALLS.search(text) and not any(other in text for other in others)]
+    assert len(naming) > 8
+    assert [text for text in map(at_command_line, naming) if CALLS.search(text)] == []
 
 
 def test_status_after_an_interrupted_index_calls_no_file_missing(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
