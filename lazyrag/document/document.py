@@ -628,15 +628,16 @@ class Document:
             ...         print(watcher.wait_for_sync(timeout_s=60))
             0 added, 0 failed, 0 skipped
         """
-        from lazyrag.ingest.watch import open_watcher
+        from lazyrag.ingest.watch import make_watcher
 
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
-        self._watcher = open_watcher(
+        watcher = make_watcher(
             indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
         )
-        return self._watcher
+        self._watcher = watcher  # before it starts: on_report may close the Document
+        return watcher.start()
 
     # Maintenance
 

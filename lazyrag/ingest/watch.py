@@ -33,7 +33,7 @@ _SETTLE_S = 0.15  # without a further change, after a lone one: a busy machine p
 _LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, and close() waits no longer than this
 
 
-def open_watcher(
+def make_watcher(
     indexer: Indexer,
     sync: Callable[..., IngestReport],
     debounce_s: float,
@@ -43,7 +43,7 @@ def open_watcher(
     on_report: OnReport | None,
     on_error: OnError | None,
 ) -> Watcher:
-    """Start a watcher of a Document's files; see `Document.watch`."""
+    """Return a watcher of a Document's files that is not started; see `Document.watch`."""
     if not indexer.dataset.is_given:
         msg = f"{indexer.where} has no folder and no doc_files to watch. Pass dataset_path= or doc_files= to Document."
         raise ConfigError(msg)
@@ -69,7 +69,7 @@ def open_watcher(
     def sync_now() -> IngestReport:
         return sync(max_deleted=max_deleted, wait_s=_LEASE_WAIT_S)
 
-    return Watcher(indexer.where, sync_now, events, debounce_s, max_wait_s, on_report, on_error).start()
+    return Watcher(indexer.where, sync_now, events, debounce_s, max_wait_s, on_report, on_error)
 
 
 def _validate_wait(name: str, value: float) -> None:

@@ -443,6 +443,26 @@ def test_the_document_closes_its_watcher(shelf):
     other.close()
 
 
+def test_the_first_report_may_close_the_document(shelf, monkeypatch):
+    """Also if it comes before watch() has returned."""
+    closed = threading.Event()
+    start = Watcher.start
+
+    def start_and_wait(watcher):
+        start(watcher)
+        assert closed.wait(PATIENCE_S)
+        return watcher
+
+    def close_document(_):
+        docs.close()
+        closed.set()
+
+    monkeypatch.setattr(Watcher, "start", start_and_wait)
+    docs = shelf.open()
+    watcher = docs.watch(**QUICK, on_report=close_document)
+    until(lambda: not watcher.is_running)
+
+
 @pytest.mark.usefixtures("_quick_pauses")
 @pytest.mark.parametrize("how", [BY_SYSTEM, BY_LOOKING], ids=["events", "looking"])
 def test_a_folder_that_goes_away_and_comes_back(shelf, how):
